@@ -38,7 +38,10 @@ class ActionState(StrEnum):
 
 
 _MEANINGS = {
-    "call_settled": "the call has ended and is settled; only a distrust is still accepted, for a day after the end",
+    "call_settled": (
+        "the call has ended and is settled; a verification is still accepted for ten minutes after the end, a distrust for a "
+        "day"
+    ),
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "other_call_named": (
         "the service answers requests for this id with another call, and nothing confirms that both are the same: "

@@ -12,13 +12,15 @@ alternate id and the queue may be late. If the service knows no such call, it is
 
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from calls.effect_ledger import EffectKind, EffectState
 from calls.effect_resolution import may_begin
-from calls.facts_and_colours import Facts
+from calls.facts_and_colours import FINAL_APART, VERIFIED_AFTER_END, Facts
 from calls.institutions import FOREIGN, UNKNOWN
 from calls.record import Call, Reading, Reason
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.matching_and_assignment import judge
+from calls.rules.matching_and_assignment import judge, next_turn
 from calls.statement_folding import HEARD_AFTER_END
 from calls.statuses import Status
 from calls.steps import Drop, Look, LookBack, Read, Settle, Step, Wait, Withdraw
@@ -88,8 +90,10 @@ SETTLE_AFTER = timedelta(seconds=3)
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call is looked at while it waits for the end of a pause."""
 
-_PASSING = frozenset({"paused", "redis_changed"})
-"""Articles of the law that forbid only for a limited time."""
+_EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
+
+LAST_TURN = timedelta(minutes=10)
+"""For how long an ended call is kept for rules that ask for the seconds since the end."""
 
 NOT_FOUND_FOR = timedelta(seconds=60)
 """Assumed: "not found" of a live call is only a delay, for this long."""
@@ -148,17 +152,39 @@ def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | Non
         return Wait(last_read_at)
     if call.reading is None or call.reading.read_at < last_read_at:
         return Read("last read")
-    if _awaits_release(call, book, facts):
-        return Wait(now + RESUME_LOOK)
+    if (step := _await_decision(call, book, facts, now)) is not None:
+        return step
+    turn_at = next_turn(book, None, now, ended_at=call.end_seen_at)
+    if turn_at is not None and turn_at <= call.end_seen_at + LAST_TURN:
+        return Wait(turn_at)
     return Settle(_unresolved(call) or _reason(facts))
 
 
-def _awaits_release(call: Call, book: RuleBook, facts: Facts) -> bool:
-    """Tell whether a reject, the only effect an ended call allows, is forbidden only for a limited time."""
-    if not (facts.paused or facts.redis_changed) or not may_begin(EffectKind.REJECT, call.reject, call):
-        return False
-    verdict = judge(facts, book, call.institution_key)
-    return verdict.asked is Outcome.REJECT and set(verdict.forbidden) <= _PASSING
+def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+    """Wait for the provider's final analysis, or for the end of a pause, if the rules would then do something."""
+    is_open = facts.voice_pending or facts.provider_error
+    best = replace(
+        facts,
+        final_analysis=True,
+        voice_checked=facts.voice_checked or not is_open,
+        paused=False,
+        redis_changed=False,
+    )
+    verdict = judge(best, book, call.institution_key)
+    wanted = {outcome for outcome in (verdict.outcome, *(shadow.outcome for shadow in verdict.shadows))}
+    if wanted <= {Outcome.HOLD, *_begun(call)}:
+        return None
+    if not facts.final_analysis:
+        due = now if call.final_since is None else call.final_since + FINAL_APART
+        return Wait(due) if now < due else Read("final analysis")
+    is_held = (facts.paused or facts.redis_changed) and verdict.outcome in _EFFECTS.keys() - _begun(call)
+    is_in_time = verdict.outcome is Outcome.REJECT or (facts.ended_s or 0) < VERIFIED_AFTER_END.total_seconds()
+    return Wait(now + RESUME_LOOK) if is_held and is_in_time else None
+
+
+def _begun(call: Call) -> set[Outcome]:
+    """Return what cannot be begun any more."""
+    return {outcome for outcome, kind in _EFFECTS.items() if not may_begin(kind, call.effect(kind), call)}
 
 
 def _withdraw_all(call: Call, because: str) -> Step | None:

@@ -7,7 +7,7 @@ sentence).
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_kind
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, IN_DOUBT
 from calls.pause import PauseScope
-from calls.record import CHECK_LIMIT, Call, History, Reading
+from calls.record import CHECK_LIMIT, Call, History, Identity, Reading
 from calls.statuses import STATUSES, VALIDATION_TYPES, Status
 
 
@@ -69,6 +69,15 @@ class Policies:
         return frozenset(self.colour(name) for name in names)
 
 
+ENOUGH_ANSWERS = 18
+"""After how many answered checks the voice had its say. docs/rules.md has the figures behind it."""
+
+FINAL_APART = timedelta(seconds=5)
+"""How far two reads after the end must be apart to show the provider's final analysis. Assumed: the Spec names no time."""
+
+VERIFIED_AFTER_END = timedelta(minutes=10)
+"""How long after the end of a call a person's word still leads to an enroll."""
+
 _BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
 Value = bool | int | str | None
 
@@ -78,7 +87,8 @@ class Says:
     """The meaning of a fact, and its values if these are a closed list (other than true and false).
 
     ``most``: the maximum of a number. ``unit``: its unit. ``by_check``: every check's answer shows it anew, so that
-    rules can ask on how many checks it was seen. ``kind``: its type, if known.
+    rules can ask on how many checks it was seen. ``by_voice``: it is evidence that the voice provider brings, so that its
+    absence is unknown until ``voice_checked``. ``kind``: its type, if known.
     """
 
     meaning: str
@@ -86,6 +96,7 @@ class Says:
     most: int | None = None
     unit: str = ""
     by_check: bool = False
+    by_voice: bool = False
     kind: type[bool] | type[int] | type[str] | type[tuple[str, ...]] = bool
 
     @property
@@ -115,33 +126,63 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says(
             "the voice is authenticated: a green policy, or FullAuthentication with isVoiceVerified and without anybody's "
-            "enroll; never together with a red policy"
+            "enroll; never together with a red policy",
+            by_voice=True,
         ),
     ]
     manual: Annotated[
         bool, Says("authenticated only by a person's statement: Green Manual Authentication, or our own enroll")
     ]
-    red: Annotated[bool, Says("a policy classified red is applied", by_check=True)]
-    green_policy: Annotated[bool, Says("a green policy is applied, by voice or by a person, also beside red ones")] = (
-        False
-    )
-    unclassified: Annotated[bool, Says("a policy is applied that the rules file gives no colour", by_check=True)]
-    policies: Annotated[tuple[str, ...], Says("the names of the policies applied, as last read", by_check=True)] = ()
+    red: Annotated[bool, Says("a policy classified red is applied", by_check=True, by_voice=True)]
+    green_policy: Annotated[
+        bool, Says("a green policy is applied, by voice or by a person, also beside red ones", by_voice=True)
+    ] = False
+    unclassified: Annotated[
+        bool, Says("a policy is applied that the rules file gives no colour", by_check=True, by_voice=True)
+    ]
+    policies: Annotated[
+        tuple[str, ...], Says("the names of the policies applied, as last read", by_check=True, by_voice=True)
+    ] = ()
     rejected: Annotated[bool, Says("the voice was rejected at any time in this call, by anybody")]
     enrolled: Annotated[bool, Says("the voice was enrolled in this call, by us or by somebody else")]
     verified: Annotated[
         bool, Says("identity was established by other means (a statement at the desk, AnsweredQuestions, MFAValidated)")
     ]
     verified_by_desk: Annotated[bool, Says("the desk established identity")]
+    verified_in_time: Annotated[
+        bool,
+        Says(
+            "identity was established before the call ended, or stated by a person within "
+            f"{VERIFIED_AFTER_END.seconds // 60} minutes after"
+        ),
+    ] = False
     verified_person_is_assigned: Annotated[bool, Says("the verified person is the one the call is assigned to")]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
     assigned: Annotated[bool, Says("the service has a person for this call")]
     distrusted: Annotated[bool, Says("a person at the desk said that the caller cannot be trusted")]
     opted_out: Annotated[bool, Says("VoiceOptOut was seen at any time in this call")]
     opted_in: Annotated[bool, Says("VoiceOptIn was seen in this call")]
-    voice_mismatch: Annotated[bool, Says("the voice does not match the enrolled one", by_check=True)]
-    high_risk_device: Annotated[bool, Says("the service calls the device a high risk", by_check=True)]
+    voice_mismatch: Annotated[bool, Says("the voice does not match the enrolled one", by_check=True, by_voice=True)]
+    high_risk_device: Annotated[bool, Says("the service calls the device a high risk", by_check=True, by_voice=True)]
+    voice_pending: Annotated[
+        bool, Says("the voice provider is still evaluating (the status Voice Pending)", by_check=True)
+    ] = False
+    voice_checked: Annotated[
+        bool,
+        Says(
+            f"the voice had its say: {ENOUGH_ANSWERS} checks were answered without Voice Pending and without a provider "
+            "error, or the final analysis was read and shows neither"
+        ),
+    ] = False
     ended: Annotated[bool, Says("the call has ended")]
+    ended_s: Annotated[int | None, Says("since the call ended; none before", unit="seconds")] = None
+    final_analysis: Annotated[
+        bool,
+        Says(
+            f"two reads at least {FINAL_APART.seconds} s apart, both after the end of the call, showed the same policies and "
+            "signs"
+        ),
+    ] = False
     fraud: Annotated[bool, Says("a research case is DeterminedFraud")]
     real_voice_id: Annotated[bool, Says("the service itself uses this voice id for the call")]
     allowed: Annotated[bool, Says("the institution is ours, active, with voice authentication, not in test mode")]
@@ -151,7 +192,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         None
     )
     candidates: Annotated[int, Says("members the service matched to the caller's number")]
-    authenticated: Annotated[bool, Says("FullAuthentication by the voice, not by an enroll; no red policy now")] = False
+    authenticated: Annotated[
+        bool, Says("FullAuthentication by the voice, not by an enroll; no red policy now", by_voice=True)
+    ] = False
     paused: Annotated[bool, Says("a person paused enrolls and rejects for this institution")] = False
     paused_entirely: Annotated[bool, Says("a person paused assigns and automatic checks as well")] = False
     assigned_by_us: Annotated[
@@ -171,7 +214,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ] = False
     unenrolled: Annotated[bool, Says("a reject of the member took an enroll of this call back")] = False
     fully_authenticated: Annotated[
-        bool, Says("the service called the caller fully authenticated, by the voice or by anybody's enroll")
+        bool,
+        Says("the service called the caller fully authenticated, by the voice or by anybody's enroll", by_voice=True),
     ] = False
     rejected_by_rule: Annotated[
         bool, Says("rejected, but only by a validation rule of the service: nobody has rejected the voice since")
@@ -202,8 +246,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ) -> "Facts":
         """Restore facts from a trail. Missing ones are false, none or 0; names of other versions are ignored."""
         written = {name: known.get(name, absent) for name, absent in _WRITTEN.items()}
-        if written["assigned_s"] == 0 and not written["assigned"]:
-            written["assigned_s"] = None
+        for seconds, began in (("assigned_s", "assigned"), ("ended_s", "ended")):
+            if written[seconds] == 0 and not written[began]:
+                written[seconds] = None
         return cls(**written, policies=tuple(policies), history=history, at=at)
 
     @property
@@ -236,6 +281,9 @@ def _of_kind(hint: Any) -> Says:
 FACTS: Mapping[str, Says] = dict(_declared())
 """Every fact that rules can use, by name."""
 
+BY_VOICE = frozenset(name for name, fact in FACTS.items() if fact.by_voice)
+"""Facts that are true as soon as any read shows them, and false only once the voice had its say."""
+
 _DIGITS = bytes.maketrans(b"\0\1", b"01")
 _FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
 _ABSENT: Mapping[type, Any] = {bool: False, int: 0, str: None, tuple: ()}
@@ -267,6 +315,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         enrolled=by_hand,
         verified=verified,
         verified_by_desk=call.identity is not None and call.identity.by_desk,
+        verified_in_time=call.identity is not None and _is_in_time(call.identity, call.end_seen_at),
         verified_person_is_assigned=call.identity is not None
         and call.person_id is not None
         and call.identity.person_id == call.person_id,
@@ -277,7 +326,11 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         opted_in=call.opted_in_seen,
         voice_mismatch=call.mismatch_seen,
         high_risk_device=reading is not None and reading.is_high_risk_device,
+        voice_pending=status == Status.PENDING,
+        voice_checked=_is_voice_checked(call),
         ended=call.end_seen_at is not None,
+        ended_s=_seconds_since(call.end_seen_at, now),
+        final_analysis=has_final_analysis(call),
         fraud=reading is not None and reading.research_status == "DeterminedFraud",
         real_voice_id=has_real_voice_id(call),
         allowed=call.standing is None,
@@ -320,6 +373,7 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
         ("voice_mismatch", reading.is_voice_mismatch or reading.status == Status.MISMATCH),
         ("high_risk_device", reading.is_high_risk_device),
         ("provider_error", reading.provider_error is not None),
+        ("voice_pending", reading.status == Status.PENDING),
     )
     return tuple(name for name, holds in shown if holds)
 
@@ -328,9 +382,39 @@ def _assigned_s(call: Call, now: datetime | None) -> int | None:
     """Return how many seconds ago the call got its first person. Checks are planned from then on too."""
     if call.person_id is None:
         return None
-    if now is None or call.watch_from is None:
-        return 0
-    return max(0, int((now - call.watch_from).total_seconds()))
+    return _seconds_since(call.watch_from, now) or 0
+
+
+def _seconds_since(instant: datetime | None, now: datetime | None) -> int | None:
+    """Return how many seconds ago something happened; None if it has not. 0 if the present is unknown."""
+    if instant is None:
+        return None
+    return 0 if now is None else max(0, int((now - instant).total_seconds()))
+
+
+def has_final_analysis(call: Call) -> bool:
+    """Tell whether two reads after the end, far enough apart, showed the same.
+
+    Assumed: the service's record of an ended call is final once it has stayed the same for ``FINAL_APART``.
+    """
+    reading, since = call.reading, call.final_since
+    return reading is not None and since is not None and reading.read_at - since >= FINAL_APART
+
+
+def _is_voice_checked(call: Call) -> bool:
+    """Tell whether the voice had its say. Until then the absence of evidence says nothing."""
+    history, reading = call.history, call.reading
+    unusable = history.signs.get("provider_error", 0) | history.signs.get("voice_pending", 0)
+    if (history.answered & ~unusable).bit_count() >= ENOUGH_ANSWERS:
+        return True
+    is_open = reading is None or reading.provider_error is not None or reading.status == Status.PENDING
+    return has_final_analysis(call) and not is_open
+
+
+def _is_in_time(identity: Identity, ended_at: datetime | None) -> bool:
+    """Tell whether identity was established early enough for an enroll."""
+    allowance = VERIFIED_AFTER_END if identity.by_desk else timedelta()
+    return ended_at is None or identity.established_at <= ended_at + allowance
 
 
 def coloured(history: History, policies: Policies) -> History:

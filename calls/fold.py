@@ -12,7 +12,7 @@ from calls.claimed_item import instant
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from calls.end_and_settlement import believed_end
-from calls.facts_and_colours import MANUAL_GREEN
+from calls.facts_and_colours import MANUAL_GREEN, signs_of
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.redis_restart import charge_if_assigned
@@ -120,7 +120,7 @@ def _is_old(note: Listed | Unlisted, call: Call) -> bool:
 
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
     """Take over the contents of the other record. The more advanced ledger wins, and doubts stay doubts."""
-    other, distrusted = note.call, call.distrusted
+    other, distrusted, identity = note.call, call.distrusted, call.identity
     for kind in EffectKind:
         theirs = other.effect(kind)
         if _RANK.index(theirs.state) > _RANK.index(call.effect(kind).state):
@@ -160,7 +160,9 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         end_hinted_at=call.end_hinted_at or other.end_hinted_at,
         next_read_at=call.next_read_at if call.is_settled else now,
     )
-    if call.distrusted != distrusted and may_reopen(call, now):
+    is_distrusted = call.distrusted != distrusted and may_reopen(call, EffectKind.REJECT, now)
+    verified_at = call.identity.established_at if call.identity is not None and call.identity != identity else None
+    if is_distrusted or (verified_at is not None and may_reopen(call, EffectKind.ENROLL, verified_at)):
         call = reopened(call)
     return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
 
@@ -229,7 +231,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         opted_out_seen=call.opted_out_seen or status == Status.OPT_OUT,
         opted_in_seen=call.opted_in_seen or status == Status.OPT_IN,
         mismatch_seen=call.mismatch_seen or status == Status.MISMATCH or reading.is_voice_mismatch,
-        identity=_identity(call, reading, previous),
+        identity=_identity(call, reading, previous, now),
         reads_failed=0,
         not_found_since=None,
         needs_verifying=False,
@@ -243,7 +245,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
     ended_at = believed_end(call, reading, now)
     if ended_at is not None:
-        call = replace(call, phase=call.phase if call.is_settled else Phase.ENDED, end_seen_at=ended_at)
+        phase = call.phase if call.is_settled else Phase.ENDED
+        call = replace(call, phase=phase, end_seen_at=ended_at, final_since=_final_since(before, reading))
     elif call.is_settled:
         return call
     elif call.person_id is not None:
@@ -256,6 +259,15 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     elif book.checks_unassigned and call.next_check_at is None:
         call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
     return call
+
+
+def _final_since(before: Call, reading: Reading) -> datetime:
+    """Return since when reads after the end have shown the same policies and signs."""
+    shown, since = before.reading, before.final_since
+    if shown is None or since is None or since > reading.read_at:
+        return reading.read_at
+    is_same = (shown.policies, signs_of(shown)) == (reading.policies, signs_of(reading))
+    return since if is_same else reading.read_at
 
 
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
@@ -275,16 +287,20 @@ def _is_authenticated(call: Call, reading: Reading) -> bool:
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 
 
-def _identity(call: Call, reading: Reading, previous: str | None) -> Identity | None:
-    """Return the identity that the service's status establishes, for the person assigned when it first appeared."""
+def _identity(call: Call, reading: Reading, previous: str | None, now: datetime) -> Identity | None:
+    """Return the identity that the service's status establishes, for the person assigned when it first appeared.
+
+    Assumed: a status that the first read after the end shows was written before the end.
+    """
     validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
     if validation_type is None or (call.identity is not None and (call.identity.by_desk or previous == reading.status)):
         return call.identity
+    ended_at = believed_end(call, reading, now)
     return Identity(
         person_id=reading.person_id or "",
         validation_type=validation_type,
         by_desk=False,
-        established_at=reading.read_at,
+        established_at=min(reading.read_at, ended_at) if ended_at and call.end_seen_at is None else reading.read_at,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from calls.claimed_item import LEASE
 from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import Facts, Value
+from calls.facts_and_colours import VERIFIED_AFTER_END, Facts, Value
 
 _ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 
@@ -19,6 +19,7 @@ class Article:
 
     ``if_opt_in_required``: applies only if the rules file says ``[consent] require_opt_in = true``.
     ``if_on_red_alone``: applies only to a reject for which a rule has no other reason than a red policy.
+    ``unless_against_mismatch``: does not apply to a rule that may enroll against a mismatch.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Article:
     meaning: str
     if_opt_in_required: bool = False
     if_on_red_alone: bool = False
+    unless_against_mismatch: bool = False
 
     def forbids_now(self, facts: Facts) -> bool:
         """Tell whether the article's facts hold."""
@@ -52,7 +54,14 @@ LAW: tuple[Article, ...] = (
         "an effect needs the voice id that the service itself uses for the call (reject-voice resolves no other)",
         real_voice_id=False,
     ),
-    _article("call_ended", {_ASSIGN, _ENROLL}, "nobody is assigned or enrolled after the call has ended", ended=True),
+    _article("call_ended", {_ASSIGN}, "nobody is assigned after the call has ended", ended=True),
+    _article(
+        "final_analysis_awaited",
+        {_ENROLL},
+        "after the end of a call an enroll waits for the voice provider's final analysis",
+        ended=True,
+        final_analysis=False,
+    ),
     _article(
         # Assumed: the service accepts an assign although a person is assigned, and replaces that person.
         "somebody_assigned",
@@ -87,6 +96,29 @@ LAW: tuple[Article, ...] = (
         {_ENROLL},
         "a voice is enrolled only after identity was established by other means (Spec: Rules per operation 3)",
         verified=False,
+    ),
+    _article(
+        "verified_too_late",
+        {_ENROLL},
+        "identity was established after the call had ended: only a person's word counts then, for "
+        f"{VERIFIED_AFTER_END.seconds // 60} minutes",
+        verified=True,
+        verified_in_time=False,
+    ),
+    _article(
+        "voice_not_checked",
+        {_ENROLL},
+        "nobody is enrolled before the voice had its say, unless a person verified the caller",
+        voice_checked=False,
+        verified_by_desk=False,
+    ),
+    Article(
+        "voice_mismatch",
+        frozenset({_ENROLL}),
+        (("voice_mismatch", True), ("verified_by_desk", False)),
+        "nobody is enrolled against a voice that does not match, unless a person verified the caller, or the rules allow it "
+        "in [enroll] against_mismatch",
+        unless_against_mismatch=True,
     ),
     _article(
         "no_auth",
@@ -182,35 +214,44 @@ LAW: tuple[Article, ...] = (
 )
 
 
-BRIEF = frozenset({"voice_id_not_confirmed", "redis_changed"})
+BRIEF = frozenset({"voice_id_not_confirmed", "redis_changed", "final_analysis_awaited"})
 """Articles that forbid for a few seconds only, so that nobody has to be told."""
 
 
 def forbidden(
-    kind: EffectKind, facts: Facts, *, opt_in_required: bool = False, on_red_alone: bool = False
+    kind: EffectKind,
+    facts: Facts,
+    *,
+    opt_in_required: bool = False,
+    on_red_alone: bool = False,
+    against_mismatch: bool = False,
 ) -> tuple[str, ...]:
     """Return the names of all articles that forbid an effect now, in the law's order; empty if it is allowed.
 
     Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
     """
-    against = articles(kind, opt_in_required=opt_in_required, on_red_alone=on_red_alone)
+    against = _OF_KIND[kind, opt_in_required, on_red_alone, against_mismatch]
     return tuple([article.name for article in against if article.forbids_now(facts)])
 
 
-def articles(kind: EffectKind, *, opt_in_required: bool = False, on_red_alone: bool = False) -> tuple[Article, ...]:
-    """Return the articles that can forbid a kind of effect."""
-    return _OF_KIND[kind, opt_in_required, on_red_alone]
+def articles(
+    kind: EffectKind, *, on_red_alone: bool = False, against_mismatch: bool = False
+) -> tuple[Article, ...]:
+    """Return the articles that can forbid a kind of effect, whatever the rules say of an opt-in."""
+    return _OF_KIND[kind, False, on_red_alone, against_mismatch]
 
 
 _OF_KIND = {
-    (kind, required, alone): tuple(
+    (kind, required, alone, mismatch): tuple(
         article
         for article in LAW
         if kind in article.forbids
         and (required or not article.if_opt_in_required)
         and (alone or not article.if_on_red_alone)
+        and not (mismatch and article.unless_against_mismatch)
     )
     for kind in EffectKind
     for required in (True, False)
     for alone in (True, False)
+    for mismatch in (True, False)
 }

@@ -195,6 +195,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why no request can be sent, as last written to the trail; None once the service has answered."""
     end_hinted_at: datetime | None = None
     end_seen_at: datetime | None = None
+    final_since: datetime | None = None
+    """Since when reads after the end have shown the same policies and signs; None before the end."""
     settled_at: datetime | None = None
     reason: Reason | None = None
     is_reopened: bool = False

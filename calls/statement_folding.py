@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from calls.effect_ledger import DONE, EffectKind, EffectState
 from calls.effect_resolution import may_begin, needs_person
-from calls.facts_and_colours import has_real_voice_id
+from calls.facts_and_colours import VERIFIED_AFTER_END, has_real_voice_id
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
 from calls.record import Call, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry
@@ -34,12 +34,13 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
                 number=note.number,
             )
             said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
-            return replace(call, identity=stronger(call.identity, identity)), [said]
+            call = replace(call, identity=stronger(call.identity, identity))
+            return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [said]
         case Distrusted():
             word = _word(note, reason=note.reason)
             said = _said(note, now, "distrusted", because=note.reason or None)
             call = replace(call, distrusted=later(call.distrusted, word))
-            return reopened(call) if may_reopen(call, now) else call, [said]
+            return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [said]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
             said = _said(note, now, "assign", person_id=note.person_id)
@@ -52,19 +53,16 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             assert_never(note)
 
 
-def may_reopen(call: Call, now: datetime) -> bool:
-    """Tell whether a person's distrust still leads to a reject of a settled call.
+def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
+    """Tell whether a person's word, said at ``said_at``, still leads to an enroll or a reject of a settled call.
 
     It needs the voice id that the service itself uses, because reject-voice resolves no other.
     """
     if not call.is_settled or call.end_seen_at is None or not has_real_voice_id(call):
         return False
     is_rejected = call.rejected_seen and not call.rejected_by_rule_only
-    return (
-        now - call.end_seen_at <= HEARD_AFTER_END
-        and not is_rejected
-        and may_begin(EffectKind.REJECT, call.reject, call)
-    )
+    heard_for = HEARD_AFTER_END if kind is EffectKind.REJECT else VERIFIED_AFTER_END
+    return said_at - call.end_seen_at <= heard_for and not is_rejected and may_begin(kind, call.effect(kind), call)
 
 
 def reopened(call: Call) -> Call:

@@ -17,6 +17,7 @@ class Status(StrEnum):
     OPT_IN = "VoiceOptIn"
     OPT_OUT = "VoiceOptOut"
     MISMATCH = "VoiceMismatch"
+    PENDING = "Voice Pending"
 
 
 REJECTED = frozenset({Status.REJECT_CALLER_VOICE, Status.REJECT_BY_RULE})
@@ -29,7 +30,6 @@ NO_CHANGE = frozenset(
         "AgentViewed",
         "SentEmailMFA",
         "SentSmsMFA",
-        "Voice Pending",
     }
 )
 """Statuses of the Spec that change nothing for us. A status in neither list changes nothing either, but is reported.

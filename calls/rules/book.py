@@ -78,7 +78,7 @@ class Rule:
     """One rule: conditions (all must hold), what it asks for, and why. ``line`` is its first line in the file.
 
     It is in force from ``valid_from`` until before ``valid_until``. ``on_red_alone``: it rejects although only a red
-    policy speaks against the caller.
+    policy speaks against the caller. ``against_mismatch``: it enrolls although the voice does not match.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Rule:
     valid_from: datetime | None = None
     valid_until: datetime | None = None
     on_red_alone: bool = False
+    against_mismatch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,8 @@ class RuleBook:
 
     Intervals are in seconds. ``reads_*``: how often stored details are read while a call lives. ``checks_unassigned``:
     how many automatic checks a call may use while nobody is assigned. ``red_alone``: the institutions that let a rule
-    reject although only a red policy speaks against the caller.
+    reject although only a red policy speaks against the caller, ``against_mismatch`` those that let a rule enroll although
+    the voice does not match.
     """
 
     schedule: Schedule
@@ -125,13 +127,16 @@ class RuleBook:
     limits: tuple[tuple[str, float], ...] = ()
     """Requests per second of single institutions."""
     red_alone: frozenset[str] = frozenset()
+    against_mismatch: frozenset[str] = frozenset()
     turns_s: tuple[int, ...] = field(init=False)
-    """Seconds after the assignment at which a condition may change its result. ``dates`` are the same for rules."""
+    """Seconds after the assignment at which a condition may change its result. ``ended_turns_s`` are those after the end,
+    ``dates`` the same for rules."""
+    ended_turns_s: tuple[int, ...] = field(init=False)
     dates: tuple[datetime, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        tests = [test for rule in self.rules for name, test in rule.when if name == "assigned_s"]
-        object.__setattr__(self, "turns_s", tuple(sorted({turn for test in tests for turn in turns(test)})))
+        object.__setattr__(self, "turns_s", _turns_of(self.rules, "assigned_s"))
+        object.__setattr__(self, "ended_turns_s", _turns_of(self.rules, "ended_s"))
         object.__setattr__(self, "dates", dates_of(self.rules))
 
     def with_schedule(self, schedule: Schedule) -> "RuleBook":
@@ -145,13 +150,23 @@ class RuleBook:
     @property
     def warnings(self) -> list[str]:
         """Return what the institutions have enabled that is off by default."""
+        allowed = (
+            (self.red_alone, "on_red_alone", "reject", "on a red policy alone ([reject] on_red_alone)"),
+            (
+                self.against_mismatch,
+                "against_mismatch",
+                "enroll",
+                "a voice that does not match ([enroll] against_mismatch)",
+            ),
+        )
         found = []
-        for key in sorted(self.red_alone):
-            rules = [
-                repr(rule.name) for rule in self.rules if rule.on_red_alone and key in (rule.institutions or {key})
-            ]
-            what = f"rule {', '.join(rules)} rejects" if rules else "a rule may reject"
-            found.append(f"{key}: {what} on a red policy alone ([reject] on_red_alone)")
+        for keys, mark, verb, how in allowed:
+            for key in sorted(keys):
+                rules = [
+                    repr(rule.name) for rule in self.rules if getattr(rule, mark) and key in (rule.institutions or {key})
+                ]
+                what = f"rule {', '.join(rules)} {verb}s" if rules else f"a rule may {verb}"
+                found.append(f"{key}: {what} {how}")
         return found
 
     def dated(self, now: datetime) -> list[str]:
@@ -173,7 +188,7 @@ class RuleBook:
     def institutions(self) -> frozenset[str]:
         """Return the keys of the institutions that rules name."""
         return frozenset[str]().union(
-            self.red_alone, dict(self.limits), *(rule.institutions or () for rule in self.rules)
+            self.red_alone, self.against_mismatch, dict(self.limits), *(rule.institutions or () for rule in self.rules)
         )
 
 
@@ -181,6 +196,12 @@ def dates_of(rules: tuple[Rule, ...]) -> tuple[datetime, ...]:
     """Return the instants at which a rule comes into force or ends, in order."""
     found = {at for rule in rules for at in (rule.valid_from, rule.valid_until) if at is not None}
     return tuple(sorted(found))
+
+
+def _turns_of(rules: tuple[Rule, ...], name: str) -> tuple[int, ...]:
+    """Return the values of a growing number at which a rule's condition may change its result, in order."""
+    tests = [test for rule in rules for fact, test in rule.when if fact == name]
+    return tuple(sorted({turn for test in tests for turn in turns(test)}))
 
 
 def turns(test: Test) -> Iterator[int]:

@@ -151,7 +151,10 @@ def _facts(known: Mapping[str, Any], history: History) -> Facts:
     if "checks_left" in known:
         implied["checks_used"] = CHECK_LIMIT - known["checks_left"]
     if known.get("verified_by_desk") or known.get("validation_type") or known.get("verified"):
-        implied |= {"verified": True, "validation_type": "Other", "verified_person_is_assigned": True}
+        implied |= {"verified": True, "validation_type": "Other"}
+        implied |= {"verified_person_is_assigned": True, "verified_in_time": True}
+    if known.get("final_analysis"):
+        implied |= {"ended": True, "voice_checked": True}
     if known.get("enrolled") or known.get("manual"):
         implied |= {"enrolled": True, "manual": True}
     return Facts.from_dict({**_ORDINARY, **implied, **known}, history=history)

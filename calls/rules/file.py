@@ -96,6 +96,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "policies": ("green", "red", "neutral"),
     "assign": ("automatic", "person_types"),
     "consent": ("require_opt_in",),
+    "enroll": ("against_mismatch",),
     "reject": ("on_red_alone",),
     "limit": ("institutions", "requests_per_s"),
     "rule": (
@@ -122,7 +123,8 @@ def read_book(
     policies = _policies(sections["policies"])
     assign = _assign(sections["assign"])
     red_alone = _institutions(sections["reject"], "on_red_alone", owned) or frozenset()
-    rules = _rules(top, owned, policies, red_alone)
+    against_mismatch = _institutions(sections["enroll"], "against_mismatch", owned) or frozenset()
+    rules = _rules(top, owned, policies, red_alone, against_mismatch)
     limits = _limits(top, owned)
     undecided_s = reads.number("undecided_s", 8.0, least=1.0)
     decided_s = reads.number("decided_s", 60.0, least=1.0)
@@ -142,6 +144,7 @@ def read_book(
         checks_unassigned=unassigned,
         require_opt_in=opt_in,
         red_alone=red_alone,
+        against_mismatch=against_mismatch,
         limits=tuple(sorted(limits.items())),
     )
 
@@ -191,7 +194,11 @@ def _assign(section: Section) -> AssignRule:
 
 
 def _rules(
-    top: Section, owned: frozenset[str] | None, policies: Policies, red_alone: frozenset[str]
+    top: Section,
+    owned: frozenset[str] | None,
+    policies: Policies,
+    red_alone: frozenset[str],
+    against_mismatch: frozenset[str],
 ) -> tuple[Rule, ...]:
     tables = top.table.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
@@ -200,7 +207,7 @@ def _rules(
     read = [_rule(Section(top.faults, table, ("rule", n), "a rule"), owned) for n, table in enumerate(tables)]
     _names(top, read)
     end = _end(top, tables)
-    rules, faults = prove([rule for rule in read[:end] if rule is not None], policies, red_alone)
+    rules, faults = prove([rule for rule in read[:end] if rule is not None], policies, red_alone, against_mismatch)
     top.faults.found += faults
     return tuple(rules)
 

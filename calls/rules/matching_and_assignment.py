@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Final, assert_never
 
 from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import Facts, Value
+from calls.facts_and_colours import BY_VOICE, Facts, Value
 from calls.law import forbidden
 from calls.record import Call, Candidate
 from calls.rules.book import (
@@ -112,7 +112,13 @@ def _within_the_law(rule: Rule, facts: Facts, book: RuleBook, shadows: tuple[Ver
     reasons = (
         ()
         if kind is None
-        else forbidden(kind, facts, opt_in_required=book.require_opt_in, on_red_alone=rule.on_red_alone)
+        else forbidden(
+            kind,
+            facts,
+            opt_in_required=book.require_opt_in,
+            on_red_alone=rule.on_red_alone,
+            against_mismatch=rule.against_mismatch,
+        )
     )
     validation = facts.validation_type if rule.validation_type == AS_VERIFIED else rule.validation_type
     outcome = Outcome.HOLD if reasons else rule.outcome
@@ -133,9 +139,12 @@ def is_valid(rule: Rule, at: datetime | None) -> bool:
     return (rule.valid_from is None or rule.valid_from <= at) and (rule.valid_until is None or at < rule.valid_until)
 
 
-def next_turn(book: RuleBook, assigned_at: datetime | None, now: datetime) -> datetime | None:
+def next_turn(
+    book: RuleBook, assigned_at: datetime | None, now: datetime, *, ended_at: datetime | None = None
+) -> datetime | None:
     """Return when time alone may next change what the rules decide for a call; None if it never does."""
-    turns = [] if assigned_at is None else [assigned_at + timedelta(seconds=turn_s) for turn_s in book.turns_s]
+    begun = ((assigned_at, book.turns_s), (ended_at, book.ended_turns_s))
+    turns = [at + timedelta(seconds=turn_s) for at, turns_s in begun if at is not None for turn_s in turns_s]
     return min((at for at in (*turns, *book.dates) if at > now), default=None)
 
 
@@ -151,8 +160,23 @@ def holds(condition: Condition, facts: Facts) -> bool:
     """Tell whether a condition holds for a call's facts."""
     name, test = condition
     if isinstance(test, _VALUES):  # most tests are, and rules are applied several times for each answer
-        return bool(getattr(facts, name) == test)
-    return _met(name, test, facts)
+        is_met = bool(getattr(facts, name) == test)
+    else:
+        is_met = _met(name, test, facts)
+    return is_met and (facts.voice_checked or not needs_voice_checked(condition))
+
+
+def needs_voice_checked(condition: Condition) -> bool:
+    """Tell whether a condition asks for the absence of evidence that the voice provider may still bring.
+
+    It then holds only once the voice had its say. Until then, what was not seen is unknown.
+    """
+    name, test = condition
+    return name in BY_VOICE and _asks_for_absence(test)
+
+
+def _asks_for_absence(test: Test) -> bool:
+    return not _asks_for_absence(test.test) if isinstance(test, Not) else test is False
 
 
 def _met(name: str, test: Test, facts: Facts) -> bool:
@@ -237,6 +261,8 @@ def _said(test: Test) -> str:
 
 def found(name: str, test: Test, facts: Facts) -> Value:
     """Return what a fact was when a test failed, for a trail."""
+    if _met(name, test, facts):
+        return "unknown until the voice is checked"
     match test:
         case OnChecks(inner, _):
             checks = checks_meeting(name, inner, facts)

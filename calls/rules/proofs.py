@@ -26,29 +26,42 @@ ADD_EVIDENCE = (
     "add one that follows neither from the others nor from the law and speaks against the caller, or distrusted = true "
     "(a person's word)"
 )
+ASK_INSTEAD = (
+    'ask a person instead: then = "ask"; where the institution accepts that, name it: institutions = [...] in the rule, and '
+    "the same keys in [enroll] against_mismatch"
+)
 OPT_IN = (
     "; where the institution accepts that, name it: institutions = [...] in the rule, and the same keys in "
     "[reject] on_red_alone"
 )
 
 
-def prove(rules: Sequence[Rule], policies: Policies, red_alone: frozenset[str]) -> tuple[list[Rule], list[Fault]]:
+def prove(
+    rules: Sequence[Rule], policies: Policies, red_alone: frozenset[str], against_mismatch: frozenset[str]
+) -> tuple[list[Rule], list[Fault]]:
     """Find the faults in a combination of rules without individual faults.
 
     Args:
         rules: In the order of the file.
         policies: The colours of policies.
         red_alone: The institutions that let a rule reject on a red policy alone.
+        against_mismatch: The institutions that let a rule enroll although the voice does not match.
 
     Returns:
-        The rules, with those marked that reject on red alone, and the faults.
+        The rules, with those marked that reject on red alone or enroll against a mismatch, and the faults.
     """
     proofs = Proofs.of(rules, policies)
     marked, faults = [], []
     for n, rule in enumerate(rules):
         try:
-            fault = proofs.fault_of(rules[:n], rule, red_alone)
-            marked.append(replace(rule, on_red_alone=proofs.is_on_red_alone(rule)))
+            fault = proofs.fault_of(rules[:n], rule, red_alone, against_mismatch)
+            marked.append(
+                replace(
+                    rule,
+                    on_red_alone=proofs.is_on_red_alone(rule),
+                    against_mismatch=proofs.is_against_mismatch(rule),
+                )
+            )
         except TooManyNames:
             many = "the patterns of policies can be combined in too many ways to prove anything"
             return list(rules), [
@@ -74,7 +87,9 @@ class Proofs:
         now = [(name, _now(test)) for name, test in said]
         return cls(World(policies, tuple(dict.fromkeys([*said, *now]))))
 
-    def fault_of(self, earlier: Sequence[Rule], rule: Rule, red_alone: frozenset[str]) -> Fault | None:
+    def fault_of(
+        self, earlier: Sequence[Rule], rule: Rule, red_alone: frozenset[str], against_mismatch: frozenset[str]
+    ) -> Fault | None:
         """Return the first fault of a rule that follows others; None if it has none."""
         if not self.world.possible(rule.when):
             return _fault(rule, "its conditions contradict each other: it never matches", self._clash(rule.when))
@@ -82,6 +97,8 @@ class Proofs:
             names = ", ".join(f"{other.name!r} (line {other.line})" for other in taken)
             problem = f"it is never reached: every call it would match is taken by {names}"
             return _fault(rule, problem, "put it earlier, or narrow the others")
+        if self.is_against_mismatch(rule) and not (rule.institutions and rule.institutions <= against_mismatch):
+            return _fault(rule, "it enrolls although the voice does not match", ASK_INSTEAD)
         if reasons := self.always_forbidden(rule):
             problem = f"it can never {rule.outcome}: the law forbids it ({', '.join(reasons)})"
             return _fault(rule, problem, "see callkeeper rules docs, The law")
@@ -120,7 +137,9 @@ class Proofs:
         kind = _EFFECTS.get(rule.outcome)
         if kind is None:
             return []
-        against = articles(kind, on_red_alone=self.is_on_red_alone(rule))
+        against = articles(
+            kind, on_red_alone=self.is_on_red_alone(rule), against_mismatch=self.is_against_mismatch(rule)
+        )
         if self.world.possible(rule.when, [article.when for article in against]):
             return []
         return [article.name for article in against if not self.world.possible(rule.when, [article.when])]
@@ -144,6 +163,12 @@ class Proofs:
         if rule.outcome is not Outcome.REJECT or self._needs_distrust(rule) or len(self.evidence(rule)) != 1:
             return False
         return not self.world.possible([*self.evidence(rule), ("red", False)])
+
+    def is_against_mismatch(self, rule: Rule) -> bool:
+        """Tell whether a rule enrolls only callers whose voice does not match, without a person's word."""
+        if rule.outcome is not Outcome.ENROLL or not self.world.possible([*rule.when, ("verified_by_desk", False)]):
+            return False
+        return not self.world.possible(rule.when, [[("voice_mismatch", True)]])
 
     def _may_reject(self, rule: Rule, red_alone: frozenset[str]) -> bool:
         if self._needs_distrust(rule) or len(self.evidence(rule)) > 1:

@@ -13,10 +13,10 @@ from functools import cached_property
 from itertools import product
 from typing import Final
 
-from calls.facts_and_colours import FACTS, MANUAL_GREEN, Colour, Policies, Value
+from calls.facts_and_colours import ENOUGH_ANSWERS, FACTS, MANUAL_GREEN, Colour, Policies, Value
 from calls.record import CHECK_LIMIT
 from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, turns
-from calls.rules.matching_and_assignment import admits
+from calls.rules.matching_and_assignment import admits, needs_voice_checked
 from calls.rules.patterns import kinds_of_names
 from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
 from calls.statuses import ESTABLISHES, REJECTED, Status
@@ -59,6 +59,12 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     *((("status", status.value), ("verified", True)) for status in sorted(ESTABLISHES)),
     (("assigned", False), ("assigned_s", None)),
     (("assigned_s", None), ("assigned", False)),
+    (("ended", False), ("ended_s", None)),
+    (("ended_s", None), ("ended", False)),
+    (("final_analysis", True), ("ended", True)),
+    (("verified_in_time", True), ("verified", True)),
+    (("status", Status.PENDING.value), ("voice_pending", True)),
+    (("voice_pending", True), ("status", Status.PENDING.value)),
 )
 """Pairs in which the second holds whenever the first does, because of how ``facts_of`` derives them."""
 
@@ -104,8 +110,11 @@ class World:
             TooManyHistories: The conditions about checks have too many combinations.
         """
         domains = self._domains
-        demands: list[Clause] = [(self._literal(one, domains),) for one in conditions]
-        demands += [tuple(without(domains, self._literal(one, domains)) for one in group) for group in never]
+        demands: list[Clause] = [(literal,) for one in conditions for literal in self._literals(one, domains)]
+        demands += [
+            tuple(without(domains, literal) for one in group for literal in self._literals(one, domains))
+            for group in never
+        ]
         return satisfiable(domains, [*demands, *self._laws])
 
     def speaks_against(self, condition: Condition) -> bool:
@@ -117,6 +126,11 @@ class World:
         good = [self._literal(one, domains) for one in (condition, *UNSUSPICIOUS)]
         good += [only(_POLICY + name, False) for name, colour in self._kinds.items() if colour is not Colour.GREEN]
         return not satisfiable(domains, [*((literal,) for literal in good), *self._laws])
+
+    def _literals(self, condition: Condition, domains: Domains) -> list[Literal]:
+        """Return what a condition demands: values of its fact and, for absent evidence, that the voice had its say."""
+        known = [only("voice_checked", True)] if needs_voice_checked(condition) else []
+        return [self._literal(condition, domains), *known]
 
     def _literal(self, condition: Condition, domains: Domains) -> Literal:
         """Return a condition as the values that a variable must have."""
@@ -153,7 +167,7 @@ class World:
             return frozenset(range(most + 1))
         changes = {turn for fact, test in self.conditions if fact == name for turn in turns(test)}
         numbers: set[int | None] = {0, *(n for n in changes if n >= 0), *(n - 1 for n in changes if n >= 1)}
-        return frozenset(numbers | {None} if name == "assigned_s" else numbers)
+        return frozenset(numbers | {None} if name in {"assigned_s", "ended_s"} else numbers)
 
     @cached_property
     def _laws(self) -> list[Clause]:
@@ -168,6 +182,10 @@ class World:
             (without(domains, only(_HISTORY, met)), only("checks_used", *range(needed, CHECK_LIMIT + 1)))
             for met, needed in self._histories.items()
         ]
+        laws.append((only("ended", True), only("verified", False), only("verified_in_time", True)))
+        enough = only("checks_used", *range(ENOUGH_ANSWERS, CHECK_LIMIT + 1))
+        final = (only("final_analysis", True), only("voice_pending", False), only("provider_error", False))
+        laws += [(only("voice_checked", False), enough, needed) for needed in final]
         if _EVER in self._on_checks:  # it is remembered for the whole call
             laws.append((without(domains, self._literal(_EVER, domains)), only("voice_mismatch", True)))
         return [*laws, *self._policy_laws(domains), *self._green_laws(domains)]

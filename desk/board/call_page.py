@@ -9,7 +9,7 @@ from urllib.parse import quote
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
 from calls.effect_ledger import EffectKind, EffectState
 from calls.effect_resolution import needs_person
-from calls.facts_and_colours import facts_of
+from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan_and_budget import desk_check_obstacle, reserve_left
@@ -86,8 +86,15 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         taken_back=needs_person(call),
         asked=call.asked if call.asked is not None and call.asked.closed_by is None else None,
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
-        verified=is_open and not may_not_enroll,
-        distrusted=may_reopen(call, now) if call.is_settled else not facts.rejected or facts.rejected_by_rule,
+        verified=not may_not_enroll
+        and (
+            may_reopen(call, EffectKind.ENROLL, now)
+            if call.is_settled
+            else call.end_seen_at is None or now - call.end_seen_at <= VERIFIED_AFTER_END
+        ),
+        distrusted=may_reopen(call, EffectKind.REJECT, now)
+        if call.is_settled
+        else not facts.rejected or facts.rejected_by_rule,
         check=is_open and desk_check_obstacle(call, book.schedule, facts) is None,
         checks_left=reserve_left(call, book.schedule),
     )

@@ -84,6 +84,7 @@ _FOR_A_PERSON: Final = {
     "verified_person_is_not_the_assigned": "the verified person is not the assigned one",
     "unclassified_policy": "a policy has no colour in the rules",
     "determined_fraud": "a research case found fraud",
+    "voice_mismatch": "the voice does not match",
 }
 """Reasons for holding an effect that only a person can clear up. They are shown first."""
 
@@ -95,7 +96,8 @@ _HOLDS: Final = {
     "institution_not_allowed": "nothing is done for this institution",
     "nobody_assigned": "nobody is assigned yet",
     "opt_in_required": "no opt-in was seen",
-    "call_ended": "the call has ended",
+    "voice_not_checked": "the voice is not checked yet",
+    "verified_too_late": "verified too long after the end",
 }
 
 
