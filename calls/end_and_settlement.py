@@ -171,8 +171,8 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
         redis_changed=False,
     )
     verdict = judge(best, book, call.institution_key)
-    wanted = {outcome for outcome in (verdict.outcome, *(shadow.outcome for shadow in verdict.shadows))}
-    if wanted <= {Outcome.HOLD, *_begun(call)}:
+    asked = {verdict.asked, *(shadow.asked for shadow in verdict.shadows)}
+    if asked <= {Outcome.HOLD, *_begun(call)}:
         return None
     if not facts.final_analysis:
         due = now if call.final_since is None else call.final_since + FINAL_APART

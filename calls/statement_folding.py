@@ -61,8 +61,11 @@ def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
     if not call.is_settled or call.end_seen_at is None or not has_real_voice_id(call):
         return False
     is_rejected = call.rejected_seen and not call.rejected_by_rule_only
-    heard_for = HEARD_AFTER_END if kind is EffectKind.REJECT else VERIFIED_AFTER_END
-    return said_at - call.end_seen_at <= heard_for and not is_rejected and may_begin(kind, call.effect(kind), call)
+    if is_rejected or not may_begin(kind, call.effect(kind), call):
+        return False
+    if kind is EffectKind.REJECT:
+        return said_at - call.end_seen_at <= HEARD_AFTER_END
+    return said_at - call.end_seen_at <= VERIFIED_AFTER_END and call.reject.state is not EffectState.UNRESOLVED
 
 
 def reopened(call: Call) -> Call:

@@ -113,8 +113,10 @@ async def test_enroll_follows_the_word_of_the_desk(rig: Rig) -> None:
 
 async def test_enroll_ends_the_checks(rig: Rig) -> None:
     """After an enroll no further check is made."""
-    call = rig.stage.call(MFA, END)
-    await rig.run(20)
+    call = rig.stage.call(END)
+    await rig.run(10)
+    await say(rig, call)
+    await rig.run(10)
     made = rig.ledger(call)["check"]
     await rig.run(25)
     assert rig.ledger(call)["check"] == made
@@ -129,7 +131,6 @@ HELD: dict[str, tuple[tuple[Happening, ...], str, str]] = {
     "rejected by the service's rule": ((Happening(Kind.REJECTED_BY_RULE, 5),), "p-1", "voice_rejected"),
     "enrolled elsewhere": ((Happening(Kind.ENROLLED, 5),), "p-1", "already_enrolled"),
     "determined fraud": ((Happening(Kind.CASE, 5, "DeterminedFraud"),), "p-1", "determined_fraud"),
-    "ended": ((Happening(Kind.END, 18),), "p-1", "call_ended"),
 }
 
 
@@ -138,7 +139,7 @@ async def test_enroll_is_held_by_the_law_and_says_why(
     rig: Rig, script: tuple[Happening, ...], person_id: str, reason: str
 ) -> None:
     """An effect that the law forbids is not sent, and the trail names the reason (E3, E6, E7, E8)."""
-    call = rig.stage.call(*script, *([] if reason == "call_ended" else [END]))
+    call = rig.stage.call(*script, END)
     await rig.run(19.5)
     await say(rig, call, person_id)
     await rig.run(10)
@@ -162,7 +163,6 @@ MEANWHILE: dict[str, Happening] = {
     "enrolled elsewhere": Happening(Kind.ENROLLED),
     "given to another person": Happening(Kind.CLAIMED, text="bob", person_id="p-9"),
     "determined fraud": Happening(Kind.CASE, text="DeterminedFraud"),
-    "ended": Happening(Kind.END),
 }
 
 
@@ -188,8 +188,10 @@ async def test_enroll_is_not_sent_when_the_call_changed_after_the_intention(rig:
 
 async def test_enroll_is_sent_only_after_a_read_of_its_own(rig: Rig) -> None:
     """The saved intention, a read, the saved sending, the request: in this order."""
-    call = rig.stage.call(MFA, END)
-    await rig.run(20)
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await say(rig, call)
+    await rig.run(15)
     order = [str(a.operation) for a in rig.stage.sandbox.ledger.arrivals(call.voice_id)]
     assert order[order.index(ENROLLED) - 1] == "read"
     whats = await rig.whats(call)
@@ -234,7 +236,7 @@ async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, 
     fault = Fault(**{name: getattr(fault, name) for name in fault.__struct_fields__})
     rig.stage.sandbox.faults.add(fault)
     call = rig.stage.call(MFA, END)
-    await rig.run(60)
+    await rig.run(90)
     assert rig.ledger(call)[ENROLLED] == 1
     state = (await rig.record(call)).enroll.state
     assert state is (EffectState.CONFIRMED if fault.is_applied else EffectState.ABSENT)
@@ -299,7 +301,7 @@ async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
     """If certainly no byte was written, the intention stays, and it is sent once later."""
     use(rig, service=Unsent(rig, times=4))
     call = rig.stage.call(MFA, END)
-    await rig.run(60)
+    await rig.run(90)
     assert rig.ledger(call)[ENROLLED] == 1
     assert (await rig.record(call)).enroll.state is EffectState.APPLIED
     assert len(ours(call)) == 1
@@ -371,8 +373,10 @@ async def test_effects_wait_for_the_services_own_voice_id(rig: Rig) -> None:
 async def test_restarted_redis_is_verified_before_anything_is_sent(rig: Rig) -> None:
     """After Redis came back another, details are read first, and an intention is not sent again (C15)."""
     use(rig, service=Unsent(rig, times=1000))
-    call = rig.stage.call(MFA, END)
-    await rig.run(20)
+    call = rig.stage.call(END)
+    await rig.run(10)
+    await say(rig, call)
+    await rig.run(10)
     member = CallId(call.institution_key, call.voice_id).member
     assert (await rig.record(call)).enroll.state is EffectState.INTENDED
     rig.stage.world.happen_now(call, Happening(Kind.ENROLLED, person_id="p-1"))

@@ -16,6 +16,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from calls.effect_ledger import Effect, EffectState
+from calls.notes import Verified
 from calls.pause import Pause, PauseScope
 from calls.record import encode_call
 from calls.rules import Outcome, Rule, load_rules
@@ -198,7 +199,8 @@ async def test_pause_on_the_page_holds_and_resumes(rig: BoardRig) -> None:
     call = rig.stage.call(END)
     await rig.run(5)
     assert (await rig.fill("/pause", scope="effects", because="drill", institution=KEY)).status_code == 303
-    rig.stage.happen(call, Kind.MFA_VALIDATED, "teller")
+    word = Verified(person_id="p-1", validation_type="Other", operator="teller", said_at=rig.clock.now)
+    assert await rig.note(call, word)
     await rig.run(10)
     board = await rig.page()
     assert ("drill" in board, "Held" in board, rig.ledger(call).get("enroll", 0)) == (True, True, 0)

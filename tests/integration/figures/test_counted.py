@@ -69,7 +69,7 @@ async def test_counted_decisions_and_effects(rig: Rig) -> None:
     """Verdicts are counted by rule, stage and outcome; each effect by every state that its ledger came to."""
     call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END)
     await rig.push(call)
-    await rig.run(62)
+    await rig.run(80)
     totals = await rig.counted()
     assert totals.count(figure.DECISIONS, rule="passcode validated", stage="live", outcome="enroll") == 1
     for kind in ("assign", "enroll"):

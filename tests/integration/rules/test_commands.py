@@ -116,6 +116,9 @@ async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tupl
         assert tallies["verified"]["ended"] == {"applied": 1}
 
 
+CALM = "verified = true, voice_mismatch = false, high_risk_device = false"
+"""The conditions of the demo's rule that enrolls on the service's word."""
+
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "rulebook" / "rules.toml"
 
 
@@ -125,6 +128,7 @@ def test_example_uses_every_form_and_passes_its_cases() -> None:
     forms = {form for forms in FORMS.values() for form in forms} | {
         "on_checks",
         "on_red_alone",
+        "against_mismatch",
         "valid_from",
         "valid_until",
     }
@@ -132,7 +136,7 @@ def test_example_uses_every_form_and_passes_its_cases() -> None:
     assert '"ask"' in text
     result = type_in("rules", "test", str(EXAMPLE.with_name("cases.toml")))
     assert result.exit_code == 0
-    assert result.output.endswith("18 cases, 18 pass, 0 fail\n")
+    assert result.output.endswith("23 cases, 23 pass, 0 fail\n")
 
 
 async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tuple[str, str], tmp_path: Path) -> None:
@@ -142,7 +146,7 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
     await asyncio.to_thread(type_in, "calls", "export", "--output", str(path), redis_url=redis_url)
     demo = (Path(__file__).parents[3] / "calls" / "rulebooks" / "demo.toml").read_text(encoding="utf-8")
     new = tmp_path / "new.toml"
-    new.write_text(demo.replace("verified = true, green = false", "verified = true, green = false, opted_in = true"))
+    new.write_text(demo.replace(CALM, f"{CALM}, opted_in = true"))
     told = type_in("rules", "diff", "demo", str(new), "--calls", str(path)).output.splitlines()
     assert told[1:] == [
         "rule 'verified': also needs opted_in = true",

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from calls.effect_ledger import EffectState
-from calls.notes import Distrusted
+from calls.notes import Distrusted, Verified
 from calls.pause import Pause, PauseScope
 from calls.rules import load_rules
 from calls.store.keys import CallId
 from calls.store.pausing import Pausing
 from sandbox.access import Operation
-from sandbox.state import Happening, Kind
+from sandbox.state import Call, Happening, Kind
 from tests.integration.rules.conftest import MakeRig
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
@@ -37,6 +37,12 @@ async def pause(rig: Rig, scope: PauseScope = PauseScope.EFFECTS, institution: s
 async def resume(rig: Rig, institution: str | None = None) -> None:
     """Resume."""
     assert await Pausing(rig.redis).resume(institution, operator="jane", because="done", at=rig.clock.now)
+
+
+async def verify(rig: Rig, call: Call) -> None:
+    """Let the desk say that the caller was verified."""
+    word = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    assert await rig.note(call, word)
 
 
 def arrived(rig: Rig, *operations: Operation, since: datetime) -> int:
@@ -63,7 +69,7 @@ async def test_pause_in_a_busy_scenario_sends_nothing_and_loses_nothing(busy: Ma
         assert call is not None
         trail = await rig.queries.trail(CallId(call.institution_key, call.voice_id))
         done = {call.enroll.state, call.reject.state} & {EffectState.APPLIED, EffectState.TAKEN_BACK}
-        lawful = any("call_ended" in entry.forbidden for entry in trail)
+        lawful = any({"final_analysis_awaited"} & {*entry.forbidden} for entry in trail)
         assert done or lawful, before.voice_id
 
 
@@ -100,10 +106,12 @@ async def test_pause_of_one_institution_leaves_the_others(busy: MakeRig) -> None
 
 async def test_pause_is_in_the_trail_of_what_it_held(rig: Rig) -> None:
     """A held call says that it is paused, by whom and why; after the resumption it is decided again."""
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 120))
+    call = rig.stage.call(Happening(Kind.END, 120))
     await rig.push(call)
     await pause(rig)
-    await rig.run(30)
+    await rig.run(10)
+    await verify(rig, call)
+    await rig.run(20)
     held = [entry for entry in await rig.trail(call) if entry.forbidden == ("paused",)]
     assert [(entry.kind, entry.asked, entry.pause) for entry in held] == [
         ("hold", "enroll", "enrolls and rejects, by jane: drill")
@@ -117,8 +125,10 @@ async def test_pause_is_in_the_trail_of_what_it_held(rig: Rig) -> None:
 
 async def test_pause_between_intention_and_request_sends_nothing(rig: Rig) -> None:
     """The write that books an effect asks once more: a pause that came after the claim is obeyed."""
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 120))
+    call = rig.stage.call(Happening(Kind.END, 120))
     await rig.push(call)
+    await rig.run(5)
+    await verify(rig, call)
     keep = rig.store.keep
     asked: list[datetime] = []
 
@@ -154,6 +164,22 @@ async def test_pause_keeps_a_call_open_that_only_waits_to_be_rejected(rig: Rig) 
     record = await rig.record(call)
     assert (record.reason, record.reject.state) == ("rejected", EffectState.APPLIED)
     assert rig.ledger(call)[Operation.REJECT_VOICE] == 1
+
+
+async def test_pause_keeps_a_call_open_that_waits_to_be_enrolled_for_ten_minutes(rig: Rig) -> None:
+    """An enroll is allowed after the end, so a pause does not lose it; ten minutes after the end it is over."""
+    for paused_s, is_enrolled in ((120, True), (700, False)):
+        call = rig.stage.call(Happening(Kind.END, 20))
+        await rig.push(call)
+        await rig.run(10)
+        await pause(rig)
+        await verify(rig, call)
+        await rig.run(paused_s)
+        assert (await rig.record(call)).is_settled is not is_enrolled
+        await resume(rig)
+        await rig.run(15)
+        assert rig.ledger(call).get(Operation.ENROLL, 0) == is_enrolled
+        assert (await rig.record(call)).is_settled
 
 
 async def test_pause_outlives_everything_but_resume(rig: Rig) -> None:

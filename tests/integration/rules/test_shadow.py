@@ -9,7 +9,7 @@ from tests.integration.rules.conftest import MakeRig
 from tests.rig import Rig
 
 DEMO = load_rules("demo")
-RUN_S = 75
+RUN_S = 110
 
 SHADOWS = (
     Rule("reject every mismatch", (("voice_mismatch", True),), Outcome.REJECT, "Would we?", stage=Stage.SHADOW),

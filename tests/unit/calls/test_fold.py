@@ -137,7 +137,7 @@ def test_fold_of_a_reading_remembers_for_the_whole_call(seen: dict[str, Any], fa
     assert getattr(facts_of(later, BOOK.policies), fact)
 
 
-FORGOTTEN = ("AgentViewed", "GrabbedCall", "Voice Pending", "A status of next year")
+FORGOTTEN = ("AgentViewed", "GrabbedCall", "A status of next year")
 
 
 @pytest.mark.parametrize("status", FORGOTTEN)

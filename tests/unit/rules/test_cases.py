@@ -15,7 +15,7 @@ rules = "default"
 
 [[case]]
 name = "a passcode enrolls"
-facts = { validation_type = "OneTimePasswordAuth" }
+facts = { validation_type = "OneTimePasswordAuth", voice_checked = true }
 policies = ["Blue x"]
 institution = "cu-1"
 expect = "hold"

@@ -29,7 +29,10 @@ EXPECTED = {
     EffectKind.ENROLL: {
         "institution_not_allowed": {"allowed": False},
         "voice_id_not_confirmed": {"real_voice_id": False},
-        "call_ended": {"ended": True},
+        "final_analysis_awaited": {"ended": True, "final_analysis": False},
+        "verified_too_late": {"verified": True, "verified_in_time": False},
+        "voice_not_checked": {"voice_checked": False, "verified_by_desk": False},
+        "voice_mismatch": {"voice_mismatch": True, "verified_by_desk": False},
         "identity_not_established": {"verified": False},
         "nobody_assigned": {"assigned": False},
         "verified_person_is_not_the_assigned": {"verified": True, "verified_person_is_assigned": False},
@@ -87,8 +90,9 @@ def test_law_is_what_it_says_for_every_combination_of_its_facts(kind: EffectKind
 @pytest.mark.parametrize("validation_type", VALIDATION_TYPES)
 def test_law_enrolls_nobody_whose_identity_was_not_established_otherwise(validation_type: str) -> None:
     """NoAuth establishes nothing, VoiceAuth not otherwise (Spec: Rules per operation 3); each has a reason of its own."""
-    known = {"allowed": True, "real_voice_id": True, "assigned": True, "verified": True, "opted_in": True}
-    facts = Facts.from_dict({**known, "verified_person_is_assigned": True, "validation_type": validation_type})
+    known = {"allowed": True, "real_voice_id": True, "assigned": True, "verified": True, "verified_in_time": True}
+    more = {"verified_person_is_assigned": True, "opted_in": True, "voice_checked": True}
+    facts = Facts.from_dict({**known, **more, "validation_type": validation_type})
     reasons = {"NoAuth": ("no_auth",), "VoiceAuth": ("voice_auth",)}
     assert forbidden(EffectKind.ENROLL, facts) == reasons.get(validation_type, ())
 
@@ -165,7 +169,7 @@ def test_facts_are_read_back_as_written(facts: Facts) -> None:
 @given(any_facts(), any_facts())
 def test_signature_differs_when_any_fact_but_the_checks_does(facts: Facts, other: Facts) -> None:
     """A trail gets a line for every change of facts; checks have lines of their own."""
-    apart = {name: getattr(facts, name) for name in ("checks_used", "history", "at", "assigned_s")}
+    apart = {name: getattr(facts, name) for name in ("checks_used", "history", "at", "assigned_s", "ended_s")}
     same = with_fields(other, **apart) == facts
     assert (facts.signature == other.signature) == same
 

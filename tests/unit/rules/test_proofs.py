@@ -105,7 +105,9 @@ def rule(
         ([rule("a", manual=True), rule("b", manual=False)], rule("z", red=True), ["a", "b"]),
         ([rule("x", fraud=True), rule("a", manual=True), rule("b", manual=False)], rule("z", red=True), ["a", "b"]),
         ([rule("a", manual=True)], rule("z", red=True), None),
-        ([rule("a", green=False)], rule("z", red=True), ["a"]),
+        ([rule("a", green=False)], rule("z", red=True), None),  # a red policy may come before the voice had its say
+        ([rule("a", green=False)], rule("z", red=True, voice_checked=True), ["a"]),
+        ([rule("a", voice_checked=True)], rule("z", high_risk_device=False), ["a"]),
         ([rule("a", stage=Stage.SHADOW)], rule("z", red=True), None),
         ([rule("a", at="cu-1", red=True)], rule("z", red=True), None),
         ([rule("a", at="cu-1", red=True)], rule("z", at="cu-1", red=True), ["a"]),

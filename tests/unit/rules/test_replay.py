@@ -21,6 +21,8 @@ PASSCODE: dict[str, Any] = {
     "verified": True,
     "validation_type": "OneTimePasswordAuth",
     "verified_person_is_assigned": True,
+    "verified_in_time": True,
+    "voice_checked": True,
 }
 MISMATCH: dict[str, Any] = {"voice_mismatch": True, "high_risk_device": True}
 HOLD = DEFAULT.rules[-1]

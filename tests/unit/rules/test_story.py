@@ -19,6 +19,8 @@ PASSCODE: dict[str, Any] = {
     "verified": True,
     "validation_type": "OneTimePasswordAuth",
     "verified_person_is_assigned": True,
+    "verified_in_time": True,
+    "voice_checked": True,
 }
 
 
@@ -40,11 +42,16 @@ def test_story_shows_how_every_rule_fared() -> None:
     assert held.rows == (
         Row("-", "distrusted", "distrusted is false, not true"),
         Row("-", "another voice on a risky device", "voice_mismatch is false, not true"),
+        Row("-", "verified at the desk", "verified_by_desk is false, not true"),
+        Row("-", "authenticated", "green is false, not true"),
+        Row("-", "verified, but another voice", "verified is false, not true"),
+        Row("-", "verified, but a risky device", "verified is false, not true"),
+        Row("-", "verified, but the voice was never checked", "verified is false, not true"),
         Row("-", "verified", "verified is false, not true"),
         Row("+", "otherwise", "matches: hold"),
     )
     assert enrolled.text.startswith("decided: enroll with OneTimePasswordAuth, by rule 'verified': ")
-    assert enrolled.rows[2:] == (
+    assert enrolled.rows[-2:] == (
         Row("+", "verified", "matches: enroll"),
         Row(".", "otherwise", "not asked: a rule before it decided"),
     )
@@ -105,7 +112,7 @@ def test_story_repeats_no_table() -> None:
     """Where every rule fared as in the decision before, one row says so."""
     entry = next(entry for entry in record(DEMO, [{}]).trail if entry.what == "decided")
     first, second = told(entry, replace(entry, at=at(3)))
-    assert len(first.rows) == 4
+    assert len(first.rows) == len(DEMO.rules)
     assert second.rows == (Row(".", "", "every rule as before"),)
 
 

@@ -52,7 +52,13 @@ def facts(one: Call) -> Facts:
 
 
 SEEN = ("authenticated_seen", "enrolled_seen", "unenrolled_seen", "full_authentication_seen")
-BY_POLICY = [facts(call(policies=names, **seen)) for names in _subsets(NAMES) for seen in _flags(*SEEN)]
+CHECKED: dict[str, Any] = {"history": History(answered=(1 << 18) - 1), "checks_used": 18}
+BY_POLICY = [
+    facts(call(policies=names, **seen, **known))
+    for names in _subsets(NAMES)
+    for seen in _flags(*SEEN)
+    for known in ({}, CHECKED)
+]
 
 BY_NUMBER = [
     facts(
@@ -73,6 +79,10 @@ ANSWERS = [
 ]
 
 
+FINAL = {"end_seen_at": NOW - timedelta(seconds=9), "final_since": NOW - timedelta(seconds=9)}
+"""The final analysis was read: what checks did not show is known."""
+
+
 def _histories() -> Iterator[Facts]:
     for size in range(5):
         for answers in combinations_with_replacement(ANSWERS, size):
@@ -80,8 +90,8 @@ def _histories() -> Iterator[Facts]:
             for n, (policies, signs) in enumerate(answers, 1):
                 history = history.with_answer(n, policies, signs)
             for seen in {True, bool(history.signs)}:
-                for used in {size, 4, 5, 20}:
-                    yield facts(call(history=history, mismatch_seen=seen, checks_used=used))
+                for used, ended in product({size, 4, 5, 20}, ({}, FINAL)):
+                    yield facts(call(history=history, mismatch_seen=seen, checks_used=used, **ended))
 
 
 BY_HISTORY = list(_histories())

@@ -1,0 +1,177 @@
+"""Who is enrolled, and when: the voice has its say first, and the end of a call does not lose a verification."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.effect_ledger import EffectState
+from calls.notes import Verified
+from calls.record import Reason
+from calls.rules import load_rules
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+END = Happening(Kind.END, 80)
+PASSCODE = Happening(Kind.MFA_VALIDATED, 4, "ivr")
+LONG_S = 320
+BOOKS = ("default", "demo")
+
+
+async def say(rig: Rig, call: Call, *, late_s: float = 0.0, person_id: str = "p-1") -> None:
+    """Let the desk say that the caller was verified."""
+    said_at = rig.clock.now - timedelta(seconds=late_s)
+    word = Verified(person_id=person_id, validation_type="Other", operator="ann", said_at=said_at)
+    assert await rig.store.note(rig.call_id(call), word, even_settled=True)
+    await rig.run(20)
+
+
+async def live_until(asgi: Asgi, redis: Redis, book: str, *script: Happening, run_s: float = 130) -> tuple[Rig, Call]:
+    """Let one call happen; return the rig and the call."""
+    rig = Rig(asgi, redis, load_rules(book))
+    call = rig.stage.call(*script)
+    await rig.push(call)
+    await rig.run(run_s)
+    return rig, call
+
+
+IMPOSTORS: dict[str, tuple[Happening, ...]] = {
+    "another voice": (Happening(Kind.MISMATCH, 12),),
+    "a risky device": (Happening(Kind.HIGH_RISK, 12),),
+    "a red policy": (Happening(Kind.RED, 12),),
+    "a policy without a colour": (Happening(Kind.POLICY, 12, "Yellow Review"),),
+    "another voice, known only by the final analysis": (Happening(Kind.MISMATCH, 79.5),),
+    "a risky device, known only by the final analysis": (Happening(Kind.HIGH_RISK, 79.5),),
+}
+
+
+@pytest.mark.parametrize("signs", IMPOSTORS.values(), ids=IMPOSTORS)
+@pytest.mark.parametrize("book", BOOKS)
+async def test_stolen_passcode_enrolls_nobody(
+    sandbox_asgi: Asgi, redis: Redis, book: str, signs: tuple[Happening, ...]
+) -> None:
+    """A passcode at 4 s enrolls nobody against whom the voice provider has something to say until the end."""
+    rig, call = await live_until(sandbox_asgi, redis, book, PASSCODE, *signs, END)
+    assert call.feedback == []
+    assert (await rig.record(call)).enroll.state is EffectState.NONE
+
+
+@pytest.mark.parametrize("at_s", [12.0, 60.0, 79.5])
+async def test_voice_that_authenticates_in_time_is_not_enrolled(sandbox_asgi: Asgi, redis: Redis, at_s: float) -> None:
+    """A member with a good voiceprint gives a passcode first: the voice is waited for, up to the final analysis."""
+    rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, Happening(Kind.GREEN, at_s), END)
+    assert call.feedback == []
+    assert (await rig.record(call)).reason is Reason.AUTHENTICATED
+
+
+@pytest.mark.parametrize("kind", [Kind.MISMATCH, Kind.HIGH_RISK])
+async def test_person_is_asked_about_a_verified_caller_with_a_sign_against(
+    sandbox_asgi: Asgi, redis: Redis, kind: Kind
+) -> None:
+    """Verified, but another voice or a risky device: a person decides, and the question stays after the end."""
+    rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, Happening(kind, 12), END)
+    (because,) = (await rig.queries.attention()).values()
+    assert because.startswith("asked by rule 'verified, but ")
+    assert (await rig.record(call)).is_settled
+
+
+async def test_first_call_of_a_verified_member_is_enrolled_in_a_long_call(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """18 checks that brought nothing are the voice's say: a long call is enrolled while it lives."""
+    rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, run_s=LONG_S)
+    assert call.feedback == ["SUCCESSFUL"]
+    assert call.ended_at is None
+    assert rig.ledger(call)["check"] == 18
+
+
+OPEN: dict[str, tuple[Happening, ...]] = {
+    "the provider is still evaluating": (Happening(Kind.PENDING, 1), Happening(Kind.STATUS, 5, "Voice Pending")),
+    "the provider has an error": (Happening(Kind.ERROR, 2),),
+}
+
+
+@pytest.mark.parametrize("script", OPEN.values(), ids=OPEN)
+async def test_person_is_asked_if_the_voice_was_never_checked(
+    sandbox_asgi: Asgi, redis: Redis, script: tuple[Happening, ...]
+) -> None:
+    """Answers without a result say nothing of the voice, however many: nobody is enrolled without a person."""
+    sandbox_asgi.sandbox.choose(["end-keeps-status"])
+    rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, *script, Happening(Kind.END, 300), run_s=330)
+    assert call.feedback == []
+    assert "asked by rule 'verified, but the voice was never checked'" in (await rig.queries.attention()).values()
+
+
+async def test_word_of_a_person_does_not_wait_for_the_voice(rig: Rig) -> None:
+    """The desk's word enrolls at once, also against a mismatch, which it overrules."""
+    call = rig.stage.call(Happening(Kind.MISMATCH, 2), END)
+    await rig.run(15)
+    await say(rig, call)
+    assert call.feedback == ["SUCCESSFUL"]
+
+
+async def test_short_call_is_enrolled_after_its_end(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A call that is too short for 18 answers is decided once two reads after its end show the same."""
+    rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, END)
+    assert call.feedback == ["SUCCESSFUL"]
+    assert call.ended_at is not None
+    enrolled = next(one for one in call.activities if one.name == "AcceptCallerVoice")
+    assert timedelta(seconds=5) <= enrolled.at - call.ended_at <= timedelta(seconds=12)
+    assert (await rig.record(call)).reason is Reason.ENROLLED
+
+
+async def test_passcode_that_only_the_read_after_the_end_shows_enrolls(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Identity that the first read after the end shows was established before it; what comes later was not."""
+    sandbox_asgi.sandbox.choose(["end-keeps-status"])
+    last = Happening(Kind.MFA_VALIDATED, 79.9, "operator-2")
+    _, call = await live_until(sandbox_asgi, redis, "default", last, END)
+    assert call.feedback == ["SUCCESSFUL"]
+    after = Happening(Kind.MFA_VALIDATED, 82.5, "operator-2")
+    rig, late = await live_until(sandbox_asgi, redis, "default", after, END)
+    assert late.feedback == []
+    held = {name for entry in await rig.trail(late) for name in entry.forbidden}
+    assert "verified_too_late" in held
+
+
+@pytest.mark.parametrize(("after_s", "is_enrolled"), [(1, True), (30, True), (590, True), (615, False)])
+async def test_word_after_the_end_enrolls_for_ten_minutes(rig: Rig, after_s: float, is_enrolled: bool) -> None:
+    """An agent who verifies the caller just after the hang-up is heard, also if the call is settled; later it is too late."""
+    call = rig.stage.call(Happening(Kind.END, 30))
+    await rig.run(31 + after_s)
+    await say(rig, call)
+    assert bool(call.feedback) is is_enrolled
+    assert (await rig.record(call)).is_settled
+    assert (await rig.record(call)).reason is (Reason.ENROLLED if is_enrolled else Reason.UNDECIDED)
+
+
+async def test_late_word_counts_from_when_it_was_said(rig: Rig) -> None:
+    """A word that reached a worker late was said in time."""
+    call = rig.stage.call(Happening(Kind.END, 30))
+    await rig.run(700)
+    await say(rig, call, late_s=300)
+    assert call.feedback == ["SUCCESSFUL"]
+
+
+AGAINST: dict[str, Any] = {
+    "red": Kind.RED,
+    "a rejected voice": Kind.REJECTED,
+    "an opt-out": Kind.OPT_OUT,
+    "an enroll elsewhere": Kind.ENROLLED,
+}
+
+
+@pytest.mark.parametrize("kind", AGAINST.values(), ids=AGAINST)
+async def test_law_holds_after_the_end_as_before(rig: Rig, kind: Kind) -> None:
+    """Everything else that forbids an enroll forbids it after the end too."""
+    call = rig.stage.call(Happening(kind, 5), Happening(Kind.END, 60))
+    await rig.run(70)
+    await say(rig, call)
+    assert rig.ledger(call).get("enroll", 0) == 0
+
+
+async def test_assign_is_not_made_after_the_end(rig: Rig) -> None:
+    """Whom nobody assigned in the call is not assigned after it, so nobody is enrolled either."""
+    call = rig.stage.call(Happening(Kind.END, 20), persons=[])
+    await rig.run(21)
+    await say(rig, call)
+    assert not {"assign", "enroll"} & set(rig.ledger(call))
