@@ -234,9 +234,7 @@ def forbidden(
     return tuple([article.name for article in against if article.forbids_now(facts)])
 
 
-def articles(
-    kind: EffectKind, *, on_red_alone: bool = False, against_mismatch: bool = False
-) -> tuple[Article, ...]:
+def articles(kind: EffectKind, *, on_red_alone: bool = False, against_mismatch: bool = False) -> tuple[Article, ...]:
     """Return the articles that can forbid a kind of effect, whatever the rules say of an opt-in."""
     return _OF_KIND[kind, False, on_red_alone, against_mismatch]
 

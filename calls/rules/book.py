@@ -163,7 +163,9 @@ class RuleBook:
         for keys, mark, verb, how in allowed:
             for key in sorted(keys):
                 rules = [
-                    repr(rule.name) for rule in self.rules if getattr(rule, mark) and key in (rule.institutions or {key})
+                    repr(rule.name)
+                    for rule in self.rules
+                    if getattr(rule, mark) and key in (rule.institutions or {key})
                 ]
                 what = f"rule {', '.join(rules)} {verb}s" if rules else f"a rule may {verb}"
                 found.append(f"{key}: {what} {how}")

@@ -1,5 +1,6 @@
 """Who is enrolled, and when: the voice has its say first, and the end of a call does not lose a verification."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -77,16 +78,33 @@ async def test_person_is_asked_about_a_verified_caller_with_a_sign_against(
     assert (await rig.record(call)).is_settled
 
 
-async def test_first_call_of_a_verified_member_is_enrolled_in_a_long_call(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """18 checks that brought nothing are the voice's say: a long call is enrolled while it lives."""
-    rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, run_s=LONG_S)
+async def test_shipped_rules_enroll_nobody_in_the_call_on_the_services_word(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """However long the call, the provider may still find something: it is enrolled after its end."""
+    rig, call = await live_until(
+        sandbox_asgi, redis, "default", PASSCODE, Happening(Kind.END, LONG_S), run_s=LONG_S - 1
+    )
+    assert (call.feedback, rig.ledger(call)["check"]) == ([], 18)
+    await rig.run(20)
     assert call.feedback == ["SUCCESSFUL"]
-    assert call.ended_at is None
-    assert rig.ledger(call)["check"] == 18
+
+
+async def test_rules_may_enroll_in_the_call_once_the_voice_was_checked(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """18 answers that brought nothing are the voice's say: rules that do not wait for the end enroll then, and not before."""
+    shipped = load_rules("default")
+    eager = tuple(
+        replace(rule, when=tuple(one for one in rule.when if one[0] != "final_analysis")) for rule in shipped.rules
+    )
+    rig = Rig(sandbox_asgi, redis, replace(shipped, rules=eager))
+    call = rig.stage.call(PASSCODE)
+    await rig.push(call)
+    await rig.run(200)
+    assert (call.feedback, rig.ledger(call)["check"]) == ([], 17)
+    await rig.run(50)
+    assert (call.feedback, call.ended_at, rig.ledger(call)["check"]) == (["SUCCESSFUL"], None, 18)
 
 
 OPEN: dict[str, tuple[Happening, ...]] = {
-    "the provider is still evaluating": (Happening(Kind.PENDING, 1), Happening(Kind.STATUS, 5, "Voice Pending")),
+    "the provider is still evaluating": (Happening(Kind.PENDING, 1), Happening(Kind.STATUS, 20, "Voice Pending")),
     "the provider has an error": (Happening(Kind.ERROR, 2),),
 }
 

@@ -116,7 +116,7 @@ async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tupl
         assert tallies["verified"]["ended"] == {"applied": 1}
 
 
-CALM = "verified = true, voice_mismatch = false, high_risk_device = false"
+CALM = "verified = true, final_analysis = true, voice_mismatch = false, high_risk_device = false"
 """The conditions of the demo's rule that enrolls on the service's word."""
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "rulebook" / "rules.toml"
@@ -164,13 +164,17 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
 
 
 def test_report_warns_of_what_an_institution_has_accepted(tmp_path: Path) -> None:
-    """A reject on red alone stays visible: in the table and in the JSON of the report, and in ``rules check``."""
+    """What an institution allowed itself stays visible: in the table and in the JSON of the report, and in ``rules check``."""
     (tmp_path / "trail.jsonl").write_text("")
     words = ("rules", "report", "--calls", str(tmp_path / "trail.jsonl"), "--rules", str(EXAMPLE))
-    warning = "cu-1: rule 'red alone' rejects on a red policy alone ([reject] on_red_alone)"
-    assert f"warning: {warning}" in type_in(*words).output
-    assert json.loads(type_in(*words, "--json").output)["warnings"] == [warning]
-    assert f"warning: {warning}" in type_in("rules", "check", str(EXAMPLE)).output
+    warnings = [
+        "cu-1: rule 'red alone' rejects on a red policy alone ([reject] on_red_alone)",
+        "cu-2: rule 'verified against a mismatch' enrolls a voice that does not match ([enroll] against_mismatch)",
+    ]
+    for warning in warnings:
+        assert f"warning: {warning}" in type_in(*words).output
+        assert f"warning: {warning}" in type_in("rules", "check", str(EXAMPLE)).output
+    assert json.loads(type_in(*words, "--json").output)["warnings"] == warnings
 
 
 def test_replay_refuses_what_is_no_export(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from calls.decide import decide
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts_and_colours import facts_of
+from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
 from calls.rules import RuleBook
@@ -249,13 +249,14 @@ def test_decide_settles_only_after_a_last_look() -> None:
 
 
 def test_decide_withdraws_an_enroll_when_the_call_ends() -> None:
-    """An intention that nothing was sent for does not outlive the call; verified too late is not enrolled (E8)."""
+    """An intention that nothing was sent for waits for the final analysis; verified too late is not enrolled (E8)."""
     intended = Effect(state=EffectState.INTENDED, person_id="p-1", validation_type=OTP, operator="ann", intended_at=NOW)
     ended = call(phase=Phase.ENDED, end_seen_at=NOW, identity=verified(), enroll=intended)
     step = next_deed(ended)
     assert isinstance(step, Withdraw)
-    assert "call_ended" in step.because
-    late = next_deed(call(phase=Phase.ENDED, end_seen_at=NOW, identity=verified()))
+    assert "final_analysis_awaited" in step.because
+    over = NOW - VERIFIED_AFTER_END - seconds(1)
+    late = next_deed(call(phase=Phase.ENDED, end_seen_at=over, final_since=over, identity=verified()))
     assert not isinstance(late, Intend)
 
 

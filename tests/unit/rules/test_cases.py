@@ -15,7 +15,7 @@ rules = "default"
 
 [[case]]
 name = "a passcode enrolls"
-facts = { validation_type = "OneTimePasswordAuth", voice_checked = true }
+facts = { validation_type = "OneTimePasswordAuth", final_analysis = true }
 policies = ["Blue x"]
 institution = "cu-1"
 expect = "hold"

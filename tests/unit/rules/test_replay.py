@@ -23,6 +23,8 @@ PASSCODE: dict[str, Any] = {
     "verified_person_is_assigned": True,
     "verified_in_time": True,
     "voice_checked": True,
+    "ended": True,
+    "final_analysis": True,
 }
 MISMATCH: dict[str, Any] = {"voice_mismatch": True, "high_risk_device": True}
 HOLD = DEFAULT.rules[-1]

@@ -21,6 +21,8 @@ PASSCODE: dict[str, Any] = {
     "verified_person_is_assigned": True,
     "verified_in_time": True,
     "voice_checked": True,
+    "ended": True,
+    "final_analysis": True,
 }
 
 
