@@ -13,6 +13,7 @@ from benchmarks import (
     backlog,
     capacity,
     checks,
+    decisions,
     limits,
     push,
     recovery,
@@ -43,6 +44,7 @@ SPEED: dict[str, Callable[[Effort], Answer]] = {
 """Questions whose answers depend on this machine."""
 
 QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
+    "decisions": decisions.answer,
     "recovery": lambda _: recovery.answer(),
     "replay": lambda _: replay.answer(),
     "requests": requests.answer,
@@ -52,7 +54,7 @@ QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
 
 _MODULES = {"assigning": assigning, "checks": checks, "push": push, "replicas": replicas, "scale": scale}
 _MODULES |= {"capacity": capacity, "limits": limits, "startup": startup, "archive": archive, "backlog": backlog}
-_MODULES |= {"recovery": recovery, "replay": replay, "requests": requests, "schedule": schedule}
+_MODULES |= {"decisions": decisions, "recovery": recovery, "replay": replay, "requests": requests, "schedule": schedule}
 
 
 @click.command()

@@ -7,7 +7,6 @@ times of the results and other lengths of the calls than the rules were chosen f
 """
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -66,9 +65,7 @@ class Tempo:
     def scaled(self, results: float = 1.0, lengths: float = 1.0) -> "Tempo":
         """Return the tempo with slower or faster results, and longer or shorter calls."""
         longest_s = None if self.longest_s is None else self.longest_s * lengths
-        return replace(
-            self, result_s=self.result_s * results, length_s=self.length_s * lengths, longest_s=longest_s
-        )
+        return replace(self, result_s=self.result_s * results, length_s=self.length_s * lengths, longest_s=longest_s)
 
     def result(self, p: float) -> float:
         """Return the time by which a result has come with probability ``p``."""
@@ -168,7 +165,11 @@ def shares(calls: list[Planned], enrolled: list[bool]) -> tuple[Share, ...]:
 
 COLUMNS = (
     *("rules", "calls", "impostors with a sign by the end", "impostors without any"),
-    *("members whose voice was authenticated in the call", f"of these, in calls of {LONG_S:g} s and more", "first calls"),
+    *(
+        "members whose voice was authenticated in the call",
+        f"of these, in calls of {LONG_S:g} s and more",
+        "first calls",
+    ),
 )
 
 
@@ -185,9 +186,8 @@ def answer(effort: Effort) -> Answer:
         if found[0].part:
             broken.append(f"{name}, {tempo}: {found[0]} impostors with a sign are enrolled")
     note = "Enrolled automatically, of the callers whom the service verified within the call."
-    return Answer(
-        "Who is enrolled automatically?", (Table("Who is enrolled automatically", COLUMNS, tuple(rows), note),), tuple(broken)
-    )
+    table = Table("Who is enrolled automatically", COLUMNS, tuple(rows), note)
+    return Answer("Who is enrolled automatically?", (table,), tuple(broken))
 
 
 def _live(book: RuleBook) -> RuleBook:
@@ -223,9 +223,3 @@ async def _enrolled(url: str, book: RuleBook, calls: list[Planned]) -> list[bool
             await stage.sandbox.deliver()
             await rig.run(1.0)
         return ["SUCCESSFUL" in call.feedback for call in begun]
-
-
-if __name__ == "__main__":
-    book = load_rules(sys.argv[1])
-    for tempo in sys.argv[2:]:
-        print(sys.argv[1], tempo, *measured(book, planned(TEMPOS[tempo], CALLS)), sep=" | ", flush=True)

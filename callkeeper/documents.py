@@ -63,6 +63,16 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             ),
         ),
     },
+    "enroll": {
+        "against_mismatch": (
+            "list of keys",
+            "nobody",
+            (
+                "institutions where a rule may enroll a verified caller although the voice does not match. The rule must"
+                " name them too. `doctor` and `rules report` warn about it"
+            ),
+        ),
+    },
     "reject": {
         "on_red_alone": (
             "list of keys",
@@ -156,6 +166,12 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
         _HEAD + _rule("{ verified = true, green = true }", 'then = "enroll"\nvalidation_type = "as_verified"') + _HOLD,
     ),
     (
+        "an enroll against a mismatch",
+        _HEAD
+        + _rule("{ verified = true, voice_mismatch = true }", 'then = "enroll"\nvalidation_type = "as_verified"')
+        + _HOLD,
+    ),
+    (
         "a rule that is never reached",
         _HEAD
         + _rule("{ distrusted = true }", name="first")
@@ -212,7 +228,10 @@ def rules_document() -> str:
         "conditions": _items(
             f"`{example}`: {meaning}. For {_takes(form)}." for form, (example, meaning) in FORM_MEANINGS.items()
         ),
-        "facts": _items(f"`{name}` ({_type(fact)}): {fact.meaning}." for name, fact in FACTS.items()),
+        "facts": _items(
+            f"`{name}` ({_type(fact)}{', by the voice provider' if fact.by_voice else ''}): {fact.meaning}."
+            for name, fact in FACTS.items()
+        ),
         "law": _law(),
         "faults": "\n\n".join(f"**{what}**\n\n{_said(text)}" for what, text in EXAMPLES),
     }

@@ -39,8 +39,8 @@ class ActionState(StrEnum):
 
 _MEANINGS = {
     "call_settled": (
-        "the call has ended and is settled; a verification is still accepted for ten minutes after the end, a distrust for a "
-        "day"
+        "the call has ended and is settled; a verification is still accepted for ten minutes after the end, "
+        "a distrust for a day"
     ),
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "other_call_named": (

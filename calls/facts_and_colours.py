@@ -73,7 +73,9 @@ ENOUGH_ANSWERS = 18
 """After how many answered checks the voice had its say. docs/rules.md has the figures behind it."""
 
 FINAL_APART = timedelta(seconds=5)
-"""How far two reads after the end must be apart to show the provider's final analysis. Assumed: the Spec names no time."""
+"""How far two equal reads after the end must be apart to show the provider's final analysis.
+
+Assumed: the service's record of an ended call is final once it has stayed the same for this long."""
 
 VERIFIED_AFTER_END = timedelta(minutes=10)
 """How long after the end of a call a person's word still leads to an enroll."""
@@ -179,8 +181,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     final_analysis: Annotated[
         bool,
         Says(
-            f"two reads at least {FINAL_APART.seconds} s apart, both after the end of the call, showed the same policies and "
-            "signs"
+            f"two reads at least {FINAL_APART.seconds} s apart, both after the end of the call, showed the same policies "
+            "and signs"
         ),
     ] = False
     fraud: Annotated[bool, Says("a research case is DeterminedFraud")]
@@ -393,10 +395,7 @@ def _seconds_since(instant: datetime | None, now: datetime | None) -> int | None
 
 
 def has_final_analysis(call: Call) -> bool:
-    """Tell whether two reads after the end, far enough apart, showed the same.
-
-    Assumed: the service's record of an ended call is final once it has stayed the same for ``FINAL_APART``.
-    """
+    """Tell whether two reads after the end, far enough apart, showed the same."""
     reading, since = call.reading, call.final_since
     return reading is not None and since is not None and reading.read_at - since >= FINAL_APART
 

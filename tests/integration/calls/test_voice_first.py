@@ -89,7 +89,7 @@ async def test_shipped_rules_enroll_nobody_in_the_call_on_the_services_word(sand
 
 
 async def test_rules_may_enroll_in_the_call_once_the_voice_was_checked(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """18 answers that brought nothing are the voice's say: rules that do not wait for the end enroll then, and not before."""
+    """18 answers that brought nothing are the voice's say: rules that do not wait for the end enroll then, not before."""
     shipped = load_rules("default")
     eager = tuple(
         replace(rule, when=tuple(one for one in rule.when if one[0] != "final_analysis")) for rule in shipped.rules
@@ -153,7 +153,7 @@ async def test_passcode_that_only_the_read_after_the_end_shows_enrolls(sandbox_a
 
 @pytest.mark.parametrize(("after_s", "is_enrolled"), [(1, True), (30, True), (590, True), (615, False)])
 async def test_word_after_the_end_enrolls_for_ten_minutes(rig: Rig, after_s: float, is_enrolled: bool) -> None:
-    """An agent who verifies the caller just after the hang-up is heard, also if the call is settled; later it is too late."""
+    """An agent who verifies the caller after the hang-up is heard, also if the call is settled; later it is too late."""
     call = rig.stage.call(Happening(Kind.END, 30))
     await rig.run(31 + after_s)
     await say(rig, call)

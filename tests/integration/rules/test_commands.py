@@ -164,7 +164,7 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
 
 
 def test_report_warns_of_what_an_institution_has_accepted(tmp_path: Path) -> None:
-    """What an institution allowed itself stays visible: in the table and in the JSON of the report, and in ``rules check``."""
+    """What an institution allowed itself stays visible: in the report, as a table and as JSON, and in ``rules check``."""
     (tmp_path / "trail.jsonl").write_text("")
     words = ("rules", "report", "--calls", str(tmp_path / "trail.jsonl"), "--rules", str(EXAMPLE))
     warnings = [
