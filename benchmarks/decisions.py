@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from callkeeper.embedded import embedded_redis
-from calls.rules import Outcome, RuleBook, Stage, load_rules
+from calls.rules import RuleBook, Stage, load_rules
 from sandbox.state import Call, Happening, Kind, PushSettings
 from tests.main_job import Receiver
 from tests.rig import KEY, Rig

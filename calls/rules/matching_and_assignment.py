@@ -159,10 +159,8 @@ _VALUES = (bool, int, str)
 def holds(condition: Condition, facts: Facts) -> bool:
     """Tell whether a condition holds for a call's facts."""
     name, test = condition
-    if isinstance(test, _VALUES):  # most tests are, and rules are applied several times for each answer
-        is_met = bool(getattr(facts, name) == test)
-    else:
-        is_met = _met(name, test, facts)
+    # Most tests are values, and rules are applied several times for each answer.
+    is_met = getattr(facts, name) == test if isinstance(test, _VALUES) else _met(name, test, facts)
     return is_met and (facts.voice_checked or not needs_voice_checked(condition))
 
 
