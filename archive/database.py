@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
@@ -30,7 +30,7 @@ _CALL_ERRORS: Final = (DataError, IntegrityError)
 
 
 class Database:
-    """Opens transactions over one connection. Use it in one thread at a time."""
+    """Opens transactions over one connection. Use it in one thread at a time, and close it, for example by ``with``."""
 
     def __init__(self, url: str, options: dict[str, str] | None = None) -> None:
         """Prepare without connecting.
@@ -63,6 +63,14 @@ class Database:
     def close(self) -> None:
         """Close the connection."""
         self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        """Return the database itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self.close()
 
     @contextmanager
     def _transaction(self, within_s: float, mode: str) -> Iterator[Connection]:

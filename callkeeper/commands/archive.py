@@ -65,13 +65,11 @@ def archive_database() -> Iterator[tuple[Database, WorkerArchiveSettings]]:
     if not os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
         raise Misused(NO_ARCHIVE)
     settings = WorkerArchiveSettings.load(os.environ)
-    database = settings.open()
     try:
-        yield database, settings
+        with settings.open() as database:
+            yield database, settings
     except (ArchiveAway, ValueRefused) as error:
         raise archive_failed(error) from None
-    finally:
-        database.close()
 
 
 @archive.command()

@@ -44,15 +44,13 @@ def _database(settings: ArchiveSettings, may_migrate: bool) -> Finding:
     from archive.errors import ArchiveAway  # noqa: PLC0415  (SQLAlchemy is imported only with an archive)
     from archive.migrating import migrate, newest, version_of  # noqa: PLC0415
 
-    database = settings.open()
     try:
-        version = version_of(database)
-        if may_migrate and (version is None or version < newest()):
-            version = migrate(database)
+        with settings.open() as database:
+            version = version_of(database)
+            if may_migrate and (version is None or version < newest()):
+                version = migrate(database)
     except ArchiveAway as away:
         return fault(Topic.ARCHIVE, f"the database cannot be used: {away}", ARCHIVE_REMEDY)
-    finally:
-        database.close()
     if version is None:
         return fault(Topic.ARCHIVE, "the database has no tables yet", _MIGRATE)
     if version < newest():

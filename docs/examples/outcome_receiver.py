@@ -10,6 +10,7 @@ exchanged name either, or both: every message is signed with both.
 import json
 import sqlite3
 import sys
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
@@ -75,9 +76,9 @@ def _is_signed(webhook: Webhook, body: bytes, headers: dict[str, str]) -> bool:
 if __name__ == "__main__":
     port, path, *keys = sys.argv[1:]
     Receiver.secrets = [Webhook(key) for key in keys]
-    Receiver.database = sqlite3.connect(path)
-    Receiver.database.execute("CREATE TABLE IF NOT EXISTS taken (id TEXT PRIMARY KEY)")
-    Receiver.database.execute("CREATE TABLE IF NOT EXISTS settled (voice_id TEXT, reason TEXT, operator TEXT)")
-    with HTTPServer(("127.0.0.1", int(port)), Receiver) as server:
+    with closing(sqlite3.connect(path)) as database, HTTPServer(("127.0.0.1", int(port)), Receiver) as server:
+        database.execute("CREATE TABLE IF NOT EXISTS taken (id TEXT PRIMARY KEY)")
+        database.execute("CREATE TABLE IF NOT EXISTS settled (voice_id TEXT, reason TEXT, operator TEXT)")
+        Receiver.database = database
         print("listening on", server.server_address[1], flush=True)
         server.serve_forever()

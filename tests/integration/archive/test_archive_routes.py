@@ -1,6 +1,7 @@
 """The archive over HTTP and in exports, for each role."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,11 +85,11 @@ def site_of(database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """Return an archive that tests only read."""
-    database = sqlite_archive(tmp_path_factory.mktemp("routes"))
-    Writer(database).write(INSTITUTION, [content(n) for n in range(1, 11)])
-    return database
+    with sqlite_archive(tmp_path_factory.mktemp("routes")) as database:
+        Writer(database).write(INSTITUTION, [content(n) for n in range(1, 11)])
+        yield database
 
 
 @pytest.fixture
@@ -143,14 +144,15 @@ async def test_pages_say_that_the_archive_does_not_answer(
     tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
     """Calls in Redis are shown. What only the archive has is an error, not an empty result."""
-    site = site_of(Database(f"sqlite:///{tmp_path}/without-tables.db"), redis, blocking_redis, log)
-    assert (await site.ask(TOKENS[Role.AGENT], "/calls", phase="settled", q="person:p-7")).status_code == 503
-    assert "The archive does not answer" in (await site.board("/board/find", Role.AGENT, q="0007")).text
-    await AuditLog(redis, keys=Keys()).write(AuditEntry(event=AuditEvent.LOGIN, who="ann"))
-    page = await site.board("/board/audit", Role.ADMIN)
-    assert "The archive does not answer" in page.text
-    assert ">ann<" in page.text
-    assert (await site.board("/board/audit.csv", Role.ADMIN)).status_code == 503
+    with Database(f"sqlite:///{tmp_path}/without-tables.db") as empty:
+        site = site_of(empty, redis, blocking_redis, log)
+        assert (await site.ask(TOKENS[Role.AGENT], "/calls", phase="settled", q="person:p-7")).status_code == 503
+        assert "The archive does not answer" in (await site.board("/board/find", Role.AGENT, q="0007")).text
+        await AuditLog(redis, keys=Keys()).write(AuditEntry(event=AuditEvent.LOGIN, who="ann"))
+        page = await site.board("/board/audit", Role.ADMIN)
+        assert "The archive does not answer" in page.text
+        assert ">ann<" in page.text
+        assert (await site.board("/board/audit.csv", Role.ADMIN)).status_code == 503
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

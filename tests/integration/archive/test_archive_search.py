@@ -1,6 +1,6 @@
 """Searches that continue in the archive, by every criterion, and only for people who may see the calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta, timezone
 from pathlib import Path
@@ -33,9 +33,10 @@ ANYBODY = DeskToken(name="any", secret=Secret("a-token-that-only-tests-know"))
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """Return an archive that tests only read."""
-    return filled(tmp_path_factory.mktemp("archive"))
+    with filled(tmp_path_factory.mktemp("archive")) as database:
+        yield database
 
 
 def filled(folder: Path) -> Database:
@@ -98,10 +99,10 @@ async def test_call_is_found_by_what_is_known_of_it(
 @pytest.mark.parametrize(("stored", "typed"), [("089 123456", "+49 89 123456"), ("+49 89 123456", "089/123456")])
 def test_short_number_is_found_in_the_other_notation(tmp_path: Path, stored: str, typed: str) -> None:
     """With or without its country code, as in Redis: also if the number has fewer than ten digits."""
-    database = sqlite_archive(tmp_path)
-    Writer(database).write(INSTITUTION, [content(1, phone_number=stored), content(2, phone_number="089 654321")])
-    query = parse_query(typed, country="DE", zone=UTC)
-    calls = ArchiveReader(database).find(query, matches=query.matches, most=5).calls
+    with sqlite_archive(tmp_path) as database:
+        Writer(database).write(INSTITUTION, [content(1, phone_number=stored), content(2, phone_number="089 654321")])
+        query = parse_query(typed, country="DE", zone=UTC)
+        calls = ArchiveReader(database).find(query, matches=query.matches, most=5).calls
     assert [call.voice_id for call in calls] == ["v-1"]
 
 
@@ -210,12 +211,12 @@ async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis"
 
 async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) -> None:
     """After an erasure, no erased value finds the call; its id still does."""
-    database = filled(tmp_path)
-    archive = ArchivedCalls(ArchiveReader(database))
-    Keeper(database, "dpo").erase(INSTITUTION, person_id="p-7", reason="asked for it")
-    assert await found(redis, archive, "0007") == []
-    assert await found(redis, archive, "vale7") == []
-    assert await found(redis, archive, "person:p-7") == ["v-7"]
+    with filled(tmp_path) as database:
+        archive = ArchivedCalls(ArchiveReader(database))
+        Keeper(database, "dpo").erase(INSTITUTION, person_id="p-7", reason="asked for it")
+        assert await found(redis, archive, "0007") == []
+        assert await found(redis, archive, "vale7") == []
+        assert await found(redis, archive, "person:p-7") == ["v-7"]
 
 
 def test_stream_has_every_call_once(database: Database) -> None:

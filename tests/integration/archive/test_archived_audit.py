@@ -1,5 +1,6 @@
 """The audit log in the archive: copied once, chained, trimmed in Redis only afterwards, and read from both."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,9 +27,10 @@ EVERYTHING = AuditFilter()
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
+def database(tmp_path: Path) -> Iterator[Database]:
     """Return an empty archive."""
-    return sqlite_archive(tmp_path)
+    with sqlite_archive(tmp_path) as database:
+        yield database
 
 
 def entry(n: int) -> AuditEntry:
@@ -113,7 +115,8 @@ async def test_redis_keeps_what_was_not_archived(redis: "Redis", database: Datab
 async def test_database_that_is_away_loses_no_entry(redis: "Redis", database: Database, tmp_path: Path) -> None:
     """The copy is repeated, and nothing is marked as archived before it succeeds."""
     log = await filled(redis, range(3))
-    await copy(redis, Database(f"sqlite:///{tmp_path}/without-tables.db"))
+    with Database(f"sqlite:///{tmp_path}/without-tables.db") as empty:
+        await copy(redis, empty)
     assert len(await log.unarchived(most=9)) == 3
     await copy(redis, database)
     assert await log.unarchived(most=9) == []

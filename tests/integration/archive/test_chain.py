@@ -1,5 +1,6 @@
 """The hash chain of an institution: verify names every line that was changed."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
+def database(tmp_path: Path) -> Iterator[Database]:
     """Return an empty archive."""
-    return sqlite_archive(tmp_path)
+    with sqlite_archive(tmp_path) as database:
+        yield database
 
 
 @pytest.fixture
@@ -126,10 +128,10 @@ def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Data
     logged, unsigned = parse_heads([b"no json", line], key)
     assert (faults(filled, logged=logged), unsigned) == ([], 0)
     (tmp_path / "other").mkdir()
-    forged = sqlite_archive(tmp_path / "other")
-    Writer(forged).write(INSTITUTION, [content(n) for n in range(1, 11)])
-    assert faults(forged) == []
-    assert faults(forged, logged=logged) == [f"{INSTITUTION} line 10: its hash differs from the logged one"]
+    with sqlite_archive(tmp_path / "other") as forged:
+        Writer(forged).write(INSTITUTION, [content(n) for n in range(1, 11)])
+        assert faults(forged) == []
+        assert faults(forged, logged=logged) == [f"{INSTITUTION} line 10: its hash differs from the logged one"]
     assert parse_heads([line], Secret("another-key-that-tests-know"))[1] == 1
 
 

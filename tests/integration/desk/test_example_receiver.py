@@ -4,7 +4,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,7 +55,7 @@ async def test_receiver_acts_once_and_exchanges_its_secret(tmp_path: Path) -> No
         assert await post(url, "m-3", NEW, OLD) is Answer.TAKEN
         assert await post(url, "m-4", NEW) is Answer.TAKEN
         assert await post(url, "m-5", OLD) is Answer.DECLINED
-    with sqlite3.connect(database) as known:
+    with closing(sqlite3.connect(database)) as known:
         assert known.execute("SELECT count(*) FROM settled").fetchone() == (4,)
 
 
