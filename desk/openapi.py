@@ -2,6 +2,7 @@
 
 import sys
 from functools import cache
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -68,10 +69,15 @@ def _document() -> dict[str, Any]:
         "paths": paths,
         "webhooks": webhooks(_REF),
         "components": {
-            "schemas": {**schemas, **outcome_schemas(_REF)},
+            "schemas": {name: _dedented(schema) for name, schema in (schemas | outcome_schemas(_REF)).items()},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _dedented(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with a description that is the same on every Python: since 3.13 docstrings are dedented."""
+    return schema | {"description": cleandoc(schema["description"])} if "description" in schema else schema
 
 
 def _parameter(name: str, place: str, meaning: str, schema: dict[str, Any]) -> dict[str, Any]:

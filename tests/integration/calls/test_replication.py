@@ -38,6 +38,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded
             redis.config_set(
                 "appendonly", "no"
             )  # each copy begins a new file, and a server that writes it does not stop
+        with BlockingRedis.from_url(master.url) as redis:
+            redis.config_set("repl-diskless-sync-delay", "0")  # Valkey would wait 5 s for further replicas
         yield master, replica
 
 
@@ -112,6 +114,12 @@ async def follow(servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site) -> No
     async with Redis.from_url(servers[1].url) as replica:
         await replica.replicaof("127.0.0.1", servers[0].url.rsplit(":", 1)[1].split("/")[0])
     await replicas_of(site.redis, ["online"])
+    async with Redis.from_url(servers[0].url) as asking:
+        await asking.set("follows", "")
+        # Valkey lists a replica as online before it has loaded its copy, and until then it confirms nothing.
+        while not await asking.execute_command("WAIT", 1, 100):
+            pass
+        await asking.config_resetstat()
 
 
 async def replicas_of(master: Any, states: list[str]) -> None:
