@@ -1,9 +1,13 @@
-"""The Pythons of this machine that callkeeper supports: those on PATH, and those of pyenv."""
+"""The Pythons of this machine that callkeeper supports: those on PATH, and those of pyenv.
+
+``python -m tests.readme.pythons`` prints the oldest and the newest one, for `.ci/run`.
+"""
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +35,12 @@ def supported() -> list[Path]:
     return [found[version] for version in sorted(found)]
 
 
+def outermost() -> list[Path]:
+    """Return the oldest and the newest supported Python; only one if there is no other."""
+    pythons = supported()
+    return [pythons[0], *pythons[1:][-1:]]
+
+
 def _programs() -> Iterator[Path]:
     folders = [Path(folder) for folder in os.get_exec_path()]
     if pyenv := shutil.which("pyenv"):
@@ -51,3 +61,7 @@ def _about(program: Path) -> tuple[tuple[int, int], Path] | None:
         return None
     major, minor, real = asked.stdout.strip().split(" ", 2)
     return (int(major), int(minor)), Path(real)
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{python}\n" for python in outermost())

@@ -1,6 +1,7 @@
 """What runs on the hosting site: actions pinned to a commit, and no permission that is not needed."""
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,24 @@ def test_workflow_may_do_nothing_but_read(workflow: dict[str, Any]) -> None:
 def test_workflow_runs_no_text_of_strangers(workflow: dict[str, Any]) -> None:
     """No command holds an expression: titles and branches of strangers cannot become a shell's words."""
     assert [step["run"] for step in steps(workflow) if "${{" in step.get("run", "")] == []
+
+
+def test_every_python_that_is_named_is_tested_and_no_other() -> None:
+    """The classifiers are the versions of the workflow's matrix, which begins with the oldest supported one."""
+    workflow = yaml.safe_load((WORKFLOWS[0].parent / "ci.yml").read_text())
+    project = tomllib.loads((WORKFLOWS[0].parents[2] / "pyproject.toml").read_text())["project"]
+    versions = workflow["jobs"]["pythons"]["strategy"]["matrix"]["python"]
+    assert project["classifiers"] == [f"Programming Language :: Python :: {version}" for version in versions]
+    assert project["requires-python"] == f">={versions[0]}"
+
+
+def test_nightly_suite_has_a_schedule() -> None:
+    """What is too slow for every change runs each night without anybody asking for it."""
+    workflow = yaml.safe_load((WORKFLOWS[0].parent / "ci.yml").read_text())
+    nightly = workflow["jobs"]["nightly"]
+    assert nightly["if"] == "github.event_name == 'schedule'"
+    assert "schedule" in workflow[True], "YAML 1.1 reads the key `on` as true"
+    assert any("make nightly" in step.get("run", "") for step in nightly["steps"])
 
 
 def test_workflow_fails_closed_without_advisories() -> None:
