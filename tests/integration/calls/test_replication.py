@@ -117,7 +117,7 @@ async def follow(servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site) -> No
     async with Redis.from_url(servers[0].url) as asking:
         await asking.set("follows", "")
         # Valkey lists a replica as online before it has loaded its copy, and until then it confirms nothing.
-        while not await asking.execute_command("WAIT", 1, 100):
+        while not await asking.wait(1, 100):
             pass
         await asking.config_resetstat()
 
