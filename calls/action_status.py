@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from calls.effect_resolution import MAX_ASSIGNS, assigned_too_often, may_begin, needs_person
+from calls.effect_resolution import MAX_ASSIGNS, may_assign, may_begin, needs_person, refusals
 from calls.facts_and_colours import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
@@ -51,7 +51,9 @@ _MEANINGS = {
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force decide otherwise for this call",
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
-    "nothing_unresolved": "nothing here waits for a person: no effect in doubt, no enroll taken back, no open question",
+    "nothing_unresolved": (
+        "nothing here waits for a person: no effect in doubt or refused, no enroll taken back, no open question"
+    ),
     "no_checks_left": "the call's 20 authentication checks are used up",
     "reserve_spent": "the checks reserved for people are used up",
     "already_decided": "the service makes no more checks: the voice is authenticated, enrolled or red",
@@ -138,7 +140,7 @@ def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
         return Told(ActionState.SUPERSEDED, operator=assignment.operator)
     if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
         return PENDING
-    if assigned_too_often(effect) and effect.state is not EffectState.INTENDED:
+    if not may_assign(call) and effect.state is not EffectState.INTENDED:
         return _held("assigned_too_often")
     return _held(*assignment.forbidden)
 
@@ -204,7 +206,8 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     closed_by = call.unenroll_closed_by or (call.asked.closed_by if call.asked is not None else None)
     if closed_by is not None:
         return Told(ActionState.DONE, operator=closed_by)
-    is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state} or needs_person(call) or call.asked
+    is_unresolved = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state}
+    is_open = is_unresolved or needs_person(call) or call.asked or refusals(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 

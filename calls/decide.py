@@ -8,7 +8,15 @@ else wait.
 from datetime import datetime, timedelta
 
 from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
-from calls.effect_resolution import assigned_too_often, evidence, is_later, may_begin, next_doubt_read, recheck
+from calls.effect_resolution import (
+    ASSIGN_FAILED,
+    evidence,
+    is_later,
+    may_assign,
+    may_begin,
+    next_doubt_read,
+    recheck,
+)
 from calls.end_and_settlement import age_out, close, confirm, is_lost
 from calls.facts_and_colours import Facts, facts_of
 from calls.institutions import FOREIGN
@@ -44,9 +52,6 @@ _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.AB
 """States of an assign from which we may assign without a new statement."""
 
 FOREIGN_WAIT = timedelta(seconds=60)
-
-_ASSIGN_FAILED = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
-"""States of an assign that failed, as far as is known. An absent one may be tried again without a new statement."""
 
 WATCH = Read("watch")
 """The read that looks for changes. Other reads are needed for the next step."""
@@ -127,7 +132,7 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
             return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
         return Send(EffectKind.ASSIGN) if is_confirmed_free(call, now) else _read_or_wait(call, "before assign", now)
     is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
-    if not is_open_to_us or assigned_too_often(effect) or (effect.retry_at is not None and now < effect.retry_at):
+    if not is_open_to_us or not may_assign(call) or (effect.retry_at is not None and now < effect.retry_at):
         return None
     if person is not None:
         return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
@@ -147,7 +152,7 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
     wish, effect = call.assign_wish, call.assign
     if wish is None or person_id is None or wish.person_id != person_id:
         return False
-    if effect.state in _ASSIGN_FAILED:
+    if effect.state in ASSIGN_FAILED:
         return person_id != effect.person_id or is_later(wish, effect)
     return effect.state in DONE and person_id != effect.person_id
 

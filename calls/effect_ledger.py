@@ -60,7 +60,9 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unauthorized: int = 0
     """How many of them got 401 or 429."""
     retry_at: datetime | None = None
-    """When it may be sent again after a 401 or a 429, once it is absent. None: it may not."""
+    """When it may be sent again after a 401, a 429 or a refusal, once it is absent. None: it may not."""
+    refusal: str | None = None
+    """The service's words, without personal data, if it refused the last request."""
     status_before: str | None = None
     updated_before: datetime | None = None
     """When the service's record had last changed, by the same read as ``status_before``."""
@@ -70,4 +72,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``Word.number`` of the last statement about it when it was sent; 0 for none."""
     remark: str | None = None
     resolved: int = 0
-    """Order of the statement by which a person resolved it (``calls.notes.statement_order``); 0 if nobody did."""
+    """Order of the statement by which a person resolved it, or marked its refusal as seen; 0 if nobody did.
+
+    See ``calls.notes.statement_order``."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from calls.facts_and_colours import MANUAL_GREEN
-from calls.record import Call, Reading, Reason, Word
+from calls.record import Call, Identity, Reading, Reason, Word
 from calls.statuses import Status
 from calls.steps import Read, Rest, Step, Wait
 
@@ -25,16 +25,19 @@ DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
 """When stored details are read after an effect without a usable answer, in seconds."""
 
 MAX_REQUESTS = 2
-"""How many requests of one enroll, or one reject, may reach the service. A second one only after a 401 or a 429."""
+"""How many requests of one enroll, or one reject, may reach the service. A second one only after a 401, 429 or refusal."""
 
 MAX_ASSIGNS = 3
 """Assigns sent for one call, including corrections by the desk, excluding those that got 401 or 429."""
 
 ASSIGN_RETRY_S = (1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
-"""Seconds that an assign waits after the first, second ... 401 or 429 in a row. The last one repeats."""
+"""Seconds that an assign waits after the first, second ... 401, 429 or refusal. The last one repeats."""
 
-_REJECT_FAILED = frozenset({EffectState.REFUSED, EffectState.ABSENT})
-"""States of a reject that certainly failed."""
+ASSIGN_FAILED = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
+"""States of an assign that failed, as far as is known. An absent one may be tried again without a new statement."""
+
+_FAILED = frozenset({EffectState.REFUSED, EffectState.ABSENT})
+"""States of an effect that certainly failed."""
 
 DOUBT_RETRY = timedelta(seconds=5)
 DOUBT_GIVE_UP = timedelta(minutes=10)
@@ -51,12 +54,18 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
         if _shows(kind, effect, reading):
             return EffectState.CONFIRMED
         if kind is EffectKind.ASSIGN and (reading.person_id is not None or effect.retry_at is not None):
-            return EffectState.ABSENT
+            is_final = effect.refusal is not None and reading.person_id is None and assigned_too_often(effect)
+            return EffectState.REFUSED if is_final else EffectState.ABSENT
         if reading.read_at >= _shown_by(effect, reading):
             return _absent_or_unresolved(kind, effect, reading, was_rejected=call.rejected_seen)
     if call.reads_failed and now - (effect.doubted_at or sent_at) > DOUBT_GIVE_UP:
-        return EffectState.UNRESOLVED
+        return _unproved(effect)
     return None
+
+
+def _unproved(effect: Effect) -> EffectState:
+    """Return the state of an effect whose absence cannot be proved. What the service refused, it did not apply."""
+    return EffectState.UNRESOLVED if effect.refusal is None else EffectState.REFUSED
 
 
 def first_doubt(effect: Effect, reading: Reading) -> datetime:
@@ -84,15 +93,56 @@ def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effec
 
     Assumed: both are given before anything is done. It is looked up all the same.
     """
-    unauthorized = effect.unauthorized + 1
-    wait_s = ASSIGN_RETRY_S[min(unauthorized, len(ASSIGN_RETRY_S)) - 1] if kind is EffectKind.ASSIGN else 0.0
-    retry_at = now + timedelta(seconds=wait_s)
-    return replace(effect, unauthorized=unauthorized, retry_at=retry_at)
+    return _with_retry(kind, replace(effect, unauthorized=effect.unauthorized + 1), now)
+
+
+def after_refusal(kind: EffectKind, effect: Effect, said: str, now: datetime) -> Effect:
+    """Return the ledger of an effect that the service refused. It may be sent again once it is proved absent.
+
+    Assumed: ``success: false`` can be a passing trouble, because the document shows no other form of failure.
+    """
+    return _with_retry(kind, replace(effect, refusal=said), now)
+
+
+def _with_retry(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
+    tries = min(max(1, _arrived(effect)), len(ASSIGN_RETRY_S))
+    wait_s = ASSIGN_RETRY_S[tries - 1] if kind is EffectKind.ASSIGN else 0.0
+    return replace(effect, retry_at=now + timedelta(seconds=wait_s))
+
+
+REFUSED_BY_SERVICE = "refused by the service"
+"""Part of the attention reason of a call with such an effect. The kind stands before it, the service's words after it."""
+
+
+def refusals(call: Call) -> list[EffectKind]:
+    """Return the effects that the service refused for good, that nothing has replaced, and that no person has seen."""
+    return [kind for kind in EffectKind if _stands_refused(kind, call)]
+
+
+def _stands_refused(kind: EffectKind, call: Call) -> bool:
+    effect = call.effect(kind)
+    if effect.state is not EffectState.REFUSED or effect.refusal is None or effect.resolved:
+        return False
+    match kind:
+        case EffectKind.ASSIGN:
+            wish = call.assign_wish
+            return call.person_id is None or (wish is not None and wish.person_id != call.person_id)
+        case EffectKind.ENROLL:
+            return not call.enrolled_seen
+        case EffectKind.REJECT:
+            return not is_rejected(call)
 
 
 def assigned_too_often(effect: Effect) -> bool:
-    """Tell whether no further assign may be sent for a call."""
+    """Tell whether no further assign may be sent for a call, unless a person asks for it once more."""
     return _arrived(effect) - effect.unauthorized >= MAX_ASSIGNS
+
+
+def may_assign(call: Call) -> bool:
+    """Tell whether another assign may be sent: by the budget, or because a person asks again after a failed one."""
+    effect = call.assign
+    is_asked = effect.state in ASSIGN_FAILED and is_later(call.assign_wish, effect)
+    return is_asked or not assigned_too_often(effect)
 
 
 def _arrived(effect: Effect) -> int:
@@ -101,17 +151,34 @@ def _arrived(effect: Effect) -> int:
 
 
 def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
-    """Tell whether an enroll or a reject may be intended: it was never sent, or got 401 or 429 and is proved absent.
+    """Tell whether an enroll or a reject may be intended: it was never sent, or was turned away or refused and is absent.
 
-    A reject that certainly failed may also be intended if a person has asked for another one since it was sent.
+    One that certainly failed may also be intended if a person has asked for another one since it was sent.
     """
-    if effect.state in _REJECT_FAILED and kind is EffectKind.REJECT and is_later(call.distrusted, effect):
+    if effect.state in _FAILED and is_later(word_for(kind, call), effect):
         return True
     is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
     return is_open and _arrived(effect) < MAX_REQUESTS
 
 
-def is_later(word: Word | None, effect: Effect) -> bool:
+def word_for(kind: EffectKind, call: Call) -> Word | Identity | None:
+    """Return the last statement of a person that asks for an effect."""
+    match kind:
+        case EffectKind.ASSIGN:
+            return call.assign_wish
+        case EffectKind.ENROLL:
+            return call.identity if call.identity is not None and call.identity.by_desk else None
+        case EffectKind.REJECT:
+            return call.distrusted
+
+
+def is_repeated(kind: EffectKind, call: Call) -> bool:
+    """Tell whether an effect that is to be sent again was not asked for since: only because it failed."""
+    effect = call.effect(kind)
+    return _arrived(effect) > 0 and not is_later(word_for(kind, call), effect)
+
+
+def is_later(word: Word | Identity | None, effect: Effect) -> bool:
     """Tell whether a statement came after an effect was sent. Compares statement numbers, as clocks can be set back."""
     return word is not None and effect.sent_at is not None and word.number > effect.last_word
 
@@ -149,12 +216,12 @@ def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
 def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *, was_rejected: bool) -> EffectState:
     """Return whether the missing trace proves that the effect was not applied, or leaves it unresolved.
 
-    A repeated enroll or reject that still does not show needs a person.
+    A repeated enroll or reject that still does not show needs a person, unless the service refused it.
 
     Assumed: every activity changes ``updatedDateUtc``. Otherwise a reject may lie between two equal statuses.
     """
     if kind is not EffectKind.ASSIGN and _arrived(effect) >= MAX_REQUESTS:
-        return EffectState.UNRESOLVED
+        return _unproved(effect)
     match kind:
         case EffectKind.ASSIGN:
             may_be_hidden = False
@@ -163,7 +230,7 @@ def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *,
         case EffectKind.REJECT:
             before, after = (effect.status_before, effect.updated_before), (reading.status, reading.updated_at)
             may_be_hidden = before != after
-    return EffectState.UNRESOLVED if may_be_hidden else EffectState.ABSENT
+    return _unproved(effect) if may_be_hidden else EffectState.ABSENT
 
 
 RECHECK_S = (2.0, 60.0, 600.0)

@@ -117,6 +117,7 @@ MEANINGS: Final[dict[str, str]] = {
     "call.unenrolled": "A reject in another call of the member took the enroll back.",
     "call.held": "What a rule or a person asked for (`effect`) is not sent; `forbidden` gives the law's reasons.",
     "call.asked": "A rule asks a person about the call; `reason` is its sentence.",
+    "call.refused": "The service refused the effect for good (`reason` has its words); a person has to look.",
     "call.unresolved": "Nothing proves whether the effect was applied: a person has to look at the service.",
     "call.settled": "The call has ended and is settled; `reason` says with which result.",
     TEST_TYPE: 'Somebody pressed "send a test".',
@@ -127,6 +128,7 @@ _ALWAYS: Final[dict[str, tuple[str, ...]]] = {
     "call.unenrolled": ("effect", "reason"),
     "call.held": ("effect",),
     "call.asked": ("rule", "reason"),
+    "call.refused": ("effect", "reason"),
     "call.unresolved": ("effect",),
     "call.settled": ("reason",),
 }
@@ -160,6 +162,12 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
     "call.unenrolled": {"effect": "enroll", "reason": "member_rejected", "status": "FullAuthenticationUnenrolled"},
     "call.held": {**_BY_PASSCODE, "requested_by": None, "forbidden": ["opted_out"], "status": "VoiceOptOut"},
     "call.asked": {"rule": "new device", "reason": "The device is new. Is it the member's?"},
+    "call.refused": {
+        "effect": "reject",
+        "operator": "agent-7",
+        "requested_by": "agent-7",
+        "reason": "refused: try later",
+    },
     "call.unresolved": {**_BY_PASSCODE, "validation_type": "OneTimePasswordAuth"},
     "call.settled": {**_BY_PASSCODE, "reason": "enrolled", "status": "AcceptCallerVoice"},
 }

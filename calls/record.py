@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from calls.effect_ledger import Effect, EffectKind
 from calls.pause import PauseScope
 
-SCHEMA: Final = 1
-"""The highest schema number that this release reads."""
+SCHEMA: Final = 2
+"""The highest schema number that this release reads. 2: a trail with a refusal that stands, which has an outcome."""
 
 CHECK_LIMIT = 20
 """Authentication checks the service makes for one call. Spec: Limits."""

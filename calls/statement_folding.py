@@ -9,7 +9,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from calls.effect_ledger import DONE, EffectKind, EffectState
-from calls.effect_resolution import may_begin, needs_person
+from calls.effect_resolution import may_begin, needs_person, refusals
 from calls.facts_and_colours import VERIFIED_AFTER_END, has_real_voice_id
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
 from calls.record import Call, Identity, Phase, Reason, Word, with_effect
@@ -140,16 +140,21 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         is_corrected = 0 < effect.resolved < order and effect.state is not state
         if effect.state is EffectState.UNRESOLVED or is_corrected:
             call = with_effect(call, kind, replace(effect, state=state, retry_at=None, resolved=order))
-            entries.append(
-                Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
-            )
+            entries.append(_seen(note, now, kind, state))
+    for kind in refusals(call):
+        call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
+        entries.append(_seen(note, now, kind, EffectState.REFUSED))
     if needs_person(call):
         call = replace(call, unenroll_closed_by=note.operator)
     if call.asked is not None and call.asked.closed_by is None:
         call = replace(call, asked=replace(call.asked, closed_by=note.operator))
-    if entries[1:] and call.is_settled:
+    if any(entry.state == state for entry in entries[1:]) and call.is_settled:
         call = replace(call, reason=_reason_after(call))
     return call, entries
+
+
+def _seen(note: Resolved, now: datetime, kind: EffectKind, state: EffectState) -> Entry:
+    return Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
 
 
 def _reason_after(call: Call) -> Reason:

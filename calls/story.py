@@ -300,11 +300,15 @@ def _plain(entry: Entry) -> str:
             return f"{entry.kind} withdrawn, nothing was sent{because}"
         case "sent":
             return f"{entry.kind} sent{_by(entry)}"
+        case "answered" if entry.state == EffectState.UNKNOWN and entry.because:
+            return f"{entry.kind} refused by the service{because}; it is sent again if reads show nothing of it"
         case "answered":
             return f"{entry.kind} answered: {entry.state}{because}"
         case "established":
             if entry.wish:
                 return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
+            if entry.state == EffectState.REFUSED:
+                return f"{entry.kind} refused for good: nothing was applied{because}"
             if entry.state == EffectState.UNRESOLVED:
                 return f"{entry.kind} unresolved: nothing proves whether it was applied"
             return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"

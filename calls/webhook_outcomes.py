@@ -14,7 +14,9 @@ from calls.law import BRIEF
 from calls.record import Reason
 from calls.trail import Entry
 
-OutcomeType = Literal["authenticated", "rejected", "enrolled", "unenrolled", "held", "asked", "unresolved", "settled"]
+OutcomeType = Literal[
+    "authenticated", "rejected", "enrolled", "unenrolled", "held", "asked", "refused", "unresolved", "settled"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ class _Causes:
                 return self._cause(line, effect=EffectKind.ENROLL, reason="member_rejected")
             case "unresolved":
                 return self._of_effect(line.kind)
+            case "refused":
+                return self._of_effect(line.kind, reason=line.because)
             case "enrolled" | "rejected":
                 ours = EffectKind.ENROLL if kind == "enrolled" else EffectKind.REJECT
                 return self._of_effect(ours if self.states.get(ours) in DONE else None)
@@ -181,6 +185,8 @@ class _Reader:
             yield "asked"
         if line.what == "established" and state is EffectState.UNRESOLVED:
             yield "unresolved"
+        if line.what == "established" and state is EffectState.REFUSED and line.operator is None:
+            yield "refused"
         if state is EffectState.TAKEN_BACK:
             yield "unenrolled"
         if line.what == "settled":

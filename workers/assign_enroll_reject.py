@@ -11,14 +11,16 @@ from msgspec.structs import replace
 
 from calls.claimed_item import LeaseLost
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.effect_resolution import after_turning_away
+from calls.effect_resolution import after_refusal, after_turning_away, is_repeated, word_for
+from calls.fold import MOST_TEXT
 from calls.pause import PauseScope
-from calls.record import Asked
+from calls.record import SCHEMA, Asked
 from calls.rules import Outcome
 from calls.rules.matching_and_assignment import Assignment, Verdict
 from calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
 from calls.trail import Entry
 from reseller import (
+    CallNotFound,
     NotSent,
     OutcomeUnknown,
     ResellerError,
@@ -67,6 +69,10 @@ async def intend(claim: Claim, step: Intend) -> None:
     usually its ``sent``, because it often needs no read. If the claim is lost before, the assign is decided anew.
     """
     now, verdict, kind = claim.now, step.verdict, step.kind
+    if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
+        claim.set_effect(kind, replace(claim.effect(kind), refusal=ENROLLED_SINCE))
+        establish(claim, Establish(kind, EffectState.REFUSED))
+        return
     if step.decision is not None:
         write_decision(claim, step.decision)
     effect = replace(
@@ -96,9 +102,24 @@ async def intend(claim: Claim, step: Intend) -> None:
         await claim.keep()
 
 
+ENROLLED_SINCE = "it is not repeated: the member was enrolled since"
+
+
+async def _would_undo_an_enroll(claim: Claim) -> bool:
+    """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
+    call, sent_at = claim.call, claim.call.reject.sent_at
+    if call.person_id is None or sent_at is None or not is_repeated(EffectKind.REJECT, call):
+        return False
+    members = claim.tools.store.members
+    return await members.were_enrolled_since(claim.call_id.institution_key, call.person_id, sent_at)
+
+
+_KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "last_word")
+
+
 def _emptied(effect: Effect) -> Effect:
-    """Return a ledger without intention that keeps the number of requests sent."""
-    return Effect(attempts=effect.attempts, unsent=effect.unsent, unauthorized=effect.unauthorized)
+    """Return a ledger without intention that keeps what was sent."""
+    return replace(Effect(), **{name: getattr(effect, name) for name in _KEPT})
 
 
 def withdraw(claim: Claim, step: Withdraw) -> None:
@@ -120,9 +141,13 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | 
 
 def establish(claim: Claim, step: Establish) -> None:
     """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
-    kind, state = step.kind, step.state
-    claim.set_effect(kind, replace(claim.effect(kind), state=state))
-    claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state))
+    kind, state, effect = step.kind, step.state, claim.effect(step.kind)
+    because = effect.refusal if state is EffectState.REFUSED else None
+    claim.set_effect(kind, replace(effect, state=state))
+    claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state, because=because))
+    if state is EffectState.REFUSED:
+        claim.call = replace(claim.call, schema=SCHEMA)
+        claim.tools.log.warning("effect_refused", kind=kind, said=because)
     if state is EffectState.CONFIRMED:
         claim.in_force(kind)
     if state is EffectState.UNRESOLVED:
@@ -177,8 +202,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
     """Return the ledger with one more request counted, and what stored details said directly before it."""
-    effect, reading = claim.effect(kind), claim.call.reading
-    word = {EffectKind.ASSIGN: claim.call.assign_wish, EffectKind.REJECT: claim.call.distrusted}.get(kind)
+    effect, reading, word = claim.effect(kind), claim.call.reading, word_for(kind, claim.call)
     return replace(
         effect,
         last_word=word.number if word else effect.last_word,
@@ -205,7 +229,7 @@ async def _request(
 
     try:
         await _emit(claim, kind, effect, guard)
-    except (ServiceRefused, Unsendable) as error:
+    except (CallNotFound, Unsendable) as error:
         return EffectState.REFUSED, error.plain
     except NotSent as error:
         log.warning("effect_not_sent", kind=kind, error=type(error).__name__)
@@ -215,9 +239,12 @@ async def _request(
     except ResellerError as error:
         claim.add("effects_in_doubt")
         log.warning("effect_in_doubt", kind=kind, error=type(error).__name__, said=error.plain)
-        if isinstance(error, TokenLapsed | TurnedAway):
+        said = error.plain[:MOST_TEXT] if isinstance(error, ServiceRefused) else None
+        if said is not None:
+            claim.set_effect(kind, after_refusal(kind, claim.effect(kind), said, claim.now))
+        elif isinstance(error, TokenLapsed | TurnedAway):
             claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
-        return EffectState.UNKNOWN, None
+        return EffectState.UNKNOWN, said
     return EffectState.APPLIED, None
 
 

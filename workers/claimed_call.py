@@ -16,7 +16,7 @@ from structlog.contextvars import bind_contextvars
 
 from calls.claimed_item import ClaimedItem, ListName, Placement
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.effect_resolution import TAKEN_BACK, is_enrolled, is_rejected, needs_person
+from calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK, is_enrolled, is_rejected, needs_person, refusals
 from calls.fold import assigned, fold_note, new_call
 from calls.notes import entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
@@ -265,4 +265,6 @@ def attention(call: Call) -> str:
             return f"{kind} unresolved"
     if needs_person(call):
         return TAKEN_BACK
+    for kind in refusals(call):
+        return f"{kind} {REFUSED_BY_SERVICE}: {call.effect(kind).refusal}"
     return f"{ASKED} {call.asked.rule!r}" if call.asked is not None and call.asked.closed_by is None else ""

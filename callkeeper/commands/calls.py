@@ -20,7 +20,7 @@ from callkeeper.redis_query import Span, enqueue_reconcile, note_command, query_
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from calls.call_query import FEWEST_LETTERS, CallQuery
 from calls.effect_ledger import EffectKind, EffectState
-from calls.effect_resolution import TAKEN_BACK, needs_person
+from calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK, needs_person, refusals
 from calls.notes import InboxFull, Resolved
 from calls.record import ASKED, Call
 from calls.store.audit_log import AuditEvent
@@ -139,7 +139,7 @@ async def _show(queries: Queries, voice_id: str, institution: str | None) -> tup
 @calls.command()
 @click.argument("voice_id")
 @click.option("--applied/--absent", "applied", default=None, help="What the service's record of the call shows.")
-@click.option("--seen", is_flag=True, help="You have seen that an enroll was undone, or what a rule asks.")
+@click.option("--seen", is_flag=True, help="You have seen a refusal, that an enroll was undone, or what a rule asks.")
 @click.option("--operator", required=True, help="Who looked; it is written into the trail.")
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
 def resolve(voice_id: str, applied: bool | None, operator: str, institution: str | None, *, seen: bool) -> None:
@@ -166,6 +166,7 @@ async def _resolve(
         raise click.ClickException(f"{', '.join(kinds)} of {voice_id} is unresolved: say --applied or --absent")
     if applied is None and call is not None:
         kinds += [TAKEN_BACK] if needs_person(call) else []
+        kinds += [f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)]
         kinds += [f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and call.asked.closed_by is None else []
     if not kinds:
         what = "no effect of {} is unresolved" if applied is not None else "nothing of {} waits for a person"

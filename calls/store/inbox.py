@@ -74,6 +74,11 @@ class Members:
             call = replace(call, rejected_for=person_id)
         return call
 
+    async def were_enrolled_since(self, institution_key: str, person_id: str, since: datetime) -> bool:
+        """Tell whether an enroll of a person was stored after an instant, in any call."""
+        place = self._keys.enrolled(institution_key, person_id)
+        return bool(await self._redis.zcount(place, f"({since.timestamp()}", "+inf"))
+
 
 _FULL = 2
 

@@ -8,7 +8,7 @@ from typing import Final
 from redis.asyncio import Redis
 
 from calls.effect_ledger import EffectState
-from calls.effect_resolution import TAKEN_BACK
+from calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK
 from calls.incidents import Incident, IncidentKind, Weight, incidents_of
 from calls.metrics.signals import SignalReader
 from calls.record import ASKED, NEWER, Call
@@ -132,6 +132,12 @@ def _words(why: str) -> tuple[str, str, str]:
             "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."
         )
         return "Enroll taken back", advice, "doctor-attention"
+    if REFUSED_BY_SERVICE in why:
+        title, _, said = why.partition(": ")
+        advice = (
+            f"It was tried again and not applied: {said}. Do it at the service, or say it again on the call's page."
+        )
+        return title.capitalize(), advice, "doctor-attention"
     if why.startswith(ASKED):
         title = f"Rule {why.removeprefix(ASKED).strip()} asks"
         advice = "On the call's page, say what you know of the caller, or that you have seen the call."

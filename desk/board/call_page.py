@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
 from calls.effect_ledger import EffectKind, EffectState
-from calls.effect_resolution import needs_person
+from calls.effect_resolution import needs_person, refusals
 from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
@@ -44,6 +44,7 @@ class AvailableForms:
     is_assigned: bool
     unresolved: str | None
     taken_back: bool
+    refused: EffectKind | None
     asked: Asked | None
     assign: bool
     verified: bool
@@ -60,11 +61,16 @@ class AvailableForms:
     @property
     def any(self) -> bool:
         """Tell whether there is any form."""
-        to_close = bool(self.unresolved) or self.taken_back or self.asked is not None
+        to_close = bool(self.unresolved) or self.taken_back or self.refused is not None or self.asked is not None
         return to_close or self.assign or self.verified or self.distrusted or self.check
 
 
-_CLOSED: Final[Mapping[str, Any]] = {"unresolved": None, "taken_back": False, "asked": None}
+_CLOSED: Final[Mapping[str, Any]] = {
+    "unresolved": None,
+    "taken_back": False,
+    "refused": None,
+    "asked": None,
+}
 """Without the forms that resolve something."""
 
 _SILENT: Final[Mapping[str, Any]] = dict.fromkeys(("assign", "verified", "distrusted", "check"), False)
@@ -84,6 +90,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         is_assigned=facts.assigned,
         unresolved=unresolved[0] if unresolved else None,
         taken_back=needs_person(call),
+        refused=next(iter(refusals(call)), None),
         asked=call.asked if call.asked is not None and call.asked.closed_by is None else None,
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
         verified=not may_not_enroll

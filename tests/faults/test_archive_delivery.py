@@ -1,6 +1,6 @@
 """Delivery of settled calls to the archive: at least once, in order, and before they expire in Redis."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,10 @@ class Faulty(Writer):
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
+def database(tmp_path: Path) -> Iterator[Database]:
     """Return an empty archive."""
-    return sqlite_archive(tmp_path)
+    with sqlite_archive(tmp_path) as database:
+        yield database
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A record or a note that a newer release wrote is left as it is, for a worker of that release."""
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
+from archive.database import Database
 from archive.lines import content_of
 from archive.tables import lines
 from calls.claimed_item import Placement
@@ -244,9 +246,16 @@ async def test_outcomes_of_a_newer_record_wait(sandbox_asgi: Any, redis: Any) ->
     await courier.deliveries.client.aclose()
 
 
-async def test_newer_record_is_not_archived(sandbox_asgi: Any, redis: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Return an empty archive."""
+    with sqlite_archive(tmp_path) as database:
+        yield database
+
+
+async def test_newer_record_is_not_archived(sandbox_asgi: Any, redis: Any, database: Database) -> None:
     """It waits for a newer worker, does not expire, and needs a person after a minute; the others are archived."""
-    rig = Archivist(sandbox_asgi, redis, sqlite_archive(tmp_path))
+    rig = Archivist(sandbox_asgi, redis, database)
     calls = [rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 10)) for _ in range(3)]
     await rig.redis.set(f"{KEYS.archive.prefix}:turn:sweep", "1")
     for call in calls:

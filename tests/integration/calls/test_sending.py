@@ -15,6 +15,7 @@ from calls.rules import load_rules
 from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
 from calls.trail import Entry
+from calls.webhook_outcomes import outcomes
 from reseller import NotSent
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
@@ -287,14 +288,98 @@ async def test_assign_whose_answer_was_lost_is_looked_up(rig: Rig) -> None:
     assert lost.aliases == arrived.aliases
 
 
-async def test_refused_effect_is_not_repeated(rig: Rig) -> None:
-    """A refused effect is sent once (D3)."""
-    for target in (ENROLLED, REJECTED):
-        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.REFUSED))
-    call = rig.stage.call(MFA, END)
+BUSY = '{"success": false, "error": "The core system is busy, try again."}'
+
+
+def refuse(rig: Rig, target: str, times: int | None = None) -> None:
+    """Let the service refuse an operation, so often or always."""
+    rig.stage.sandbox.faults.add(Fault(target=target, action=Action.REFUSED, times=times, body=BUSY))
+
+
+@pytest.mark.parametrize("target", ["assign", ENROLLED, REJECTED])
+async def test_passing_refusal_loses_nothing(rig: Rig, target: str) -> None:
+    """One ``success: false`` and then none: the effect is sent again once reads show nothing of it, and applied once."""
+    refuse(rig, target, times=1)
+    call = rig.stage.call(Happening(Kind.END, 90))
+    await rig.run(10)
+    await (distrust if target == REJECTED else say)(rig, call)
+    await rig.run(60)
+    assert rig.ledger(call)[target] == 2
+    assert call.feedback == (["FAILED"] if target == REJECTED else ["SUCCESSFUL"])
+    assert await rig.queries.attention() == {}
+    assert "refused" not in {one.type for one in outcomes(await rig.trail(call))}
+
+
+@pytest.mark.parametrize(("target", "times"), [("assign", 3), (ENROLLED, 2), (REJECTED, 2)])
+async def test_refusal_that_stands_is_told(rig: Rig, target: str, times: int) -> None:
+    """A refused effect is sent twice, an assign three times (D3). Then a person is told, with the service's words."""
+    refuse(rig, target)
+    call = rig.stage.call(Happening(Kind.END, 200))
+    await rig.run(10)
+    if target != "assign":
+        await (distrust if target == REJECTED else say)(rig, call)
+    await rig.run(100)
+    kind = "reject" if target == REJECTED else target
+    assert rig.ledger(call)[target] == times
+    (why,) = (await rig.queries.attention()).values()
+    assert why.startswith(f"{kind} refused by the service: ")
+    assert "system is busy, try again" in why
+    (told,) = [one for one in outcomes(await rig.trail(call)) if one.type == "refused"]
+    assert told.cause.effect == kind
+    seen = Resolved(applied=False, operator="ann", said_at=rig.clock.now)
+    await rig.store.note(CallId(call.institution_key, call.voice_id), seen, even_settled=True)
+    await rig.run(1)
+    assert await rig.queries.attention() == {}
+    await rig.run(150)
+    assert rig.ledger(call)[target] == times
+    assert [one.type for one in outcomes(await rig.trail(call))].count("refused") == 1
+
+
+@pytest.mark.parametrize("target", [ENROLLED, REJECTED])
+async def test_later_word_reopens_what_was_refused(rig: Rig, target: str) -> None:
+    """A person who says it again is heard: one more request, and the call leaves the list when it is applied."""
+    refuse(rig, target, times=2)
+    call = rig.stage.call(Happening(Kind.END, 300))
+    await rig.run(10)
+    word = distrust if target == REJECTED else say
+    await word(rig, call)
+    await rig.run(60)
+    assert (rig.ledger(call)[target], call.feedback) == (2, [])
+    await word(rig, call)
+    await rig.run(10)
+    assert (rig.ledger(call)[target], len(call.feedback)) == (3, 1)
+    assert await rig.queries.attention() == {}
+
+
+async def test_refused_reject_is_not_repeated_over_a_later_enroll(rig: Rig) -> None:
+    """A reject takes the member's earlier enrolls back: if one came since in another call, a person decides."""
+    refuse(rig, REJECTED, times=1)
+    call = rig.stage.call(Happening(Kind.END, 200))
+    await rig.run(10)
+    await distrust(rig, call)
+    await rig.run(5)
+    other = rig.stage.call(Happening(Kind.END, 200))
+    await rig.run(5)
+    await say(rig, other)
+    await rig.run(60)
+    assert (rig.ledger(call)[REJECTED], other.feedback) == (1, ["SUCCESSFUL"])
+    assert "reject refused by the service: it is not repeated" in str(await rig.queries.attention())
+    await distrust(rig, call)
+    await rig.run(10)
+    assert call.feedback == ["FAILED"]
+
+
+async def test_call_that_the_service_does_not_know_is_not_asked_again(rig: Rig) -> None:
+    """What is "not found" is no passing trouble: it is sent once, and nobody is told."""
+    body = '{"success": false, "error": "Phone call not found."}'
+    rig.stage.sandbox.faults.add(Fault(target=ENROLLED, action=Action.REFUSED, body=body))
+    call = rig.stage.call(Happening(Kind.END, 100))
+    await rig.run(10)
+    await say(rig, call)
     await rig.run(60)
     assert rig.ledger(call)[ENROLLED] == 1
     assert (await rig.record(call)).enroll.state is EffectState.REFUSED
+    assert await rig.queries.attention() == {}
 
 
 async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:

@@ -125,18 +125,20 @@ async def test_two_distrusts_at_once_are_one_reject(desk: DeskRig) -> None:
 
 
 async def test_statement_after_a_refused_reject_asks_anew(desk: DeskRig) -> None:
-    """The service declined the reject: nothing repeats it but another statement, and that one once."""
+    """The service declined the reject twice: nothing repeats it but another statement, and that one once."""
     call = desk.stage.call(END)
     await desk.run(5)
-    desk.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.REFUSED, times=1))
+    desk.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.REFUSED, times=2))
     first = await desk.say(call, "distrusted", reason="a second voice")
-    await desk.run(30)
+    await desk.run(10)
+    assert (await desk.outcome(first))["state"] == "pending"
+    await desk.run(40)
     assert (await desk.outcome(first))["state"] == "refused"
-    assert rejects(desk, call) == 1
+    assert rejects(desk, call) == 2
     second = await desk.say(call, "distrusted", reason="I am sure", operator="agent-8")
     await desk.run(30)
     assert (await desk.outcome(second))["state"] == "done"
-    assert rejects(desk, call) == 2
+    assert rejects(desk, call) == 3
     assert (await desk.record(call)).reject.state is EffectState.APPLIED
 
 
@@ -177,7 +179,10 @@ async def test_refused_reject_says_why_in_words_that_name_nobody(desk: DeskRig) 
     [answered] = [line for line in await desk.trail(call) if line.what == "answered" and line.kind == "reject"]
     assert answered.because == "Voice already rejected for …"
     story = await desk.http.get(f"/calls/{call.institution_key}/{call.voice_id}")
-    assert "reject answered: refused: Voice already rejected for …" in story.text
+    assert (
+        "reject refused by the service: Voice already rejected for …; it is sent again if reads show nothing of it"
+        in story.text
+    )
     [logged] = [
         entry for entry in desk.log.entries if entry["event"] == "effect_answered" and entry["kind"] == "reject"
     ]
