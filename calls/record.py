@@ -78,6 +78,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_voice_enrolled: bool = False
     was_voice_enrolled_now: bool = False
     research_status: str | None = None
+    research_voice_id: str | None = None
+    """The call that the research case is about; None in readings of earlier releases."""
     validation_rule: str | None = None
     """Name of the validation rule that the institution has applied at the service."""
     has_voice_match_rule: bool = False

@@ -84,6 +84,7 @@ _FOR_A_PERSON: Final = {
     "verified_person_is_not_the_assigned": "the verified person is not the assigned one",
     "unclassified_policy": "a policy has no colour in the rules",
     "determined_fraud": "a research case found fraud",
+    "fraud_elsewhere": "a research case found fraud in another call",
 }
 """Reasons for holding an effect that only a person can clear up. They are shown first."""
 

@@ -69,6 +69,21 @@ def test_story_puts_checks_that_brought_nothing_together() -> None:
     ]
 
 
+def test_story_tells_the_state_of_a_research_case() -> None:
+    """The state is told with its word, and when the case is about another call."""
+    facts: list[dict[str, Any]] = [
+        {"research_elsewhere": "InReview"},
+        {"research": "DeterminedFraud", "fraud": True},
+        {},
+    ]
+    entries = [Entry(at=at(n), what="facts", facts=known) for n, known in enumerate(facts)]
+    assert texts(*entries) == [
+        "facts: now research_elsewhere InReview",
+        "facts: now fraud, research DeterminedFraud; no longer research_elsewhere InReview",
+        "facts: no longer fraud, research DeterminedFraud",
+    ]
+
+
 def test_story_tells_a_listing_once() -> None:
     """A call that is listed again as before gets no second line."""
     listed = Entry(at=at(1), what="listed", candidates=2)
