@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, IN_DOUBT
 from calls.pause import PauseScope
-from calls.record import CHECK_LIMIT, Call, History, Reading
+from calls.record import CHECK_LIMIT, Call, History, Mark, Reading
 from calls.statuses import FRAUD, RESEARCH, STATUSES, VALIDATION_TYPES, Status
 from reseller.endpoints import is_same_id
 
@@ -188,6 +188,17 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rejected_by_rule: Annotated[
         bool, Says("rejected, but only by a validation rule of the service: nobody has rejected the voice since")
     ] = False
+    rejected_before: Annotated[
+        bool,
+        Says(
+            "the voice was rejected, not only by a validation rule, in another call of the member or the number "
+            "within `[history] days`; see Other calls"
+        ),
+    ] = False
+    unenrolled_before: Annotated[
+        bool, Says("a reject of the member took the enroll of such a call back; see Other calls")
+    ] = False
+    fraud_before: Annotated[bool, Says("an investigator determined fraud in such a call; see Other calls")] = False
     history: History = History()
     at: datetime | None = None
 
@@ -272,6 +283,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
     red = Colour.RED in colours
     authenticated = call.authenticated_seen and not by_hand and not red
     research, research_elsewhere = research_of(call)
+    earlier = call.earlier_marks.kinds if call.earlier_marks is not None else ()
     return Facts(
         green=authenticated or (Colour.GREEN in colours and not red),
         manual=by_hand,
@@ -313,6 +325,9 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         unenrolled=call.unenrolled_seen,
         fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
         rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
+        rejected_before=Mark.REJECTED in earlier,
+        unenrolled_before=Mark.UNENROLLED in earlier,
+        fraud_before=Mark.FRAUD in earlier,
         green_policy=Colour.GREEN in colours or MANUAL_GREEN in names,
         policies=names,
         assigned_s=_assigned_s(call, now),

@@ -66,6 +66,8 @@ async def intend(claim: Claim, step: Intend) -> None:
     The intention of an enroll or reject is saved before the confirming read. An assign's is saved with the next write,
     usually its ``sent``, because it often needs no read. If the claim is lost before, the assign is decided anew.
     """
+    if step.kind is EffectKind.ENROLL:  # another call of the member may have been rejected since
+        await claim.look_up_earlier(anew=True)
     now, verdict, kind = claim.now, step.verdict, step.kind
     if step.decision is not None:
         write_decision(claim, step.decision)

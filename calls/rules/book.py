@@ -125,6 +125,8 @@ class RuleBook:
     limits: tuple[tuple[str, float], ...] = ()
     """Requests per second of single institutions."""
     red_alone: frozenset[str] = frozenset()
+    history_days: int = 30
+    """For how many days marks of calls are kept for later calls of the member or number; 0: none are."""
     turns_s: tuple[int, ...] = field(init=False)
     """Seconds after the assignment at which a condition may change its result. ``dates`` are the same for rules."""
     dates: tuple[datetime, ...] = field(init=False)

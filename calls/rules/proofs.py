@@ -33,9 +33,13 @@ OPT_IN = (
 
 
 _ELSEWHERE = "the case may be about another call, whose victim may be the one who calls now"
+_EARLIER = "the earlier call may have been another caller's, and its victim may be the one who calls now"
 _NEVER_EVIDENCE: Mapping[str, str] = {
     "fraud_elsewhere": _ELSEWHERE,
     "research_elsewhere": _ELSEWHERE,
+    "rejected_before": _EARLIER,
+    "unenrolled_before": _EARLIER,
+    "fraud_before": _EARLIER,
 }
 """Facts about other calls, on which no rule may reject, and why."""
 
