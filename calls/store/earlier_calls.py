@@ -7,7 +7,7 @@ only ask a person or hold an enroll (``calls.rules.proofs``), which costs a look
 """
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -21,11 +21,15 @@ from calls.facts_and_colours import research_of
 from calls.record import Call, Mark, Marks
 from calls.statuses import FRAUD
 from calls.store.keys import CallId, Keys
+from calls.store.scripts import Batching
 from reseller import Secret
 from reseller.endpoints import is_same_id
 
 MOST: Final = 100
 """How many marks of one member or number are kept, the newest."""
+
+MOST_TOGETHER: Final = 64
+"""How many look-ups share a round trip."""
 
 DAY_S: Final = 86400
 
@@ -75,6 +79,7 @@ class EarlierCalls:
         self._redis: Any = redis
         self._keys = keys
         self._number_key = number_key
+        self._marks = Batching(self._read, most=MOST_TOGETHER)  # else each live call would take a connection
 
     async def keep(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
         """Store the marks of a call for ``days``, take back those that no longer hold; return the updated record.
@@ -106,11 +111,18 @@ class EarlierCalls:
         sought, known = self._sought(call), call.earlier_marks
         if not anew and known is not None and replace(known, kinds=()) == sought:
             return call
+        places = tuple(self._places(call_id, call)) if days else ()
+        marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
+        return replace(call, earlier_marks=replace(sought, kinds=tuple(sorted(set(_kinds_of_others(call, marks))))))
+
+    async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[bytes]]:
+        """Return for each request the marks in some sets that are not older than a time."""
         pipe = self._redis.pipeline(transaction=False)
-        for place in self._places(call_id, call) if days else ():
-            pipe.zrangebyscore(place, now.timestamp() - days * DAY_S, "+inf")
-        found = {kind for stored in await pipe.execute() for kind in _kinds_of_others(call, stored)}
-        return replace(call, earlier_marks=replace(sought, kinds=tuple(sorted(found))))
+        for places, since_s in asked:
+            for place in places:
+                pipe.zrangebyscore(place, since_s, "+inf")
+        answers = iter(await pipe.execute())
+        return [[mark for _ in places for mark in next(answers)] for places, _ in asked]
 
     def _sought(self, call: Call) -> Marks:
         has_number = self._number_key is not None and digits_compared(call.phone_number) is not None
@@ -126,7 +138,7 @@ class EarlierCalls:
             yield self._keys.earlier(call_id.institution_key, f"n:{hidden}")
 
 
-def _kinds_of_others(call: Call, stored: list[bytes]) -> Iterator[str]:
+def _kinds_of_others(call: Call, stored: Iterable[bytes]) -> Iterator[str]:
     """Yield the kinds of the marks that other calls left."""
     ours = [one for one in (call.voice_id, call.alternate_id) if one is not None]
     for mark in stored:
