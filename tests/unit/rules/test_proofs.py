@@ -17,7 +17,7 @@ from calls.rules.matching_and_assignment import admits
 from calls.rules.patterns import overlap
 from calls.rules.proofs import Proofs
 from calls.rules.world import IMPLICATIONS, World
-from calls.statuses import STATUSES, VALIDATION_TYPES
+from calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
 from reseller import ResearchStatus
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS
 from tests.unit.rules.specimens import any_condition
@@ -180,6 +180,15 @@ def test_case_about_this_call_is_one_piece_of_evidence_and_other_calls_are_none(
     assert (fault.problem if fault else None) == problem
     for outcome in (Outcome.ASK, Outcome.HOLD):
         assert Proofs.of([asked], BOOK.policies).fault_of([], replace(asked, outcome=outcome), frozenset()) is None
+
+
+@pytest.mark.parametrize("state", RESEARCH)
+def test_case_is_about_one_call(state: str) -> None:
+    """A record shows one case, so a rule that wants one about this call and one about another never matches."""
+    asked = rule("r", Outcome.ASK, research=state, research_elsewhere="InReview")
+    fault = Proofs.of([asked], BOOK.policies).fault_of([], asked, frozenset())
+    assert fault is not None
+    assert fault.problem == "its conditions contradict each other: it never matches"
 
 
 def test_fault_of_a_reject_on_another_call_says_what_the_rule_may_do() -> None:
