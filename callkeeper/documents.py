@@ -83,6 +83,13 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             ),
         ),
     },
+    "history": {
+        "days": (
+            "0 to 365",
+            "30",
+            "how long is remembered that a call was rejected, un-enrolled or fraud; see Other calls. 0: not at all",
+        ),
+    },
     "limit": {
         "institutions": ("list of keys", "required", "institutions that have a limit of their own"),
         "requests_per_s": (
@@ -209,6 +216,7 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
         "a reject on red alone",
         '[policies]\nred = ["Red *"]\n' + _HEAD + _rule("{ red = true, checks_used = { at_least = 1 } }") + _HOLD,
     ),
+    ("a reject on another call", _HEAD + _rule("{ fraud_elsewhere = true, voice_mismatch = true }") + _HOLD),
     (
         "a date without a zone",
         _HEAD + _rule("{ distrusted = true }", 'valid_from = 2027-01-01\nthen = "reject"') + _HOLD,

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, IN_DOUBT
 from calls.pause import PauseScope
-from calls.record import CHECK_LIMIT, Call, History, Identity, Reading
-from calls.statuses import STATUSES, VALIDATION_TYPES, Status
+from calls.record import CHECK_LIMIT, Call, History, Identity, Mark, Reading
+from calls.statuses import FRAUD, RESEARCH, STATUSES, VALIDATION_TYPES, Status
+from reseller.endpoints import is_same_id
 
 
 class Colour(StrEnum):
@@ -185,7 +186,18 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             "and signs"
         ),
     ] = False
-    fraud: Annotated[bool, Says("a research case is DeterminedFraud")]
+    fraud: Annotated[bool, Says("an investigator determined fraud in this call: `research` is DeterminedFraud")]
+    fraud_elsewhere: Annotated[
+        bool,
+        Says(
+            "the same of another call: `research_elsewhere` is DeterminedFraud. Its victim may be the one who calls now, "
+            "so no rule may reject on it"
+        ),
+    ] = False
+    research: Annotated[str | None, Says("the state of a research case about this call", RESEARCH)] = None
+    research_elsewhere: Annotated[
+        str | None, Says("the state of a research case that the record shows and that is about another call", RESEARCH)
+    ] = None
     real_voice_id: Annotated[bool, Says("the service itself uses this voice id for the call")]
     allowed: Annotated[bool, Says("the institution is ours, active, with voice authentication, not in test mode")]
     status: Annotated[str | None, Says("the call activity status last read", STATUSES)]
@@ -222,6 +234,17 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rejected_by_rule: Annotated[
         bool, Says("rejected, but only by a validation rule of the service: nobody has rejected the voice since")
     ] = False
+    rejected_before: Annotated[
+        bool,
+        Says(
+            "the voice was rejected, not only by a validation rule, in another call of the member or the number "
+            "within `[history] days`; see Other calls"
+        ),
+    ] = False
+    unenrolled_before: Annotated[
+        bool, Says("a reject of the member took the enroll of such a call back; see Other calls")
+    ] = False
+    fraud_before: Annotated[bool, Says("an investigator determined fraud in such a call; see Other calls")] = False
     history: History = History()
     at: datetime | None = None
 
@@ -257,7 +280,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def signature(self) -> str:
         """Return a text that changes when any fact does, except the number of checks and the time."""
         flags = bytes(_FLAGS(self)).translate(_DIGITS)
-        texts = f"{self.status or ''}/{self.validation_type or ''}/{self.validation_rule or ''}"
+        texts = "/".join([text or "" for text in _TEXTS(self)])
         named = f"/{crc32(chr(0).join(self.policies).encode()):x}" if self.policies else ""
         return f"{int(flags, 2):x}/{texts}/{self.candidates}{named}"
 
@@ -288,6 +311,7 @@ BY_VOICE = frozenset(name for name, fact in FACTS.items() if fact.by_voice)
 
 _DIGITS = bytes.maketrans(b"\0\1", b"01")
 _FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
+_TEXTS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is str))
 _ABSENT: Mapping[type, Any] = {bool: False, int: 0, str: None, tuple: ()}
 _WRITTEN = {name: _ABSENT[fact.kind] for name, fact in FACTS.items() if name not in {"policies", "checks_left"}}
 """The facts that trails hold, and the value for which each is left out."""
@@ -308,6 +332,8 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
     verified = call.identity is not None
     red = Colour.RED in colours
     authenticated = call.authenticated_seen and not by_hand and not red
+    research, research_elsewhere = research_of(call)
+    earlier = call.earlier_marks.kinds if call.earlier_marks is not None else ()
     return Facts(
         green=authenticated or (Colour.GREEN in colours and not red),
         manual=by_hand,
@@ -333,7 +359,10 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         ended=call.end_seen_at is not None,
         ended_s=_seconds_since(call.end_seen_at, now),
         final_analysis=has_final_analysis(call),
-        fraud=reading is not None and reading.research_status == "DeterminedFraud",
+        fraud=research == FRAUD,
+        fraud_elsewhere=research_elsewhere == FRAUD,
+        research=research,
+        research_elsewhere=research_elsewhere,
         real_voice_id=has_real_voice_id(call),
         allowed=call.standing is None,
         status=status,
@@ -351,12 +380,30 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         unenrolled=call.unenrolled_seen,
         fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
         rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
+        rejected_before=Mark.REJECTED in earlier,
+        unenrolled_before=Mark.UNENROLLED in earlier,
+        fraud_before=Mark.FRAUD in earlier,
         green_policy=Colour.GREEN in colours or MANUAL_GREEN in names,
         policies=names,
         assigned_s=_assigned_s(call, now),
         history=coloured(call.history, policies) if call.history.policies else call.history,
         at=now,
     )
+
+
+def research_of(call: Call) -> tuple[str | None, str | None]:
+    """Return the state of the record's research case: first if it is about this call, second if about another one.
+
+    Assumed: the case's voice id, real or alternate, is that of the call under investigation; ``otherCalls`` are calls
+    that were looked at as well. A case without a voice id is about another call.
+    """
+    reading = call.reading
+    if reading is None or reading.research_status is None:
+        return None, None
+    about, ours = reading.research_voice_id, (call.voice_id, call.alternate_id)
+    if about is not None and any(is_same_id(about, one) for one in ours if one is not None):
+        return reading.research_status, None
+    return None, reading.research_status
 
 
 def has_real_voice_id(call: Call) -> bool:

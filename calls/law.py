@@ -183,13 +183,12 @@ LAW: tuple[Article, ...] = (
         # Assumed: an enroll needs no opt-in unless the rules demand one.
         if_opt_in_required=True,
     ),
-    _article("determined_fraud", {_ENROLL}, "a research case found fraud: the voice is not enrolled", fraud=True),
+    _article("determined_fraud", {_ENROLL}, "an investigator found fraud: the voice is not enrolled", fraud=True),
     _article(
-        "determined_fraud",
-        {_REJECT},
-        "if a research case found fraud, only a person's distrust leads to a reject",
-        fraud=True,
-        distrusted=False,
+        "fraud_elsewhere",
+        {_ENROLL},
+        "an investigator found fraud in another call that the record is tied to: the voice is not enrolled",
+        fraud_elsewhere=True,
     ),
     *(
         Article(

@@ -78,6 +78,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_voice_enrolled: bool = False
     was_voice_enrolled_now: bool = False
     research_status: str | None = None
+    research_voice_id: str | None = None
+    """The call that the research case is about; None in readings of earlier releases."""
     validation_rule: str | None = None
     """Name of the validation rule that the institution has applied at the service."""
     has_voice_match_rule: bool = False
@@ -160,6 +162,25 @@ class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The order in which Redis received statements; 0 in records of earlier releases (``calls.notes.statement_order``)."""
 
 
+class Mark(StrEnum):
+    """What is kept of a call for later calls of the same member or number."""
+
+    REJECTED = "rejected"
+    UNENROLLED = "unenrolled"
+    FRAUD = "fraud"
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Marks of one or more calls (``kinds``; a newer release may know others), and by what they are found.
+
+    ``person_id`` is the member, ``has_number`` tells whether there is a phone number too.
+    """
+
+    person_id: str | None = None
+    has_number: bool = False
+    kinds: tuple[str, ...] = ()
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything we keep of one call. See the module's docstring."""
 
@@ -233,6 +254,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The person for whom the enroll was stored for later rejects (``calls.store.inbox``)."""
     rejected_for: str | None = None
     """The person whose other calls got a note about the reject."""
+    kept_marks: Marks | None = None
+    """What was stored of this call for later calls of its member or number (``calls.store.earlier_calls``)."""
+    earlier_marks: Marks | None = None
+    """What other calls of its member or number showed, when this was last looked up."""
     opted_out_seen: bool = False
     opted_in_seen: bool = False
     mismatch_seen: bool = False

@@ -51,5 +51,11 @@ STATUSES = tuple(sorted({*(status.value for status in Status), *NO_CHANGE}))
 VALIDATION_TYPES = ("VoiceAuth", "OneTimePasswordAuth", "KnowledgeBasedAuth", "NoAuth", "Other")
 """Spec: Other shapes, Validation type."""
 
+RESEARCH = ("NeedsReview", "InReview", "DeterminedFraud", "FalsePositive", "SystemArchived")
+"""The states of a research case. Spec: Research case."""
+
+FRAUD = "DeterminedFraud"
+"""The state of a research case in which an investigator found fraud."""
+
 OTHERWISE = ("OneTimePasswordAuth", "KnowledgeBasedAuth", "Other")
 """The types by which identity is established by other means than the voice. An enroll needs one (Spec: Rules 3)."""

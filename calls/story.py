@@ -195,8 +195,14 @@ _TOLD = frozenset({"assigned", "ended"})
 """Facts that have lines of their own."""
 
 
+_STATES = frozenset({"research", "research_elsewhere"})
+"""Facts that are told with their value."""
+
+
 def _statements(entry: Entry) -> frozenset[str]:
-    return frozenset(name for name, value in (entry.facts or {}).items() if value is True) - _TOLD
+    known = (entry.facts or {}).items()
+    told = (f"{name} {value}" if name in _STATES else name for name, value in known if value is True or name in _STATES)
+    return frozenset(told) - _TOLD
 
 
 def _quiet(checks: list[tuple[Entry, float]]) -> Line:

@@ -247,7 +247,9 @@ def _change(world: World, call: Call, happening: Happening, at: dt.datetime) -> 
         case Kind.STATUS:
             write(call, text or "", at)
         case Kind.CASE:
-            call.research_status = text or "NeedsReview"
+            call.research_status, call.research_voice_id = text or "NeedsReview", None
+        case Kind.CASE_ELSEWHERE:
+            call.research_status, call.research_voice_id = text or "NeedsReview", f"other-{call.voice_id}"
         case Kind.ERROR:
             call.error = text or "voice authentication failed"
         case _:

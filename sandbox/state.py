@@ -43,6 +43,7 @@ class Kind(StrEnum):
     UNENROLLED = "unenrolled"
     REJECTED_BY_RULE = "rejected_by_rule"
     CASE = "case"
+    CASE_ELSEWHERE = "case_elsewhere"
     ERROR = "error"
     END = "end"
 
@@ -150,6 +151,7 @@ class Call(msgspec.Struct, kw_only=True):
     verified_at: dt.datetime | None = None
     checks_used: int = 0
     research_status: str | None = None
+    research_voice_id: str | None = None
     provider: Provider
     activities: list[Activity] = []
     verifications: list[Verification] = []

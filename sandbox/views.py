@@ -127,7 +127,7 @@ def _research_case(world: World, call: Call, member: Member | None) -> ResearchC
         return None
     return ResearchCase(
         id=str(uuid.uuid5(_IDS, f"case {call.voice_id}")),
-        voice_id=call.voice_id,
+        voice_id=call.research_voice_id or call.voice_id,
         phone_number=world.options.phone_form(call.phone_number),
         first_name=member.person.first_name if member else None,
         last_name=member.person.last_name if member else None,

@@ -24,6 +24,7 @@ from calls.notes import Note
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
 from calls.store.claims_and_leases import Store
+from calls.store.earlier_calls import number_key
 from calls.store.idempotent_intake import Intake
 from calls.store.keys import CallId, Keys, Retention
 from calls.store.last_listing import Listings
@@ -142,6 +143,7 @@ class Rig:
             unreadable=unreadable,
             rps=rps,
             limits=dict(self.book.limits),
+            number_key=number_key(config.access_token),
         )
         wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(

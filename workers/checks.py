@@ -200,6 +200,7 @@ def _told(call: Call) -> tuple[object, ...]:
         reading.person_id,
         reading.has_ended,
         reading.research_status,
+        reading.research_voice_id,
         reading.provider_error,
     )
 

@@ -164,6 +164,12 @@ class Claim:
         """Tell whether a voice id in an answer is the one that was asked about."""
         return is_same_id(voice_id, self.call_id.voice_id)
 
+    async def look_up_earlier(self, *, anew: bool = False) -> None:
+        """Look up what earlier calls of the member or the number showed, if the call is under way."""
+        if self.call.phase in {Phase.LIVE, Phase.ENDED} and self.call.standing is None:
+            days, earlier = self.tools.book.history_days, self.tools.store.earlier_calls
+            self.call = await earlier.look_up(self.call_id, self.call, days=days, now=self.now, anew=anew)
+
     def add(self, name: str) -> None:
         """Increment a count in the job's summary."""
         self.summary.add(name)
@@ -228,6 +234,8 @@ class Claim:
         self.call = await self.tools.store.members.follow(
             self.call_id, call, self.now, is_enrolled=is_enrolled(call), is_rejected=is_rejected(call)
         )
+        days = self.tools.book.history_days
+        self.call = await self.tools.store.earlier_calls.keep(self.call_id, self.call, days=days, now=self.now)
         self.call = replace(self.call, saved_at=self.now)
         await self._write(encode_call(self.call), placement)
 

@@ -106,6 +106,7 @@ async def move(claim: Claim) -> None:
         RuntimeError: The steps do not end: a bug in ``decide``.
     """
     for n in range(MAX_STEPS):
+        await claim.look_up_earlier()
         now = claim.now
         step = decide(claim.call, claim.tools.book, now, late=claim.item.late, busy=claim.tools.cpu_share())
         if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:

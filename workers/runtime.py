@@ -24,6 +24,7 @@ from calls.store.archive_queue import ArchiveQueue
 from calls.store.breakers import service_away
 from calls.store.claims_and_leases import Store
 from calls.store.delivery_log import DeliveryLog
+from calls.store.earlier_calls import number_key
 from calls.store.inbox import Ask
 from calls.store.keys import KEPT_S, Keys
 from calls.store.last_listing import Listings
@@ -238,6 +239,7 @@ class WorkerRuntime:
             unreadable=unreadable,
             rps=self._rps,
             limits=dict(self._book.limits),
+            number_key=number_key(self._service_config.access_token),
         )
         listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
         if self._open_webhook_client is not None:

@@ -128,6 +128,8 @@ class RuleBook:
     """Requests per second of single institutions."""
     red_alone: frozenset[str] = frozenset()
     against_mismatch: frozenset[str] = frozenset()
+    history_days: int = 30
+    """For how many days marks of calls are kept for later calls of the member or number; 0: none are."""
     turns_s: tuple[int, ...] = field(init=False)
     """Seconds after the assignment at which a condition may change its result. ``ended_turns_s`` are those after the end,
     ``dates`` the same for rules."""

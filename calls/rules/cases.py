@@ -20,6 +20,7 @@ from calls.rules.file import SHIPPED, parse_toml
 from calls.rules.matching_and_assignment import Verdict, judge, table
 from calls.rules.replay import with_colours
 from calls.rules.sections import Fault, Faults, RulesError, Section
+from calls.statuses import FRAUD
 from calls.story import row_of
 
 ORDINARY = Facts.from_dict(
@@ -157,6 +158,8 @@ def _facts(known: Mapping[str, Any], history: History) -> Facts:
         implied |= {"ended": True, "voice_checked": True}
     if known.get("enrolled") or known.get("manual"):
         implied |= {"enrolled": True, "manual": True}
+    for fraud, research in (("fraud", "research"), ("fraud_elsewhere", "research_elsewhere")):
+        implied |= {research: FRAUD} if known.get(fraud) else {fraud: known.get(research) == FRAUD}
     return Facts.from_dict({**_ORDINARY, **implied, **known}, history=history)
 
 

@@ -90,6 +90,8 @@ def parse_toml(text: bytes, *, name: str) -> tuple[dict[str, object], Lines]:
 PERSON_TYPES = ("Primary", "Joint", "Beneficiary", "AuthorizedSigner", "CoBorrower", "CoSigner")
 """Spec: Person match."""
 
+MOST_DAYS = 365
+
 KEYS: Mapping[str, tuple[str, ...]] = {
     "checks": ("at", "reserve", "unassigned"),
     "reads": ("undecided_s", "decided_s"),
@@ -98,6 +100,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "consent": ("require_opt_in",),
     "enroll": ("against_mismatch",),
     "reject": ("on_red_alone",),
+    "history": ("days",),
     "limit": ("institutions", "requests_per_s"),
     "rule": (
         *("name", "when", "then", "validation_type", "because", "stage", "institutions"),
@@ -130,6 +133,7 @@ def read_book(
     decided_s = reads.number("decided_s", 60.0, least=1.0)
     unassigned = sections["checks"].count("unassigned", 0, most=schedule.automatic_limit if schedule else CHECK_LIMIT)
     opt_in = consent.flag("require_opt_in", default=False)
+    history_days = sections["history"].count("days", 30, most=MOST_DAYS)
     if schedule is None or faults.found:
         return None
     return RuleBook(
@@ -145,6 +149,7 @@ def read_book(
         require_opt_in=opt_in,
         red_alone=red_alone,
         against_mismatch=against_mismatch,
+        history_days=history_days,
         limits=tuple(sorted(limits.items())),
     )
 

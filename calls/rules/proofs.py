@@ -4,16 +4,16 @@ It finds a rule whose conditions contradict each other, a rule that is never rea
 or reject that the law always forbids, and a reject with a single piece of evidence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import Policies
+from calls.facts_and_colours import Facts, Policies
 from calls.law import articles
 from calls.rules.book import Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
 from calls.rules.conditions import describe_condition
-from calls.rules.matching_and_assignment import is_meant_for, is_valid
+from calls.rules.matching_and_assignment import holds, is_meant_for, is_valid
 from calls.rules.patterns import TooManyNames
 from calls.rules.sections import Fault
 from calls.rules.world import TooManyHistories, World
@@ -34,6 +34,20 @@ OPT_IN = (
     "; where the institution accepts that, name it: institutions = [...] in the rule, and the same keys in "
     "[reject] on_red_alone"
 )
+
+
+_ELSEWHERE = "the case may be about another call, whose victim may be the one who calls now"
+_EARLIER = "the earlier call may have been another caller's, and its victim may be the one who calls now"
+_NEVER_EVIDENCE: Mapping[str, str] = {
+    "fraud_elsewhere": _ELSEWHERE,
+    "research_elsewhere": _ELSEWHERE,
+    "rejected_before": _EARLIER,
+    "unenrolled_before": _EARLIER,
+    "fraud_before": _EARLIER,
+}
+"""Facts about other calls, on which no rule may reject, and why."""
+
+_NOTHING_KNOWN = Facts.from_dict({})
 
 
 def prove(
@@ -102,6 +116,9 @@ class Proofs:
         if reasons := self.always_forbidden(rule):
             problem = f"it can never {rule.outcome}: the law forbids it ({', '.join(reasons)})"
             return _fault(rule, problem, "see callkeeper rules docs, The law")
+        if (other := self._about_another_call(rule)) is not None:
+            problem = f"it rejects on {describe_condition(*other)}"
+            return _fault(rule, problem, f"it may ask or hold, not reject: {_NEVER_EVIDENCE[other[0]]}")
         if rule.outcome is Outcome.REJECT and not self._may_reject(rule, red_alone):
             more = OPT_IN if self.is_on_red_alone(rule) else ""
             return _fault(rule, "it rejects on a single piece of evidence", ADD_EVIDENCE + more)
@@ -169,6 +186,16 @@ class Proofs:
         if rule.outcome is not Outcome.ENROLL or not self.world.possible([*rule.when, ("verified_by_desk", False)]):
             return False
         return not self.world.possible(rule.when, [[("voice_mismatch", True)]])
+
+    def _about_another_call(self, rule: Rule) -> Condition | None:
+        """Return the first condition that makes a reject depend on what another call showed; None if there is none.
+
+        A person's distrust is reason enough beside it.
+        """
+        if rule.outcome is not Outcome.REJECT or self._needs_distrust(rule):
+            return None
+        named = (one for one in rule.when if one[0] in _NEVER_EVIDENCE)
+        return next((one for one in named if not holds(one, _NOTHING_KNOWN)), None)
 
     def _may_reject(self, rule: Rule, red_alone: frozenset[str]) -> bool:
         if self._needs_distrust(rule) or len(self.evidence(rule)) > 1:

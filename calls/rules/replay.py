@@ -9,16 +9,17 @@ counts as not authenticated.
 """
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
 
-from calls.facts_and_colours import MANUAL_GREEN, Colour, Facts, Policies, coloured
+from calls.facts_and_colours import MANUAL_GREEN, Colour, Facts, Policies, Value, coloured
 from calls.record import History
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.matching_and_assignment import Verdict, judge, next_turn, table
+from calls.statuses import FRAUD
 from calls.story import shown
 from calls.trail import Entry, Recorded, Tried
 
@@ -202,7 +203,7 @@ def _changes(call: Recorded) -> Iterator[tuple[Facts, Entry | None, datetime | N
             yield known, None, assigned_at
         waiting = False
         if entry.facts is not None:
-            known = Facts.from_dict(entry.facts, policies=entry.policies, history=history, at=entry.at)
+            known = Facts.from_dict(_as_named_now(entry.facts), policies=entry.policies, history=history, at=entry.at)
             since = timedelta(seconds=known.assigned_s or 0)
             assigned_at = (assigned_at or entry.at - since) if known.assigned else None
             is_decision = entry.what == "decided" and entry.asked != "assign"
@@ -216,6 +217,13 @@ def _changes(call: Recorded) -> Iterator[tuple[Facts, Entry | None, datetime | N
                 waiting = True
     if waiting and known is not None:
         yield known, None, assigned_at
+
+
+def _as_named_now(facts: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Return recorded facts. Earlier releases did not tell which call a case was about: then it is about another one."""
+    if facts.get("fraud") and "research" not in facts:
+        return {**facts, "fraud": False, "fraud_elsewhere": True, "research_elsewhere": FRAUD}
+    return facts
 
 
 def _seconds(at: datetime, begins_at: datetime | None) -> float:

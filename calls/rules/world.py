@@ -19,7 +19,7 @@ from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, tu
 from calls.rules.matching_and_assignment import admits, needs_voice_checked
 from calls.rules.patterns import kinds_of_names
 from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
-from calls.statuses import ESTABLISHES, REJECTED, Status
+from calls.statuses import ESTABLISHES, FRAUD, REJECTED, RESEARCH, Status
 
 OTHER: Final = "\0any other value"
 """Represents every value of a text that no condition names."""
@@ -57,6 +57,11 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("status", Status.FULL_AUTHENTICATION_UNENROLLED.value), ("unenrolled", True)),
     (("unenrolled", True), ("enrolled", False)),
     *((("status", status.value), ("verified", True)) for status in sorted(ESTABLISHES)),
+    (("fraud", True), ("research", FRAUD)),
+    (("research", FRAUD), ("fraud", True)),
+    (("fraud_elsewhere", True), ("research_elsewhere", FRAUD)),
+    (("research_elsewhere", FRAUD), ("fraud_elsewhere", True)),
+    *((("research", state), ("research_elsewhere", None)) for state in RESEARCH),
     (("assigned", False), ("assigned_s", None)),
     (("assigned_s", None), ("assigned", False)),
     (("ended", False), ("ended_s", None)),

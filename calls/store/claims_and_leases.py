@@ -28,6 +28,7 @@ from calls.claimed_item import (
 from calls.metrics.counting import Figures
 from calls.pause import Pauses, PauseScope
 from calls.store.breakers import BreakerBox
+from calls.store.earlier_calls import EarlierCalls
 from calls.store.handover import Handover
 from calls.store.inbox import Inbox
 from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
@@ -70,6 +71,7 @@ class Store(Inbox):
         unreadable: Callable[[str, str], None] = lambda _what, _about: None,
         rps: float | None = None,
         limits: Mapping[str, float] | None = None,
+        number_key: bytes | None = None,
     ) -> None:
         """Set up.
 
@@ -87,6 +89,7 @@ class Store(Inbox):
             unreadable: Called with the kind of a stored value that cannot be read, and its institution.
             rps: Requests per second that all workers together may send; None: learned.
             limits: The same for single institutions.
+            number_key: The key of the hash that hides phone numbers; None: calls are not found by number.
         """
         super().__init__(redis, keys=keys, now_ms=now_ms, kept_s=kept_s, figures=figures)
         self._outbox = outbox.prefix if outbox else ""
@@ -115,6 +118,7 @@ class Store(Inbox):
         self.jumps = Jumps()
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
         self.look_backs = LookBackAllowance(redis, self.keys)
+        self.earlier_calls = EarlierCalls(redis, self.keys, number_key=number_key)
 
     async def claim(
         self,

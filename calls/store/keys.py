@@ -234,6 +234,10 @@ class Keys:
         """Return the key that exists for a short time after a person's voice was rejected: the call's voice id."""
         return f"{self.prefix}:rejected:{institution_part(institution_key)}:{quote(person_id, safe='')}"
 
+    def earlier(self, institution_key: str, whose: str) -> str:
+        """Return the key of the marks that calls of a member or a phone number left: ``kind:voice id`` by time."""
+        return f"{self.prefix}:earlier:{institution_part(institution_key)}:{whose}"
+
     def look_backs(self, minute: int) -> str:
         """Return the key that counts the unlisted calls that were read in a minute because their end was pushed."""
         return f"{self.prefix}:look-backs:{minute}"

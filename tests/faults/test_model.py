@@ -81,6 +81,7 @@ HAPPENINGS = st.sampled_from(
         Kind.REJECTED_BY_RULE,
         Kind.CLAIMED,
         Kind.CASE,
+        Kind.CASE_ELSEWHERE,
         Kind.END,
     ]
 )
@@ -164,7 +165,7 @@ class Model(RuleBasedStateMachine):
     @rule(call=calls, kind=HAPPENINGS, person=st.sampled_from([None, "p-1", "p-2"]))
     def something_happens(self, call: SandboxCall, kind: Kind, person: str | None) -> None:
         """Something happens to a call at the service."""
-        text = "DeterminedFraud" if kind is Kind.CASE else None
+        text = "DeterminedFraud" if kind in {Kind.CASE, Kind.CASE_ELSEWHERE} else None
         self.world.stage.happen(call, kind, text, person)
 
     @rule(target_=TARGETS, action=ACTIONS, applied=st.booleans(), skip=st.integers(0, 1))

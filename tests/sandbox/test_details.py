@@ -215,6 +215,20 @@ async def test_research_case_is_shown(sandbox_asgi: Asgi) -> None:
     assert (case["researchStatus"], case["voiceId"]) == ("DeterminedFraud", call.voice_id)
 
 
+async def test_research_case_can_be_about_another_call(sandbox_asgi: Asgi) -> None:
+    """A case has a voice id of its own; what is said later of this call's case replaces it.
+
+    Spec: Research case.
+    """
+    call = sandbox_asgi.call()
+    sandbox_asgi.happen(call, Kind.CASE_ELSEWHERE, "DeterminedFraud")
+    case = (await sandbox_asgi.details(call.voice_id))["researchCase"]
+    assert (case["researchStatus"], case["voiceId"]) == ("DeterminedFraud", f"other-{call.voice_id}")
+    sandbox_asgi.happen(call, Kind.CASE)
+    case = (await sandbox_asgi.details(call.voice_id))["researchCase"]
+    assert (case["researchStatus"], case["voiceId"]) == ("NeedsReview", call.voice_id)
+
+
 async def test_scripted_status_and_error_are_shown(sandbox_asgi: Asgi) -> None:
     """Any status text can be scripted, known to the document or not, and a voice authentication error.
 

@@ -9,13 +9,13 @@ import pytest
 
 from calls.effect_ledger import Effect
 from calls.notes import Note
-from calls.record import Call, Candidate, Identity, Reading, Word
+from calls.record import Call, Candidate, Identity, Marks, Reading, Word
 from calls.trail import Entry
 from tests.audit.controls import CONTROLS
 from tests.audit.controls_document import document
 
 ROOT = Path(__file__).parents[2]
-STORED: tuple[type[Any], ...] = (Call, Candidate, Effect, Identity, Reading, Word, Entry, *get_args(Note))
+STORED: tuple[type[Any], ...] = (Call, Candidate, Effect, Identity, Marks, Reading, Word, Entry, *get_args(Note))
 
 
 @pytest.mark.parametrize("record", STORED, ids=lambda record: record.__name__)

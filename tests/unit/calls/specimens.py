@@ -11,10 +11,10 @@ from calls.effect_ledger import Effect, EffectState
 from calls.facts_and_colours import facts_of
 from calls.fold import fold_reading
 from calls.institutions import FOREIGN, UNKNOWN
-from calls.record import Call, Candidate, Identity, Phase, Reading, Word
+from calls.record import Call, Candidate, Identity, Mark, Marks, Phase, Reading, Word
 from calls.rules import load_rules
 from calls.rules.matching_and_assignment import Verdict
-from calls.statuses import STATUSES
+from calls.statuses import RESEARCH, STATUSES
 from calls.steps import Step, WriteDecision, WriteFacts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -128,7 +128,8 @@ READINGS = st.builds(
     is_high_risk_device=st.booleans(),
     is_voice_enrolled=st.booleans(),
     was_voice_enrolled_now=st.booleans(),
-    research_status=st.none() | st.sampled_from(["NeedsReview", "DeterminedFraud"]),
+    research_status=st.none() | st.sampled_from([*RESEARCH, "Escalated"]),
+    research_voice_id=st.none() | st.sampled_from(["v-1", "v-2"]),
 )
 IDENTITIES = st.builds(
     Identity,
@@ -163,6 +164,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "rejected_seen": st.booleans(),
     "enrolled_seen": st.booleans(),
     "opted_out_seen": st.booleans(),
+    "earlier_marks": st.none() | st.builds(Marks, kinds=st.lists(st.sampled_from(Mark), unique=True).map(tuple)),
     "identity": st.none() | IDENTITIES,
     "distrusted": st.none() | WORDS,
     "assign_wish": st.none() | WORDS,

@@ -11,7 +11,7 @@ from calls.facts_and_colours import FACTS, Facts, coloured
 from calls.record import History
 from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
 from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
-from calls.statuses import STATUSES, VALIDATION_TYPES
+from calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
 
 SOUND = """\
 [checks]
@@ -75,6 +75,8 @@ _TEXTS = {
     "status": (*STATUSES, None),
     "validation_type": (*VALIDATION_TYPES, None),
     "validation_rule": ("Two of three", None),
+    "research": (*RESEARCH, None),
+    "research_elsewhere": (*RESEARCH, None),
 }
 
 

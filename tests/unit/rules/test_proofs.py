@@ -1,5 +1,6 @@
 """What is proved about rules from what facts mean: against every call there could be."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -11,12 +12,13 @@ from calls.facts_and_colours import FACTS, Colour, Facts, Policies, Value, facts
 from calls.fold import fold_reading
 from calls.record import Call, Reading
 from calls.rules import Outcome, Rule, Stage
-from calls.rules.book import Condition, Not, OneOf
+from calls.rules.book import Condition, Not, OneOf, Test
 from calls.rules.matching_and_assignment import admits
 from calls.rules.patterns import overlap
 from calls.rules.proofs import Proofs
 from calls.rules.world import IMPLICATIONS, World
-from calls.statuses import STATUSES, VALIDATION_TYPES
+from calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
+from reseller import ResearchStatus
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS
 from tests.unit.rules.specimens import any_condition
 
@@ -134,7 +136,9 @@ def test_rule_is_unreachable_when_earlier_live_rules_take_all_its_calls(
         (rule("r", Outcome.ENROLL, verified=False), ["identity_not_established"]),
         (rule("r", Outcome.ENROLL, verified=True), []),
         (rule("r", Outcome.ENROLL), []),
-        (rule("r", Outcome.REJECT, fraud=True, distrusted=False), ["determined_fraud"]),
+        (rule("r", Outcome.ENROLL, verified=True, fraud=True), ["determined_fraud"]),
+        (rule("r", Outcome.ENROLL, verified=True, research_elsewhere="DeterminedFraud"), ["fraud_elsewhere"]),
+        (rule("r", Outcome.REJECT, fraud=True, distrusted=False), []),
         (rule("r", Outcome.REJECT, status="RejectCallerVoice", distrusted=True), ["voice_rejected"]),
         (rule("r", Outcome.REJECT, fraud=True, distrusted=True), []),
         (rule("r", Outcome.HOLD, fraud=True), []),
@@ -143,6 +147,63 @@ def test_rule_is_unreachable_when_earlier_live_rules_take_all_its_calls(
 def test_rule_that_the_law_always_holds_is_found(asked: Rule, reasons: list[str]) -> None:
     """Only what is forbidden in every call that the rule can match is told."""
     assert Proofs.of([asked], BOOK.policies).always_forbidden(asked) == reasons
+
+
+SINGLE = "it rejects on a single piece of evidence"
+TWO = {"voice_mismatch": True, "high_risk_device": True}
+
+
+@pytest.mark.parametrize(
+    ("when", "problem"),
+    [
+        ({"fraud": True}, SINGLE),
+        ({"research": "DeterminedFraud"}, SINGLE),
+        ({"fraud": True, "research": "DeterminedFraud"}, SINGLE),
+        ({"voice_mismatch": True, "research": "InReview"}, SINGLE),
+        ({"fraud": True, "voice_mismatch": True}, None),
+        ({"fraud_elsewhere": True, "voice_mismatch": True}, "it rejects on fraud_elsewhere = true"),
+        ({"fraud": False, "fraud_elsewhere": True, **TWO}, "it rejects on fraud_elsewhere = true"),
+        ({"research_elsewhere": "InReview", **TWO}, 'it rejects on research_elsewhere = "InReview"'),
+        ({"rejected_before": True, **TWO}, "it rejects on rejected_before = true"),
+        ({"unenrolled_before": True, "fraud": True, **TWO}, "it rejects on unenrolled_before = true"),
+        ({"fraud_before": Not(False), **TWO}, "it rejects on fraud_before = { not = false }"),
+        ({"fraud_elsewhere": False, **TWO}, None),
+        ({"research_elsewhere": Not("FalsePositive"), **TWO}, None),
+        ({"fraud_elsewhere": True, "distrusted": True}, None),
+    ],
+    ids=str,
+)
+def test_case_about_this_call_is_one_piece_of_evidence_and_other_calls_are_none(
+    when: dict[str, Test], problem: str | None
+) -> None:
+    """Fraud determined in this call and another sign may reject. What another call showed may only spare a caller."""
+    asked = Rule("r", tuple(when.items()), Outcome.REJECT, "because")
+    fault = Proofs.of([asked], BOOK.policies).fault_of([], asked, frozenset(), frozenset())
+    assert (fault.problem if fault else None) == problem
+    for outcome in (Outcome.ASK, Outcome.HOLD):
+        assert (
+            Proofs.of([asked], BOOK.policies).fault_of([], replace(asked, outcome=outcome), frozenset(), frozenset())
+            is None
+        )
+
+
+@pytest.mark.parametrize("state", RESEARCH)
+def test_case_is_about_one_call(state: str) -> None:
+    """A record shows one case, so a rule that wants one about this call and one about another never matches."""
+    asked = rule("r", Outcome.ASK, research=state, research_elsewhere="InReview")
+    fault = Proofs.of([asked], BOOK.policies).fault_of([], asked, frozenset(), frozenset())
+    assert fault is not None
+    assert fault.problem == "its conditions contradict each other: it never matches"
+
+
+def test_fault_of_a_reject_on_another_call_says_what_the_rule_may_do() -> None:
+    """Who wrote it learns the danger: a reject un-enrolls the member, and the victim may be the one who calls."""
+    for name, cause in (("fraud_elsewhere", "the case may be about"), ("rejected_before", "the earlier call may")):
+        asked = Rule("r", ((name, True), ("voice_mismatch", True)), Outcome.REJECT, "because")
+        fault = Proofs.of([asked], BOOK.policies).fault_of([], asked, frozenset(), frozenset())
+        assert fault is not None
+        assert fault.allowed.startswith(f"it may ask or hold, not reject: {cause}")
+        assert "victim may be the one who calls now" in fault.allowed
 
 
 @given(
@@ -170,6 +231,7 @@ def test_closed_facts_know_their_values() -> None:
     """Every text fact is a closed list, so that a misspelt value is a fault."""
     assert FACTS["status"].named == STATUSES
     assert FACTS["validation_type"].named == VALIDATION_TYPES
+    assert FACTS["research"].named == FACTS["research_elsewhere"].named == tuple(ResearchStatus)
     assert {name for name, fact in FACTS.items() if fact.is_open} == {"validation_rule"}
     assert set(FACTS) == set(Facts.__struct_fields__) - {"history", "at"} | {"checks_left"}
     assert set(EffectKind) == {"assign", "enroll", "reject"}

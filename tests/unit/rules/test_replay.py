@@ -13,7 +13,7 @@ from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from calls.rules.replay import Difference, Replay
 from calls.rules.replay import replay as replay_calls
 from calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
-from tests.unit.rules.recordings import record
+from tests.unit.rules.recordings import Known, record
 from tests.unit.rules.specimens import any_book
 
 DEFAULT, DEMO, WATCH = load_rules("default"), load_rules("demo"), load_rules("watch-only")
@@ -217,3 +217,16 @@ def test_recordings_of_another_shape_are_refused_by_line(line: bytes) -> None:
     """What is no recorded call of this format is refused, and the line is named."""
     with pytest.raises(RecordingWrong, match="line 2"):
         list(parse_recordings([encode_recorded(record(DEMO, [{}])), line]))
+
+
+def test_trail_of_an_earlier_release_says_nothing_about_which_call_a_case_is_about() -> None:
+    """Its ``fraud`` is read as that of another call: replay enrolls nobody for it, and rejects nobody because of it."""
+    reject = Rule("known", (("fraud", True), ("voice_mismatch", True)), Outcome.REJECT, "because")
+    ask = Rule("tied", (("fraud_elsewhere", True),), Outcome.ASK, "because")
+    book = only(reject, ask)
+    now: Known = {"fraud": True, "research": "DeterminedFraud", "voice_mismatch": True}
+    old: Known = {"fraud": True, "voice_mismatch": True}
+    _, told_now = replayed([record(only(), [now])], book)
+    _, told_old = replayed([record(only(), [old])], book)
+    assert [did.outcome for one in told_now for did in one.now] == ["reject"]
+    assert [did.outcome for one in told_old for did in one.now] == ["ask"]

@@ -48,6 +48,9 @@ def test_story_shows_how_every_rule_fared() -> None:
         Row("-", "authenticated", "green is false, not true"),
         Row("-", "verified, but another voice", "verified is false, not true"),
         Row("-", "verified, but a risky device", "verified is false, not true"),
+        Row("-", "verified, but fraud in another call", "verified is false, not true"),
+        Row("-", "verified, but fraud before", "verified is false, not true"),
+        Row("-", "verified, but rejected before", "verified is false, not true"),
         Row("-", "verified, but the voice was never checked", "verified is false, not true"),
         Row("-", "verified", "verified is false, not true"),
         Row("+", "otherwise", "matches: hold"),
@@ -75,6 +78,21 @@ def test_story_puts_checks_that_brought_nothing_together() -> None:
         (2, 4, "checks 2 to 4 of 20: nothing new"),
         (5, None, "check 5 of 20: status GrabbedCall -> MFAValidated"),
         (6, None, "check 6 of 20: nothing new"),
+    ]
+
+
+def test_story_tells_the_state_of_a_research_case() -> None:
+    """The state is told with its word, and when the case is about another call."""
+    facts: list[dict[str, Any]] = [
+        {"research_elsewhere": "InReview"},
+        {"research": "DeterminedFraud", "fraud": True},
+        {},
+    ]
+    entries = [Entry(at=at(n), what="facts", facts=known) for n, known in enumerate(facts)]
+    assert texts(*entries) == [
+        "facts: now research_elsewhere InReview",
+        "facts: now fraud, research DeterminedFraud; no longer research_elsewhere InReview",
+        "facts: no longer fraud, research DeterminedFraud",
     ]
 
 

@@ -1,0 +1,310 @@
+"""What a call leaves for later calls of the same member or number: in Redis, in facts, and in what rules may do with it."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as with_fields
+from redis.asyncio import Redis
+
+from calls.effect_ledger import EffectState
+from calls.facts_and_colours import facts_of
+from calls.notes import Distrusted, Verified
+from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
+from calls.store.earlier_calls import DAY_S, MOST, digits_compared
+from calls.store.keys import CallId
+from calls.trail import Entry
+from sandbox.state import Call, Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+
+END = Happening(Kind.END, 60)
+FRAUD = "DeterminedFraud"
+HOME, WORK, OTHER = "5550300001", "5550300002", "5550300003"
+BEFORE = ("rejected_before", "unenrolled_before", "fraud_before")
+
+
+def a_rig(stage: Asgi, redis: Redis, book: RuleBook) -> Rig:
+    """Return a rig: one member has two numbers, at home and at work, and another member a third one."""
+    stage.world.add_institution("cu-2")
+    for key in (KEY, "cu-2"):
+        stage.world.add_member(key, "p-home", [HOME, WORK])
+        stage.world.add_member(key, "p-other", [OTHER])
+    return Rig(stage, redis, book)
+
+
+@pytest.fixture
+def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
+    """Return a rig with the shipped rules."""
+    return a_rig(sandbox_asgi, redis, load_rules(None))
+
+
+async def begun(rig: Rig, *script: Happening, phone_number: str = HOME, **more: Any) -> Call:
+    """Return a live call that was found and assigned."""
+    call = rig.stage.call(*script, END, phone_number=phone_number, **more)
+    await rig.push(call)
+    await rig.run(4)
+    return call
+
+
+async def reject(rig: Rig, call: Call) -> None:
+    """Have the voice of a call rejected."""
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, wish=f"w{call.voice_id}"))
+    await rig.run(4)
+    assert call.rejected
+
+
+async def rejected(rig: Rig, **more: Any) -> Call:
+    """Return a call that was rejected, and is over."""
+    call = await begun(rig, **more)
+    await reject(rig, call)
+    await rig.run(80)
+    assert (await rig.record(call)).is_settled
+    return call
+
+
+async def before(rig: Rig, call: Call) -> set[str]:
+    """Return which facts about earlier calls a call has."""
+    facts = facts_of(await rig.record(call), rig.book.policies)
+    return {name for name in BEFORE if getattr(facts, name)}
+
+
+async def test_later_call_of_the_member_knows_of_the_reject(rig: Rig) -> None:
+    """From another number too. The trail shows it; nothing is known of another member on another number."""
+    first = await rejected(rig)
+    assert await before(rig, first) == set(), "a call is no earlier call of its own"
+    again = await begun(rig, phone_number=WORK)
+    assert (await rig.record(again)).person_id == "p-home"
+    assert await before(rig, again) == {"rejected_before"}
+    facts: list[dict[str, Any]] = [entry.facts for entry in await rig.trail(again) if entry.facts]
+    assert facts[-1]["rejected_before"] is True
+    assert await before(rig, await begun(rig, phone_number=OTHER)) == set()
+
+
+async def test_later_call_from_the_number_knows_of_the_reject(rig: Rig) -> None:
+    """Whoever the member is, and before there is one: one caller may try several members from one number."""
+    await rejected(rig)
+    again = await begun(rig, persons=[])
+    assert (await rig.record(again)).person_id is None
+    assert await before(rig, again) == {"rejected_before"}
+    rig.stage.happen(again, Kind.CLAIMED, person_id="p-other")
+    await rig.run(20)
+    assert (await rig.record(again)).person_id == "p-other"
+    assert await before(rig, again) == {"rejected_before"}
+
+
+async def test_institutions_know_nothing_of_each_others_calls(rig: Rig) -> None:
+    """A member's id and a number mean something within one institution only."""
+    await rejected(rig)
+    call = await begun(rig, key="cu-2")
+    assert (await rig.record(call)).person_id == "p-home"
+    assert await before(rig, call) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("+1 (555) 030-0001", "5550300001"),
+        ("5550300001", "5550300001"),
+        ("15550300001", "5550300001"),
+        ("030 123456", "030123456"),
+        (None, None),
+        ("", None),
+        ("Anonymous", None),
+        ("911", None),
+        ("0000000000", None),
+        ("+266696687", None),
+        ("٥٥٥٠٣٠٠٠٠١", None),
+    ],
+)
+def test_numbers_are_compared_by_their_last_digits(text: str | None, digits: str | None) -> None:
+    """With or without a country code. What networks write for a withheld number is no number."""
+    assert digits_compared(text) == digits
+
+
+async def test_marks_under_an_alternate_id_are_the_calls_own(rig: Rig) -> None:
+    """A record that was kept under the call's other id, and was merged, is no other call."""
+    call = with_fields(await rig.record(await rejected(rig)), kept_marks=None, earlier_marks=None)
+    earlier, now = rig.store.earlier_calls, rig.clock.now
+    other = CallId(KEY, "new-id")
+    merged = with_fields(call, voice_id="new-id", alternate_id=call.voice_id)
+    stranger = with_fields(merged, alternate_id=None)
+    for one, kinds in ((merged, ()), (stranger, ("rejected",))):
+        marks = (await earlier.look_up(other, one, days=30, now=now)).earlier_marks
+        assert marks is not None
+        assert marks.kinds == kinds
+
+
+async def test_withheld_number_finds_nothing(rig: Rig) -> None:
+    """Two callers who withhold their number are not one caller."""
+    for withheld in ("", "Anonymous", "+266696687"):
+        first = await begun(rig, phone_number=withheld, persons=[])
+        rig.stage.happen(first, Kind.REJECTED)
+        await rig.run(80)
+        assert (await rig.record(first)).rejected_seen
+        assert await before(rig, await begun(rig, phone_number=withheld, persons=[])) == set()
+    assert await rig.redis.keys("ck:earlier:*") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(Kind.REJECTED_BY_RULE, None), (Kind.CASE, "InReview"), (Kind.VIEWED, None)]
+)
+async def test_call_without_a_finding_leaves_nothing(rig: Rig, kind: Kind, text: str | None) -> None:
+    """A validation rule's reject meets members too, and a case under review is no finding."""
+    await begun(rig, Happening(kind, 1, text))
+    await rig.run(80)
+    assert await rig.redis.keys("ck:earlier:*") == []
+
+
+async def test_fraud_of_an_earlier_call_is_known_and_taken_back_when_the_case_is(rig: Rig) -> None:
+    """Only of a case about that call itself; an investigator may find later that it was none."""
+    first = await begun(rig, Happening(Kind.CASE, 1, FRAUD))
+    await rig.run(10)
+    assert await before(rig, await begun(rig, phone_number=WORK)) == {"fraud_before"}
+    rig.stage.happen(first, Kind.CASE, "FalsePositive")
+    await rig.run(20)
+    assert await before(rig, await begun(rig, phone_number=WORK)) == set()
+    await begun(rig, Happening(Kind.CASE_ELSEWHERE, 1, FRAUD))
+    await rig.run(10)
+    assert await before(rig, await begun(rig, phone_number=WORK)) == set()
+
+
+async def test_enroll_that_a_reject_took_back_is_known(rig: Rig) -> None:
+    """The enrolled call was un-enrolled, the other one rejected; a third knows both."""
+    first = await begun(rig)
+    said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": "e"}
+    await rig.note(first, Verified(person_id="p-home", validation_type="OneTimePasswordAuth", **said))
+    await rig.run(6)
+    assert (await rig.record(first)).enroll.state is EffectState.APPLIED
+    await rejected(rig, phone_number=WORK)
+    assert (await rig.record(first)).unenrolled_seen
+    assert await before(rig, await begun(rig)) == {"rejected_before", "unenrolled_before"}
+
+
+async def test_earlier_calls_are_forgotten_after_the_days_of_the_rules(rig: Rig, redis: Redis) -> None:
+    """The keys expire, and older marks are ignored."""
+    await rejected(rig)
+    places = await redis.keys("ck:earlier:*")
+    assert len(places) == 2
+    for place in places:
+        assert 29 * DAY_S < await redis.ttl(place) <= 30 * DAY_S
+    rig.stage.advance(30 * DAY_S)
+    assert await before(rig, await begun(rig)) == set()
+
+
+async def test_rules_without_history_keep_and_look_up_nothing(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """``[history] days = 0``: the institution's choice."""
+    rig = a_rig(sandbox_asgi, redis, replace(load_rules(None), history_days=0))
+    await rejected(rig)
+    assert await redis.keys("ck:earlier:*") == []
+    assert await before(rig, await begun(rig)) == set()
+
+
+async def test_marks_are_few_and_name_no_number(rig: Rig, redis: Redis) -> None:
+    """Redis holds a keyed hash of the number, and no more than the newest marks of a member."""
+    untyped: Any = redis
+    record = await rig.record(await rejected(rig))
+    places = [str(place, "utf-8") for place in await untyped.keys("ck:earlier:*")]
+    assert sorted(re.sub("[0-9a-f]{32}", "HASH", place) for place in places) == [
+        f"ck:earlier:{KEY}:n:HASH",
+        f"ck:earlier:{KEY}:p:p-home",
+    ]
+    stored = [*places, *[str(await redis.zrange(place, 0, -1)) for place in places]]
+    assert not any(HOME in text for text in stored)
+    for n in range(MOST + 5):
+        other = CallId(KEY, f"v-{n}")
+        call = with_fields(record, kept_marks=None)
+        await rig.store.earlier_calls.keep(other, call, days=30, now=rig.clock.now)
+    assert [await redis.zcard(place) for place in places] == [MOST, MOST]
+
+
+ASK = Rule("seen before", (("verified", True), ("rejected_before", True)), Outcome.ASK, "An earlier call was rejected.")
+ENROLL = Rule("verified", (("verified", True), ("final_analysis", True)), Outcome.ENROLL, "Verified.", AS_VERIFIED)
+
+
+def book(*rules: Rule) -> RuleBook:
+    """Return rules: a person's distrust first, these, then the final hold."""
+    shipped = load_rules("default")
+    return replace(shipped, rules=(shipped.rules[0], *rules, shipped.rules[-1]))
+
+
+async def test_rule_asks_a_person_about_a_member_whose_earlier_call_was_rejected(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """A passcode alone enrolls nobody then; whoever has no such call is enrolled as before."""
+    rig = a_rig(sandbox_asgi, redis, book(ASK, ENROLL))
+    await rejected(rig)
+    asked = await begun(rig, Happening(Kind.MFA_VALIDATED, 5), phone_number=WORK)
+    enrolled = await begun(rig, Happening(Kind.MFA_VALIDATED, 5), phone_number=OTHER)
+    await rig.run(80)
+    assert (await rig.record(asked)).asked is not None
+    assert "enroll" not in rig.ledger(asked)
+    assert rig.ledger(enrolled)["enroll"] == 1
+
+
+async def test_reject_in_another_call_at_the_same_time_stops_the_enroll(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Earlier calls are looked up again before an enroll: two calls of one member at a time are no way round it."""
+    rig = a_rig(sandbox_asgi, redis, book(ASK, ENROLL))
+    one, two = await begun(rig), await begun(rig, phone_number=WORK)
+    assert await before(rig, two) == set()
+    await reject(rig, one)
+    assert await before(rig, two) == set(), "it was looked up when the call got its person"
+    rig.stage.happen(two, Kind.MFA_VALIDATED)
+    await rig.run(80)
+    assert await before(rig, two) == {"rejected_before"}
+    assert "enroll" not in rig.ledger(two)
+    assert "withdrawn enroll" in await rig.whats(two)
+    assert (await rig.record(two)).asked is not None
+
+
+MISMATCH, RISKY = Happening(Kind.MISMATCH, 6), Happening(Kind.HIGH_RISK, 6)
+KNOWN = Rule("known fraudster", (("fraud", True), ("voice_mismatch", True)), Outcome.REJECT, "Fraud was determined.")
+TWO = Rule("two signs", (("voice_mismatch", True), ("high_risk_device", True)), Outcome.REJECT, "Two signs.")
+TIED = Rule("tied", (("fraud_elsewhere", True),), Outcome.ASK, "A case about another call.")
+
+
+@pytest.mark.parametrize(
+    ("rules", "script", "is_rejected"),
+    [
+        ([KNOWN], [Happening(Kind.CASE, 1, FRAUD), MISMATCH], True),
+        ([TWO], [Happening(Kind.CASE, 1, FRAUD), MISMATCH, RISKY], True),
+        ([KNOWN], [Happening(Kind.CASE, 1, FRAUD)], False),
+        ([KNOWN], [MISMATCH], False),
+        ([KNOWN], [Happening(Kind.CASE_ELSEWHERE, 1, FRAUD), MISMATCH], False),
+        ([KNOWN], [Happening(Kind.CASE, 1, "InReview"), MISMATCH], False),
+    ],
+    ids=["fraud-and-mismatch", "two-signs-and-fraud", "fraud-alone", "mismatch-alone", "elsewhere", "in-review"],
+)
+async def test_fraud_in_this_call_is_evidence_and_fraud_elsewhere_is_not(
+    sandbox_asgi: Asgi, redis: Redis, rules: list[Rule], script: list[Happening], is_rejected: bool
+) -> None:
+    """A case about this call protects no impostor; the victim of another call is not un-enrolled because of its case."""
+    rig = a_rig(sandbox_asgi, redis, book(*rules, TIED))
+    call = await begun(rig, *script)
+    await rig.run(40)
+    assert rig.ledger(call).get("reject_voice", 0) == is_rejected
+    is_asked = (await rig.record(call)).asked is not None
+    assert is_asked == any(one.kind is Kind.CASE_ELSEWHERE for one in script)
+
+
+def _forbidden(trail: Any) -> set[str]:
+    entries: list[Entry] = list(trail)
+    return {reason for entry in entries for reason in entry.forbidden}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(Kind.CASE, "determined_fraud"), (Kind.CASE_ELSEWHERE, "fraud_elsewhere")]
+)
+async def test_nobody_is_enrolled_while_a_case_says_fraud(rig: Rig, kind: Kind, reason: str) -> None:
+    """Wherever the fraud was; once the investigator says that there was none, the verified caller is enrolled."""
+    call = await begun(rig, Happening(kind, 1, FRAUD))
+    await rig.run(10)
+    said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": "e"}
+    await rig.note(call, Verified(person_id="p-home", validation_type="Other", **said))
+    await rig.run(5)
+    assert "enroll" not in rig.ledger(call)
+    assert reason in _forbidden(await rig.trail(call))
+    rig.stage.happen(call, kind, "FalsePositive")
+    await rig.run(15)
+    assert rig.ledger(call)["enroll"] == 1
