@@ -47,6 +47,9 @@ _MEANINGS = {
         "the service answers requests for this id with another call, and nothing confirms that both are the same: "
         "use that call's own voice id"
     ),
+    "enrolled_before": (
+        "it is recorded, but the voice was enrolled before: only the service's operator can take that back"
+    ),
     "already_sent": "it was already sent for this call; the story shows the outcome",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force decide otherwise for this call",
@@ -121,6 +124,8 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
             answer = _verified(call, line, book, facts)
         case "distrusted":
             answer = _effect_or_reasons(call, EffectKind.REJECT, book, facts)
+        case "opted_out":
+            answer = _opted_out(call)
         case "check":
             answer = _checked(call, trail, line, book, facts)
         case _:
@@ -182,6 +187,12 @@ def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Fact
 
 def _was_sent(effect: Effect) -> bool:
     return effect.state in {EffectState.SENT, EffectState.UNKNOWN}
+
+
+def _opted_out(call: Call) -> Told:
+    """Return the state of an opt-out: it counts as soon as it is recorded, but takes no enroll back."""
+    was_enrolled = call.enrolled_seen or call.enroll.state in DONE or _was_sent(call.enroll)
+    return Told(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
 
 
 def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook, facts: Facts) -> Told:

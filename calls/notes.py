@@ -127,6 +127,10 @@ class Distrusted(_Said, frozen=True, kw_only=True, tag="distrusted"):
     reason: str = ""
 
 
+class OptedOut(_Said, frozen=True, kw_only=True, tag="opted_out"):
+    """The caller told a person at the desk that the voice must not be enrolled."""
+
+
 class CheckWish(_Said, frozen=True, kw_only=True, tag="check"):
     """A person at the desk asked for one of the reserved checks now."""
 
@@ -137,7 +141,7 @@ class Resolved(_Said, frozen=True, kw_only=True, tag="resolved"):
     applied: bool
 
 
-Statement = AssignWish | Verified | Distrusted | CheckWish | Resolved
+Statement = AssignWish | Verified | Distrusted | OptedOut | CheckWish | Resolved
 """All statements of people."""
 
 Note = Pushed | Listed | Unlisted | Merged | MemberRejected | Statement
@@ -210,7 +214,7 @@ def _event(note: Note) -> tuple[datetime, str] | None:
     match note:
         case Pushed():
             at, trace = note.received_at, note.event_id
-        case AssignWish() | Verified() | Distrusted() | CheckWish() | Resolved():
+        case AssignWish() | Verified() | Distrusted() | OptedOut() | CheckWish() | Resolved():
             at, trace = note.said_at, note.wish or ""
         case _:
             return None

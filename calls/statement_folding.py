@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from calls.effect_ledger import DONE, EffectKind, EffectState
 from calls.effect_resolution import may_begin, needs_person, refusals
 from calls.facts_and_colours import VERIFIED_AFTER_END, has_real_voice_id
-from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
+from calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    OptedOut,
+    Resolved,
+    Statement,
+    Verified,
+    statement_order,
+)
 from calls.record import Call, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry
 
@@ -45,6 +54,8 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             word = _word(note, person_id=note.person_id)
             said = _said(note, now, "assign", person_id=note.person_id)
             return replace(call, assign_wish=later(call.assign_wish, word)), [said]
+        case OptedOut():
+            return replace(call, opted_out_seen=True), [_said(note, now, "opted_out")]
         case CheckWish():
             return replace(call, check_wish=later(call.check_wish, _word(note))), [_said(note, now, "check")]
         case Resolved():

@@ -1,7 +1,7 @@
 """The desk's API: how the agent's software reads calls and makes statements about them."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, cast
+from typing import Final, cast
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -34,7 +34,7 @@ from desk.openapi import document
 from desk.problems import Problem, forbidden, invalid, not_found, too_often, unauthorized, unavailable
 from desk.statements import Actions
 from desk.stream import Stream, Tickets
-from desk.views import CallView, PageView, action_view, call_view, story_view
+from desk.views import Action, CallView, PageView, action_view, call_view, story_view
 from reseller.endpoints import is_institution_key, is_voice_id
 
 
@@ -91,8 +91,6 @@ MAX_WAIT_S: Final = 10.0
 MAX_PAGE: Final = 500
 DEFAULT_PAGE: Final = 100
 _SHOWN: Final = (Phase.LIVE, Phase.ENDED, Phase.SETTLED)
-
-Action = Literal["assign", "verified", "distrusted", "check", "resolve"]
 
 
 class DeskApi:

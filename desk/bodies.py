@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeVar, get_args
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
+from calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified
 from desk.access.rights import Operator
 from desk.problems import Problem, invalid
 from reseller import ValidationType
@@ -90,6 +90,16 @@ class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class OptedOutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller does not want the voice to be enrolled. No enroll is made for this call any more."""
+
+    operator: Operator
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        """Return the note for the call."""
+        return OptedOut(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
+
+
 class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Spend one of the reserved authentication checks now."""
 
@@ -113,12 +123,13 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-Body = AssignBody | VerifiedBody | DistrustedBody | CheckBody | ResolveBody
+Body = AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | ResolveBody
 
 BODIES: Final[Mapping[str, type[Body]]] = {
     "assign": AssignBody,
     "verified": VerifiedBody,
     "distrusted": DistrustedBody,
+    "opted-out": OptedOutBody,
     "check": CheckBody,
     "resolve": ResolveBody,
 }

@@ -36,6 +36,7 @@ _SUMMARIES: Final = {
     "assign": "Say which candidate the caller is",
     "verified": "Say that the caller was verified, and how",
     "distrusted": "Say that the caller cannot be trusted",
+    "opted-out": "Say that the caller does not want to be enrolled",
     "check": "Spend a reserved authentication check now",
     "resolve": "Say whether an unresolved effect was applied",
 }

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from calls.action_status import PENDING, ActionState, Told, foresee, line_of, told
-from calls.notes import Distrusted, InboxFull, Resolved, Statement, parse_note
+from calls.notes import AssignWish, CheckWish, InboxFull, Statement, parse_note
 from calls.rules.book import RuleBook
 from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
@@ -193,7 +193,7 @@ class Actions:
     async def _leave(self, call_id: CallId, statement: Statement) -> None:
         try:
             taken, wake = await self._store.note(
-                call_id, statement, even_settled=isinstance(statement, Resolved | Distrusted), wake=True
+                call_id, statement, even_settled=not isinstance(statement, AssignWish | CheckWish), wake=True
             )
         except InboxFull:
             raise too_many_waiting() from None
@@ -230,7 +230,7 @@ def _said_to(known: Known, place: CallId, action: str) -> CallId:
 
 
 def _action(kind: str | None) -> str:
-    return "resolve" if kind == "resolved" else kind or ""
+    return {"resolved": "resolve", "opted_out": "opted-out"}.get(kind or "", kind or "")
 
 
 def _fingerprint(place: CallId, action: str, body: Body) -> str:

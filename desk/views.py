@@ -135,11 +135,15 @@ class PageView(msgspec.Struct, frozen=True):
     next: str | None
 
 
+Action = Literal["assign", "verified", "distrusted", "opted-out", "check", "resolve"]
+"""The last part of an action's address."""
+
+
 class ActionView(msgspec.Struct, frozen=True, kw_only=True):
     """An action and its result. ``operator``: who asked for it. ``watch``: the address to poll."""
 
     action_id: str
-    action: Literal["assign", "verified", "distrusted", "check", "resolve"]
+    action: Action
     state: ActionState
     reasons: tuple[ReasonView, ...]
     operator: str | None
@@ -224,9 +228,7 @@ def _line(line: Line) -> LineView:
     return LineView(line.at_s, line.until_s, line.tone, line.text, rows)
 
 
-def action_view(
-    action_id: str, action: Literal["assign", "verified", "distrusted", "check", "resolve"], told: Told, watch: str
-) -> ActionView:
+def action_view(action_id: str, action: Action, told: Told, watch: str) -> ActionView:
     """Return an action as the desk shows it."""
     return ActionView(
         action_id=action_id,

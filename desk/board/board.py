@@ -41,7 +41,7 @@ from desk.desk import Desk
 from desk.signing import FORM_FIELD
 from reseller.endpoints import is_institution_key, is_voice_id
 
-_ACTIONS: Final = ("assign", "verified", "distrusted", "check", "resolve")
+_ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "resolve")
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
 _FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 

@@ -42,6 +42,7 @@ class AvailableForms:
 
     people: tuple[NamedPerson, ...]
     is_assigned: bool
+    is_enrolled: bool
     unresolved: str | None
     taken_back: bool
     refused: EffectKind | None
@@ -49,6 +50,7 @@ class AvailableForms:
     assign: bool
     verified: bool
     distrusted: bool
+    opted_out: bool
     check: bool
     checks_left: int
 
@@ -62,7 +64,7 @@ class AvailableForms:
     def any(self) -> bool:
         """Tell whether there is any form."""
         to_close = bool(self.unresolved) or self.taken_back or self.refused is not None or self.asked is not None
-        return to_close or self.assign or self.verified or self.distrusted or self.check
+        return to_close or self.assign or self.verified or self.distrusted or self.opted_out or self.check
 
 
 _CLOSED: Final[Mapping[str, Any]] = {
@@ -73,7 +75,7 @@ _CLOSED: Final[Mapping[str, Any]] = {
 }
 """Without the forms that resolve something."""
 
-_SILENT: Final[Mapping[str, Any]] = dict.fromkeys(("assign", "verified", "distrusted", "check"), False)
+_SILENT: Final[Mapping[str, Any]] = dict.fromkeys(("assign", "verified", "distrusted", "opted_out", "check"), False)
 """Without those that act on a call."""
 
 
@@ -88,6 +90,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     return AvailableForms(
         people=_people(call),
         is_assigned=facts.assigned,
+        is_enrolled=facts.enrolled,
         unresolved=unresolved[0] if unresolved else None,
         taken_back=needs_person(call),
         refused=next(iter(refusals(call)), None),
@@ -102,6 +105,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         distrusted=may_reopen(call, EffectKind.REJECT, now)
         if call.is_settled
         else not facts.rejected or facts.rejected_by_rule,
+        opted_out=is_open and not facts.opted_out,
         check=is_open and desk_check_obstacle(call, book.schedule, facts) is None,
         checks_left=reserve_left(call, book.schedule),
     )

@@ -15,7 +15,7 @@ PUSH_KEY = "canary-push-1f8b32d9"
 TOKEN = "canary-desktop-0123456789"
 ADMIN = "ops:canary-admin-0123456"
 
-BODY_NAMES = ("assign", "verified", "distrusted", "check", "resolve")
+BODY_NAMES = ("assign", "verified", "distrusted", "opted-out", "check", "resolve")
 ODD_METHODS = ("HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "CONNECT", "GET", "POST")
 POSTED = ("push", "tickets", "delete", "requeue", "empty", "compact", "pause", "resume", *BODY_NAMES)
 VALUES = (

@@ -270,3 +270,27 @@ async def test_assign_is_refused_after_an_effect_for_another(desk: DeskRig, befo
     assert reason in [reason["name"] for reason in answer.json()["reasons"]]
     await desk.run(5)
     assert desk.ledger(call)["assign"] == 1
+
+
+async def test_opt_out_at_the_desk_is_never_lost(desk: DeskRig) -> None:
+    """In the call, after its end, and twice: it is recorded, and no enroll follows. After an enroll the answer says so."""
+    live, over, enrolled = (desk.stage.call(Happening(Kind.END, 60), phone_number=PHONE) for _ in range(3))
+    await desk.run(5)
+    await desk.say(enrolled, "verified", **VERIFIED)
+    for _ in range(2):
+        told = await desk.say(live, "opted-out", operator="agent-7")
+    await desk.run(5)
+    assert (await desk.outcome(told))["state"] == "done"
+    refused = await desk.say(live, "verified", **VERIFIED)
+    assert "opted_out" in [reason["name"] for reason in refused.json()["reasons"]]
+    late = await desk.say(enrolled, "opted-out", operator="agent-7")
+    await desk.run(5)
+    answer = await desk.outcome(late)
+    assert (answer["state"], [reason["name"] for reason in answer["reasons"]]) == ("done", ["enrolled_before"])
+    await desk.run(90)
+    assert (await desk.record(over)).is_settled
+    told = await desk.say(over, "opted-out", operator="agent-7")
+    await desk.run(5)
+    assert (await desk.outcome(told))["state"] == "done"
+    assert (await desk.record(over)).opted_out_seen
+    assert [desk.ledger(call).get("enroll", 0) for call in (live, over, enrolled)] == [0, 0, 1]

@@ -100,8 +100,8 @@ def test_late_distrust_needs_an_end_a_voice_id_and_no_reject(changes: dict[str, 
 
 
 async def test_action_of_the_other_kinds_is_refused_after_the_end(desk: DeskRig) -> None:
-    """Only a distrust is heard after the end: nobody is assigned, enrolled or checked any more."""
-    call = await ended(desk)
+    """Ten minutes after the end only a distrust is heard: nobody is assigned, enrolled or checked any more."""
+    call = await ended(desk, ended_s=700)
     verified = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
     for action, body in (("verified", verified), ("assign", {"person_id": "p-1"}), ("check", {})):
         assert (await desk.say(call, action, **body)).status_code == 409
