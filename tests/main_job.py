@@ -40,8 +40,10 @@ NOT_KEPT: Mapping[str, Sequence[str]] = {
 
 TURNS_AWAY = frozenset({"401-before-acting", "401-after-acting", "busy-all", "busy-all-retry-after"})
 """Variants that answer effects 401 or 429. What was turned away is looked up for 20 s before it is sent again, and nobody
-is enrolled after the end: under these variants callers stay for a minute longer. Half a minute is not always enough: if a
-check is turned away too, the enroll is first sent when 22 s are left."""
+is assigned after the end: under these variants callers stay for a minute longer."""
+
+REFUSES_LATE = "effects-after-end-refused"
+"""Under this variant the demo's rules enroll nobody by themselves, because they wait for the end: a person is told."""
 
 FOUND_WITHIN_S = 12.0
 CROWD = 11
@@ -91,6 +93,7 @@ class MainJob:
         self.found_s: dict[str, float] = {}
         # What was turned away is sent again later. Who is verified before the assign is verified as nobody.
         self.longer_s = LONGER_S if TURNS_AWAY & set(names) else 0.0
+        self.refuses_late = REFUSES_LATE in names
 
     async def run(self) -> list[str]:
         """Let calls come and end, and return what was promised and did not happen."""
@@ -137,8 +140,11 @@ class MainJob:
         Authentication, rule 4), and what it shows may be late. Each further request could be the second one carried out.
         """
         record = await self.rig.queries.load(self.rig.call_id(call))
-        is_for_a_person = record is not None and record.effect(kind).state is EffectState.UNRESOLVED
-        return call.feedback == ([] if is_for_a_person and self.longer_s else [feedback])
+        state = None if record is None else record.effect(kind).state
+        is_for_a_person = (state is EffectState.UNRESOLVED and self.longer_s > 0) or (
+            state is EffectState.REFUSED and kind is EffectKind.ENROLL and self.refuses_late
+        )
+        return call.feedback == ([] if is_for_a_person else [feedback])
 
     def _call(self, name: str, *script: Happening, key: str = KEY, end_s: float = END_S) -> None:
         number = len(self.calls)

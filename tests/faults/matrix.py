@@ -214,7 +214,7 @@ class Play:
         self._begin_call()
         if self.row.step == "enroll":
             self._await(self._is_assigned, "the assign")
-            self.stage.happen(self.call, "mfa_validated")
+            self.stage.verify(self.call)
         self._await_crash(first)
         if second is None:
             self.stage.worker()

@@ -15,7 +15,7 @@ from calls.notes import CheckWish, Distrusted, Verified
 from calls.record import CHECK_LIMIT
 from sandbox.state import Call, Happening, Kind
 from tests.faults.redis_server import RedisServer
-from tests.rig import Rig
+from tests.rig import EAGER, Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
 HOUR_S = 3600
@@ -37,7 +37,7 @@ class Site:
 
     def new_rig(self) -> Rig:
         """Start new processes, without any memory."""
-        rig = Rig(self.stage, worker_redis(parse_location(self.server.url())), hold_s=LEASE.seconds)
+        rig = Rig(self.stage, worker_redis(parse_location(self.server.url())), EAGER, hold_s=LEASE.seconds)
         self._rigs.append(rig)
         return rig
 

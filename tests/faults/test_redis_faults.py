@@ -222,7 +222,7 @@ def _whats(stage: Stage, call: dict[str, Any]) -> list[str]:
 def _ask_for(stage: Stage, call: dict[str, Any], kind: EffectKind) -> None:
     """Make something happen for which the rules want the effect."""
     if kind is EffectKind.ENROLL:
-        stage.happen(call, "mfa_validated")
+        stage.verify(call)
         return
     stage.happen(call, "mismatch")
     stage.happen(call, "high_risk_device")

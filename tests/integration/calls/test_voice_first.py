@@ -1,6 +1,5 @@
 """Who is enrolled, and when: the voice has its say first, and the end of a call does not lose a verification."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +11,7 @@ from calls.notes import Verified
 from calls.record import Reason
 from calls.rules import load_rules
 from sandbox.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.rig import EAGER, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 80)
@@ -90,11 +89,7 @@ async def test_shipped_rules_enroll_nobody_in_the_call_on_the_services_word(sand
 
 async def test_rules_may_enroll_in_the_call_once_the_voice_was_checked(sandbox_asgi: Asgi, redis: Redis) -> None:
     """18 answers that brought nothing are the voice's say: rules that do not wait for the end enroll then, not before."""
-    shipped = load_rules("default")
-    eager = tuple(
-        replace(rule, when=tuple(one for one in rule.when if one[0] != "final_analysis")) for rule in shipped.rules
-    )
-    rig = Rig(sandbox_asgi, redis, replace(shipped, rules=eager))
+    rig = Rig(sandbox_asgi, redis, EAGER)
     call = rig.stage.call(PASSCODE)
     await rig.push(call)
     await rig.run(200)
