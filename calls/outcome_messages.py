@@ -111,7 +111,9 @@ def message_id(call_id: CallId, outcome: CallOutcome) -> str:
 
 
 MEANINGS: Final[dict[str, str]] = {
-    "call.authenticated": "The caller's voice is the member's: a green voice, without a red policy.",
+    "call.authenticated": (
+        "The voice was authenticated, without a red policy: as the member `person_id`; null: nobody is assigned."
+    ),
     "call.rejected": "The voice was rejected, by us (`effect`) or by somebody elsewhere.",
     "call.enrolled": "The voice was enrolled for the member, by us (`effect`) or by somebody elsewhere.",
     "call.unenrolled": "A reject in another call of the member took the enroll back.",

@@ -49,7 +49,7 @@ def check(file: str, institutions: str | None) -> None:
     shadow = len(book.rules) - live
     say(
         f"{file}: no faults. Rules: {live} live, {shadow} in shadow. {len(book.schedule.at_s)} checks, digest {book.digest}",
-        *(f"{file}: warning: {line}" for line in book.warnings),
+        *(f"{file}: warning: {line}" for line in (*book.warnings, *book.oversights)),
     )
 
 
@@ -207,7 +207,13 @@ def _keep(first: list[Difference], difference: Difference) -> None:
 
 
 def replay_lines(found: Replay, first: Sequence[Difference], then: str = "then", now: str = "now") -> Iterator[str]:
-    """Yield lines that say which calls end differently, and why."""
+    """Yield lines that say how many calls end differently, and how; then which, and why."""
+    sums = ", ".join(f"{count} {before} to {after}" for (before, after), count in found.sums.most_common())
+    undecidable = f", {found.undecidable} were never decided" if found.undecidable else ""
+    yield f"{found.calls} calls: {found.different} end differently, {found.same} the same{undecidable}"
+    if sums:
+        yield sums
+        yield ""
     for difference in first:
         yield f"{difference.institution_key}  {difference.voice_id}"
         yield f"    {then:<4}  {_did(difference.then)}"
@@ -216,8 +222,6 @@ def replay_lines(found: Replay, first: Sequence[Difference], then: str = "then",
     left = found.different - len(first)
     if left > 0:
         yield f"... and {left} more: --json lists all"
-    undecidable = f", {found.undecidable} were never decided" if found.undecidable else ""
-    yield f"{found.calls} calls: {found.different} end differently, {found.same} the same{undecidable}"
 
 
 def _did(effects: Sequence[Did]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from calls.facts_and_colours import Policies, Value
+from calls.facts_and_colours import BY_VOICE, Policies, Value
 from calls.record import CHECK_LIMIT
 from calls.schedule.check_plan_and_budget import Schedule
 
@@ -171,6 +171,20 @@ class RuleBook:
                 ]
                 what = f"rule {', '.join(rules)} {verb}s" if rules else f"a rule may {verb}"
                 found.append(f"{key}: {what} {how}")
+        return found
+
+    @property
+    def oversights(self) -> list[str]:
+        """Return what the author of the rules may not have thought of."""
+        found = []
+        if not any(("distrusted", True) in rule.when for rule in self.rules):
+            found.append("no rule reacts to distrusted = true: a person's distrust at the desk leads to nothing")
+        for rule in self.rules:
+            named = {name for name, _ in rule.when}
+            is_open = rule.outcome is Outcome.ENROLL and "verified_by_desk" not in named
+            if is_open and not named & {*BY_VOICE, "voice_checked", "final_analysis"}:
+                what = "it enrolls without a condition on the voice"
+                found.append(f"rule {rule.name!r}: {what}; add final_analysis = true and high_risk_device = false")
         return found
 
     def dated(self, now: datetime) -> list[str]:

@@ -9,8 +9,9 @@ counts as not authenticated.
 """
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
@@ -56,12 +57,16 @@ class Difference:
 
 @dataclass(slots=True)
 class Replay:
-    """The number of calls. ``undecidable`` ones have no facts in their trail: nothing was ever decided."""
+    """The number of calls. ``undecidable`` ones have no facts in their trail: nothing was ever decided.
+
+    ``sums`` counts the different ones by what they did and what they would do: ``("enroll", "hold")``.
+    """
 
     calls: int = 0
     same: int = 0
     different: int = 0
     undecidable: int = 0
+    sums: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +168,13 @@ def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference 
             found.same += 1
         else:
             found.different += 1
+            found.sums[_outcomes(difference.then), _outcomes(difference.now)] += 1
             tell(difference)
     return found
+
+
+def _outcomes(effects: Sequence[Did]) -> str:
+    return " and ".join(did.outcome for did in effects) or "hold"
 
 
 def _moments(call: Recorded, court: _Court) -> Iterator[_Moment]:

@@ -101,11 +101,6 @@ def line(page: Page, voice_id: str) -> Any:
     return page.locator("#groups .row").filter(has=page.locator(f"a[href$='{voice_id}']"))
 
 
-def unfold(page: Page, voice_id: str) -> None:
-    """Unfold the group of decided calls that contains a call."""
-    page.locator(f".decided:has(a[href$='{voice_id}']) > summary").click()
-
-
 def action_form(page: Page, action: str) -> Any:
     """Unfold an action on a call's page, if it is folded, and return its form."""
     fold = page.locator(f"#do-{action}")

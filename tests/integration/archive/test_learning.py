@@ -78,7 +78,7 @@ def test_replay_reads_the_archive(url: str, tmp_path: Path) -> None:
     """Every call was enrolled, and the demonstration's rules enroll none of them; an export says the same."""
     result = type_in(url, "rules", "replay", "demo", "--archive")
     assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[-1] == f"{CALLS} calls: {CALLS} end differently, 0 the same"
+    assert result.output.splitlines()[0] == f"{CALLS} calls: {CALLS} end differently, 0 the same"
     assert type_in(url, "rules", "replay", "demo", "--calls", exported(url, tmp_path)).output == result.output
 
 

@@ -108,7 +108,7 @@ async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tupl
     assert (call.voice_id, call.enroll) == (voice_id, "applied")
     replayed = await asyncio.to_thread(type_in, "rules", "replay", "watch-only", "--calls", str(path))
     assert "then  enroll with OneTimePasswordAuth by 'verified'" in replayed.output
-    assert replayed.output.splitlines()[-1] == "1 calls: 1 end differently, 0 the same"
+    assert replayed.output.splitlines()[:2] == ["1 calls: 1 end differently, 0 the same", "1 enroll to hold"]
     for source in (["--calls", str(path)], ["--since", "1h"]):
         told = await asyncio.to_thread(type_in, "rules", "report", "--json", *source, redis_url=redis_url)
         tallies = {row["rule"]: row["tally"] for row in json.loads(told.output)["rules"]}
@@ -151,13 +151,15 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
     assert told[1:] == [
         "rule 'verified': also needs opted_in = true",
         "",
+        "1 calls: 1 end differently, 0 the same",
+        "1 enroll to hold",
+        "",
         f"cu-1  {voice_id}",
-        told[4],
+        told[7],
         "    new   hold",
         "    why   'verified' wants opted_in true, it was false",
-        "1 calls: 1 end differently, 0 the same",
     ]
-    assert told[4].startswith("    old   enroll with OneTimePasswordAuth by 'verified' at ")
+    assert told[7].startswith("    old   enroll with OneTimePasswordAuth by 'verified' at ")
     assert "nothing changes" in type_in("rules", "diff", "demo", "demo").output
     back = type_in("rules", "diff", str(new), "demo", "--calls", str(path)).output
     assert "'verified' matches; by the old rules 'verified' wants opted_in true, it was false" in back
@@ -211,3 +213,18 @@ def test_worker_refuses_to_start_on_faulty_rules(tmp_path: Path, redis_url: str)
     assert ended.returncode == 2
     assert f"{path}:6: rule 'otherwise': then cannot be 'held'; did you mean 'hold'?" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_check_names_what_the_author_may_have_forgotten(tmp_path: Path) -> None:
+    """A distrust that leads to nothing, and an enroll without a condition on the voice, are warnings; the file is sound."""
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        '[checks]\nat = [10, 20]\n[[rule]]\nname = "passcode"\nwhen = { verified = true }\nthen = "enroll"\n'
+        'validation_type = "as_verified"\nbecause = "Verified."\n[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "."\n'
+    )
+    result = type_in("rules", "check", str(path))
+    assert result.exit_code == 0
+    assert "no rule reacts to distrusted = true" in result.output
+    assert "rule 'passcode': it enrolls without a condition on the voice" in result.output
+    for name in ("default", "demo", "watch-only", str(EXAMPLE)):
+        assert not {"no rule reacts", "without a condition"} & set(type_in("rules", "check", name).output.splitlines())
