@@ -278,6 +278,8 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     service: ServiceSettings = part(ServiceSettings)
     institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2")
     """The institutions to act for, separated by commas. Default: all that the service account manages."""
+    test_institutions: tuple[str, ...] = defaulted("CALLKEEPER_TEST_INSTITUTIONS", parsing.institutions, "cu-test", ())
+    """Institutions whose calls are handled although the service says that they are in test mode. Default: none."""
     reconcile_s: float = defaulted("CALLKEEPER_RECONCILE_S", parsing.seconds(1, 60), "5", 5.0)
     """Seconds between two searches for new calls while calls are live, 1 to 60. Default 5."""
     queue_page: int = defaulted("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
@@ -295,6 +297,7 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
         """Return the institutions that the settings name, by variable; ``in_rules`` are those of the rules file."""
         return {
             "CALLKEEPER_INSTITUTIONS": frozenset(self.institutions or ()),
+            "CALLKEEPER_TEST_INSTITUTIONS": frozenset(self.test_institutions),
             "CALLKEEPER_REQUESTED_BY": frozenset(self.service.requested_by.by_institution),
             "CALLKEEPER_RULES": in_rules,
         }

@@ -70,6 +70,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         book=book,
         requested_by=settings.service.requested_by.for_institution,
         only=frozenset(settings.institutions) if settings.institutions is not None else None,
+        in_test=frozenset(settings.test_institutions),
         named=settings.named_institutions(book.institutions),
         reconcile_s=settings.reconcile_s,
         queue_page=settings.queue_page,

@@ -102,6 +102,7 @@ class Rig:
         hold_s: For how long effects wait when Redis is new. A test's Redis always is.
         credentials: What the service account logs in with.
         rps: Requests per second that were set.
+        in_test: Institutions that are handled in test mode.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Rig:
         hold_s: float = 0.0,
         credentials: Credentials = CREDENTIALS,
         rps: float | None = None,
+        in_test: frozenset[str] = frozenset(),
     ) -> None:
         retention = Retention() if retention is None else retention
         self.stage = stage
@@ -175,6 +177,7 @@ class Rig:
             self.listings,
             self.store,
             only=None,
+            in_test=in_test,
             monotonic=self.clock.monotonic,
             log=log,
             counting=counting,

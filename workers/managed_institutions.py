@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
 from calls.metrics import catalogue as figure
 from calls.store.claims_and_leases import Store
@@ -33,7 +35,8 @@ ENLIST_S = 5.0
 class Institutions:
     """Answers from memory. Refreshes itself from Redis, and from the service if Redis has nothing or only old data.
 
-    ``only`` restricts the institutions that are acted for. ``named`` are the keys in the settings, by setting.
+    ``only`` restricts the institutions that are acted for, ``in_test`` are handled although they are in test mode.
+    ``named`` are the keys in the settings, by setting.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Institutions:
         store: Store,
         *,
         only: frozenset[str] | None,
+        in_test: frozenset[str] = frozenset(),
         named: Mapping[str, frozenset[str]] | None = None,
         monotonic: Callable[[], float],
         log: Any,
@@ -52,6 +56,7 @@ class Institutions:
         self._listings = listings
         self._store = store
         self._only = only
+        self._in_test = in_test
         self._named = named or {}
         self._warned_of: set[tuple[str, str]] = set()
         self._monotonic = monotonic
@@ -141,7 +146,7 @@ class Institutions:
             stored |= asked
             owned = await self._owned(listed, stored)
         self._act_for(self._acted_for(owned))
-        self._standings = stored
+        self._standings = handled_in_test(stored, self._in_test)
         self._is_loaded = True
         self._warn_of_unknown(owned)
 
@@ -195,11 +200,16 @@ class Institutions:
         for key, error in asked.unreadable.items():
             self._counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
             self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
-        return {key: asked.known[key] for key in self._acted_for(asked.known)}
+        return handled_in_test({key: asked.known[key] for key in self._acted_for(asked.known)}, self._in_test)
 
 
 def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:
     return {key: at_s for key, at_s in asked_at_s.items() if now_s - at_s <= REFRESH_S}
+
+
+def handled_in_test(standings: Mapping[str, Standing], keys: frozenset[str]) -> dict[str, Standing]:
+    """Return standings that say which institutions the settings name to be handled in test mode."""
+    return {key: replace(one, is_handled_in_test=key in keys) for key, one in standings.items()}
 
 
 FAILURES_THAT_TELL = 3

@@ -104,6 +104,7 @@ class WorkerRuntime:
         book: RuleBook,
         requested_by: Callable[[str], str],
         only: frozenset[str] | None,
+        in_test: frozenset[str] = frozenset(),
         named: Mapping[str, frozenset[str]] | None = None,
         reconcile_s: float,
         queue_page: int,
@@ -129,6 +130,7 @@ class WorkerRuntime:
         self._service_config = service
         self._requested_by = requested_by
         self._only = only
+        self._in_test = in_test
         self._named = named
         self._reconcile_s = reconcile_s
         self._queue_page = queue_page
@@ -261,6 +263,7 @@ class WorkerRuntime:
             listings,
             store,
             only=self._only,
+            in_test=self._in_test,
             named=self._named,
             monotonic=monotonic,
             log=self._log,

@@ -27,7 +27,7 @@ from reseller import (
     TokenFault,
 )
 from reseller.client import Reseller
-from workers.managed_institutions import Standings, ask_standings
+from workers.managed_institutions import Standings, ask_standings, handled_in_test
 
 SKEW_S = 3.0
 """Difference of clocks that gives a warning. A Date header has whole seconds only."""
@@ -36,6 +36,11 @@ _OBSTACLES: Final = {
     "not_active": "it is not Active",
     "no_voice_auth": "it has no voice authentication",
     "test_mode": "it is in test mode",
+}
+_REMEDIES: Final = {
+    "not_active": "have the service operator make it Active (it may be Disabled, or in Review)",
+    "no_voice_auth": "have the service operator switch its voice authentication on",
+    "test_mode": "name it in CALLKEEPER_TEST_INSTITUTIONS if its calls are to be handled, as on a staging host",
 }
 _WITHIN_S: Final = 5.0
 
@@ -66,6 +71,7 @@ async def service_findings(
         for finding in [*_owned(settings, keys), *_named(named, known), *foreign_rules_findings(settings, keys)]:
             yield finding
         ours = sorted(keys if settings.institutions is None else keys & set(settings.institutions))
+        asked.known = handled_in_test(asked.known, frozenset(settings.test_institutions))
         for finding in _standings(asked, ours):
             yield finding
         for key in ours:
@@ -151,9 +157,10 @@ def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
             found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
             continue
         if standing.obstacle is None:
-            found.append(ok(Topic.INSTITUTIONS, f"{standing.status}, with voice authentication", about=key))
+            in_test = ", handled although in test mode" if standing.is_test_mode else ""
+            found.append(ok(Topic.INSTITUTIONS, f"{standing.status}, with voice authentication{in_test}", about=key))
             continue
-        remedy = "have the service operator change it, or take it out of CALLKEEPER_INSTITUTIONS"
+        remedy = f"{_REMEDIES[standing.obstacle]}; or take it out of CALLKEEPER_INSTITUTIONS"
         detail = f"nothing is assigned, enrolled or rejected: {_OBSTACLES.get(standing.obstacle, standing.obstacle)}"
         found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
     return found

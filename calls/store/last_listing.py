@@ -20,7 +20,8 @@ LOOK_BACKS_A_MINUTE = 30
 class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the service says of an institution that we may manage: five fields of its record. Spec: Institution.
 
-    The secrets in that record never leave the parser.
+    The secrets in that record never leave the parser. ``is_handled_in_test``: the settings say that its calls are handled
+    although it is in test mode.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str | None = None
     has_voice_auth: bool = False
     is_test_mode: bool = False
+    is_handled_in_test: bool = False
 
     @property
     def obstacle(self) -> str | None:
@@ -36,7 +38,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return "not_active"
         if not self.has_voice_auth:
             return "no_voice_auth"
-        return "test_mode" if self.is_test_mode else None
+        return "test_mode" if self.is_test_mode and not self.is_handled_in_test else None
 
 
 class Paging(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -296,6 +296,9 @@ async def test_doctor_names_an_institution_for_which_nothing_is_done(
     assert found["institutions cu-1"].severity is Severity.OK
     assert found["institutions cu-2"].severity is Severity.WARNING
     assert found["institutions cu-2"].detail.endswith("it is in test mode")
+    assert "CALLKEEPER_TEST_INSTITUTIONS" in found["institutions cu-2"].remedy
+    found = await findings(environment(redis_url, sandbox_server) | {"CALLKEEPER_TEST_INSTITUTIONS": "cu-2"})
+    assert found["institutions cu-2"].detail.endswith("handled although in test mode")
 
 
 @contextmanager

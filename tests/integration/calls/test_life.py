@@ -381,3 +381,15 @@ async def test_trail_tells_the_whole_story(rig: Rig) -> None:
     assert places == sorted(places)
     answered = next(entry for entry in await rig.trail(call) if entry.what == "answered")
     assert answered.state == "applied"
+
+
+async def test_institution_in_test_mode_is_handled_where_the_settings_name_it(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A staging host looks so: its calls are assigned as any others, and the board sees no obstacle."""
+    institution = sandbox_asgi.world.state.institutions[KEY]
+    institution.record = replace(institution.record, is_test_mode=True)
+    rig = Rig(sandbox_asgi, redis, in_test=frozenset({KEY}))
+    call = rig.stage.call(END)
+    await rig.push(call)
+    await rig.run(10)
+    assert rig.ledger(call)["assign"] == 1
+    assert (await rig.listings.standings())[KEY].obstacle is None
