@@ -163,7 +163,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
     assigned: Annotated[bool, Says("the service has a person for this call")]
     distrusted: Annotated[bool, Says("a person at the desk said that the caller cannot be trusted")]
-    opted_out: Annotated[bool, Says("VoiceOptOut was seen at any time in this call")]
+    opted_out: Annotated[bool, Says("VoiceOptOut was seen at any time in this call, or a person at the desk said so")]
     opted_in: Annotated[bool, Says("VoiceOptIn was seen in this call")]
     voice_mismatch: Annotated[bool, Says("the voice does not match the enrolled one", by_check=True, by_voice=True)]
     high_risk_device: Annotated[bool, Says("the service calls the device a high risk", by_check=True, by_voice=True)]

@@ -174,7 +174,12 @@ LAW: tuple[Article, ...] = (
     _article(
         "unenrolled", {_ENROLL}, "a reject of the member took the enroll back: it is not repeated", unenrolled=True
     ),
-    _article("opted_out", {_ENROLL}, "a caller who opted out in this call is never enrolled", opted_out=True),
+    _article(
+        "opted_out",
+        {_ENROLL},
+        "a caller whose opt-out was seen in this call, or said at the desk, is never enrolled",
+        opted_out=True,
+    ),
     Article(
         "opt_in_required",
         frozenset({_ENROLL}),

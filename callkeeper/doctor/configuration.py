@@ -11,7 +11,7 @@ from callkeeper.environment import SettingsFault, SettingsWrong, unknown_variabl
 from callkeeper.extras import how_to_install, missing
 from callkeeper.process import extras_of
 from callkeeper.settings import VARIABLES, WebSettings, WorkerSettings
-from calls.rules import RulesError, load_rules
+from calls.rules import Outcome, RuleBook, RulesError, Stage, load_rules
 from calls.store.keys import Keys
 
 ProcessKind = Literal["web", "worker"]
@@ -123,6 +123,20 @@ def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
         ok(Topic.RULES, detail),
         *(warning(Topic.RULES, line, accepted) for line in book.warnings),
         *(ok(Topic.RULES, line) for line in book.dated(datetime.now(UTC))),
+        *_consent(book),
+    ]
+
+
+def _consent(book: RuleBook) -> list[Finding]:
+    """Recommend to demand an opt-in where the law does: an opt-out that is overwritten at once is not seen."""
+    enrolls = any(rule.outcome is Outcome.ENROLL and rule.stage is Stage.LIVE for rule in book.rules)
+    if book.require_opt_in or not enrolls:
+        return []
+    return [
+        ok(
+            Topic.RULES,
+            "callers are enrolled without an opt-in; where the law demands one, set [consent] require_opt_in",
+        )
     ]
 
 

@@ -67,7 +67,7 @@ async def test_doctor_does_not_say_that_a_pause_of_nobody_holds_anything(
         await Listings(redis).save_standings([Standing(key="cu-1")])
         asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=START)
         await Pausing(redis).pause("CU-1", asked)
-    _, pause = await findings(redis_url, sandbox_server)
+    *_, pause = await findings(redis_url, sandbox_server)
     assert pause.severity is Severity.WARNING
     assert pause.detail.endswith(
         "it holds no call now: callkeeper knows no institution with the key 'CU-1'; did you mean cu-1?"
