@@ -1,5 +1,6 @@
 """Figures in Redis: counted in any process, added up once, read as totals and by minute."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -174,6 +175,18 @@ def test_reporter_writes_what_is_left_when_it_ends(redis_url: str) -> None:
         figures.count(figure.PUSHES, "CallStart")
         reporter.stop()
         assert client.hgetall(Keys().figures) == {b"pushes|CallStart": b"1"}
+
+
+def test_reporter_writes_at_once(redis_url: str) -> None:
+    """A process that has just started is counted as alive, long before its first period is over."""
+    with BlockingRedis.from_url(redis_url) as client:
+        reporter = Reporter(client, FigureWriter(Figures(), Author.here("web")), every_s=60)
+        reporter.start()
+        until_s = time.monotonic() + 10
+        while not (is_alive := client.zcard(Keys().processes) == 1) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert is_alive
+        reporter.stop()
 
 
 async def test_process_that_starts_ends_what_was_said_of_its_kind(redis: Redis, redis_url: str) -> None:
