@@ -17,7 +17,8 @@ from callkeeper import settings
 from calls.facts_and_colours import FACTS, Says
 from calls.law import LAW
 from calls.rules import RulesError, parse_rules
-from calls.rules.conditions import FORMS
+from calls.rules.conditions import forms_of
+from calls.rules.file import SEVERAL
 
 MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "checks": {
@@ -98,6 +99,10 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             "the limit for each of them, for all workers together",
         ),
     },
+    "zone": {
+        "name": ("text", "required", 'a time zone for `hour` and `weekday`, for example "America/Chicago"'),
+        "institutions": ("list of keys", "all others", "institutions in this zone"),
+    },
     "rule": {
         "name": ("text", "required", "the name in trails and reports; unique"),
         "when": ("table of facts", "always", "conditions that must all hold; see Conditions"),
@@ -130,7 +135,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         ),
     },
 }
-"""Every key of a rules file: its values, its default, its meaning."""
+"""Every key of a rules file: its values, its default, its meaning. ``[lists]`` has keys of its own choice."""
 
 FORM_MEANINGS: Mapping[str, tuple[str, str]] = {
     "at_least": ("checks_used = { at_least = 10 }", "the number is this or more"),
@@ -143,6 +148,8 @@ FORM_MEANINGS: Mapping[str, tuple[str, str]] = {
     ),
     "includes_any": ('policies = { includes_any = ["Zebra *", "Lion"] }', "a policy of one of these names is applied"),
     "includes_none": ('policies = { includes_none = ["Zebra *"] }', "no policy with these names is applied"),
+    "in_list": ('person = { in_list = "vip" }', "the member, or the number, is in this list; see Lists"),
+    "like": ('number = { like = "+1900*" }', "the number matches this pattern, which has a `*`"),
     "on_checks": (
         'policies = { includes = "Zebra *", on_checks = 2 }',
         "at least so many of the call's checks showed it, in a row or not",
@@ -217,6 +224,8 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
         '[policies]\nred = ["Red *"]\n' + _HEAD + _rule("{ red = true, checks_used = { at_least = 1 } }") + _HOLD,
     ),
     ("a reject on another call", _HEAD + _rule("{ fraud_elsewhere = true, voice_mismatch = true }") + _HOLD),
+    ("a list that there is not", _HEAD + _rule('{ person = { in_list = "vip" } }', 'then = "ask"') + _HOLD),
+    ("an hour without a zone", _HEAD + _rule("{ hour = { at_least = 22 } }", 'then = "ask"') + _HOLD),
     (
         "a date without a zone",
         _HEAD + _rule("{ distrusted = true }", 'valid_from = 2027-01-01\nthen = "reject"') + _HOLD,
@@ -249,7 +258,7 @@ def rules_document() -> str:
 
 def _keys() -> str:
     return _items(
-        f"`{f'[[{table}]]' if table in ('limit', 'rule') else f'[{table}]'} {key}`: {kind}; "
+        f"`{f'[[{table}]]' if table in SEVERAL else f'[{table}]'} {key}`: {kind}; "
         f"{_otherwise(left_out)}. {meaning[0].upper()}{meaning[1:]}."
         for table, keys in MEANINGS.items()
         for key, (kind, left_out, meaning) in keys.items()
@@ -266,7 +275,7 @@ def _type(fact: Says) -> str:
     if fact.kind is int:
         return f"whole number of {fact.unit}" if fact.unit else "whole number"
     if fact.kind is tuple:
-        return "names"
+        return "names of lists" if fact.by_list else "names"
     return "text: " + ", ".join(f"`{value}`" for value in fact.named) if fact.named else "any text"
 
 
@@ -274,8 +283,9 @@ def _takes(form: str) -> str:
     """Return the facts with which a form can be used."""
     if form == "on_checks":
         return ", ".join(f"`{name}`" for name, fact in FACTS.items() if fact.by_check)
-    names = {bool: "true or false", int: "numbers", str: "texts", tuple: "`policies`"}
-    return ", ".join(names[kind] for kind, forms in FORMS.items() if form in forms)
+    kinds = {bool: "true or false", int: "numbers", str: "texts"}
+    names = (kinds.get(fact.kind, f"`{name}`") for name, fact in FACTS.items() if form in forms_of(name))
+    return ", ".join(dict.fromkeys(names))
 
 
 def _law() -> str:

@@ -116,7 +116,7 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
     """
     if call.reason is Reason.UNCONFIRMED:
         return Told(ActionState.HELD, ("other_call_named" if call.other_voice_id else "call_unconfirmed",))
-    facts = facts_of(call, book.policies)
+    facts = facts_of(call, book.policies, lists=book.lists)
     match line.kind:
         case "assign":
             answer = _assigned(call, line, book, facts)

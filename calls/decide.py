@@ -18,7 +18,7 @@ from calls.effect_resolution import (
     recheck,
 )
 from calls.end_and_settlement import age_out, close, confirm, is_lost
-from calls.facts_and_colours import Facts, facts_of
+from calls.facts_and_colours import Facts, begun_at, facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase
 from calls.rules.book import Outcome, RuleBook
@@ -68,10 +68,12 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
     if call.phase is Phase.HINTED:
         return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > LATE_TOLERANCE)
     if call.standing == FOREIGN:
-        return age_out(call, book, facts_of(call, book.policies, now), now) or Wait(now + FOREIGN_WAIT)
+        return age_out(call, book, facts_of(call, book.policies, now, lists=book.lists), now) or Wait(
+            now + FOREIGN_WAIT
+        )
     if call.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
-    facts = facts_of(call, book.policies, now)
+    facts = facts_of(call, book.policies, now, lists=book.lists)
     return (
         _clear_doubt(call, now)
         or age_out(call, book, facts, now)
@@ -250,7 +252,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
-    turn_at = next_turn(book, call.watch_from if call.person_id else None, now)
+    turn_at = next_turn(book, begun_at(call), now, call.institution_key)
     due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
     if call.check_wish is not None and desk_check_obstacle(call, book.schedule, facts) is None:
         return Check(by_desk=True)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from calls.effect_ledger import EffectKind, EffectState
 from calls.effect_resolution import may_begin
-from calls.facts_and_colours import FINAL_APART, VERIFIED_AFTER_END, Facts
+from calls.facts_and_colours import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at
 from calls.institutions import FOREIGN, UNKNOWN
 from calls.record import Call, Reading, Reason
 from calls.rules.book import Outcome, RuleBook
@@ -93,7 +93,7 @@ RESUME_LOOK = timedelta(seconds=5)
 _EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
 
 LAST_TURN = timedelta(minutes=10)
-"""For how long an ended call is kept for rules that ask for the seconds since the end."""
+"""For how long an ended call is kept for rules that ask for the seconds since the end or the verification."""
 
 NOT_FOUND_FOR = timedelta(seconds=60)
 """Assumed: "not found" of a live call is only a delay, for this long."""
@@ -154,7 +154,7 @@ def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | Non
         return Read("last read")
     if (step := _await_decision(call, book, facts, now)) is not None:
         return step
-    turn_at = next_turn(book, None, now, ended_at=call.end_seen_at)
+    turn_at = next_turn(book, {**begun_at(call), "assigned_s": None}, now, None)
     if turn_at is not None and turn_at <= call.end_seen_at + LAST_TURN:
         return Wait(turn_at)
     return Settle(_unresolved(call) or _reason(facts))

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, IN_DOUBT
+from calls.named_lists import NO_LISTS, NamedLists
 from calls.pause import PauseScope
 from calls.record import CHECK_LIMIT, Call, History, Identity, Mark, Reading
-from calls.statuses import FRAUD, RESEARCH, STATUSES, VALIDATION_TYPES, Status
+from calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
 from reseller.endpoints import is_same_id
 
 
@@ -89,17 +90,19 @@ Value = bool | int | str | None
 class Says:
     """The meaning of a fact, and its values if these are a closed list (other than true and false).
 
-    ``most``: the maximum of a number. ``unit``: its unit. ``by_check``: every check's answer shows it anew, so that
-    rules can ask on how many checks it was seen. ``by_voice``: it is evidence that the voice provider brings, so that its
-    absence is unknown until ``voice_checked``. ``kind``: its type, if known.
+    ``most``: the maximum of a number. ``since``: it counts the seconds since this other fact came true, and is None
+    before. ``by_check``: every check's answer shows it anew, so that rules can ask on how many checks it was seen.
+    ``by_voice``: it is evidence that the voice provider brings, so that its absence is unknown until ``voice_checked``.
+    ``by_list``: the names of lists, see ``NamedLists``. ``kind``: its type, if known.
     """
 
     meaning: str
     named: tuple[str, ...] = ()
     most: int | None = None
-    unit: str = ""
+    since: str = ""
     by_check: bool = False
     by_voice: bool = False
+    by_list: bool = False
     kind: type[bool] | type[int] | type[str] | type[tuple[str, ...]] = bool
 
     @property
@@ -113,6 +116,11 @@ class Says:
         if self.kind is bool:
             return (True, False)
         return (*self.named, None) if self.named else ()
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of a number; empty for a count."""
+        return "seconds" if self.since else ""
 
 
 _CHECKS_LEFT = Says(f"authentication checks left, of {CHECK_LIMIT}", most=CHECK_LIMIT, kind=int)
@@ -159,6 +167,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             f"{VERIFIED_AFTER_END.seconds // 60} minutes after"
         ),
     ] = False
+    verified_s: Annotated[
+        int | None, Says("since identity was established, by our clock; none before", since="verified")
+    ] = None
     verified_person_is_assigned: Annotated[bool, Says("the verified person is the one the call is assigned to")]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
     assigned: Annotated[bool, Says("the service has a person for this call")]
@@ -178,7 +189,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         ),
     ] = False
     ended: Annotated[bool, Says("the call has ended")]
-    ended_s: Annotated[int | None, Says("since the call ended; none before", unit="seconds")] = None
+    ended_s: Annotated[int | None, Says("since the call ended; none before", since="ended")] = None
     final_analysis: Annotated[
         bool,
         Says(
@@ -202,10 +213,22 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     allowed: Annotated[bool, Says("the institution is ours, active, with voice authentication, not in test mode")]
     status: Annotated[str | None, Says("the call activity status last read", STATUSES)]
     checks_used: Annotated[int, Says(f"authentication checks made, of {CHECK_LIMIT}", most=CHECK_LIMIT)]
-    assigned_s: Annotated[int | None, Says("since the call got a person; none while it has none", unit="seconds")] = (
+    assigned_s: Annotated[int | None, Says("since the call got a person; none while it has none", since="assigned")] = (
         None
     )
     candidates: Annotated[int, Says("members the service matched to the caller's number")]
+    person_type: Annotated[
+        str | None, Says("the person type of the call's member, if that is one of the candidates", PERSON_TYPES)
+    ] = None
+    person: Annotated[tuple[str, ...], Says("lists that the call's member is in; see Lists", by_list=True)] = ()
+    number: Annotated[
+        tuple[str, ...], Says("lists and patterns that the caller's number is in; see Lists", by_list=True)
+    ] = ()
+    questions: Annotated[int, Says("verification questions that the record names")] = 0
+    hour: Annotated[int | None, Says("the hour in the institution's zone, at the moment of the decision", most=23)] = (
+        None
+    )
+    weekday: Annotated[str | None, Says("the day of the week there", WEEKDAYS)] = None
     authenticated: Annotated[
         bool, Says("FullAuthentication by the voice, not by an enroll; no red policy now", by_voice=True)
     ] = False
@@ -219,6 +242,13 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         Says(f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: requests it lost may be in flight"),
     ] = False
     voice_enrolled: Annotated[bool, Says("the service has a voiceprint of the member (isVoiceEnrolled)")] = False
+    account_enrolled: Annotated[bool, Says("the record says isAccountEnrolled")] = False
+    behavior_enrolled: Annotated[bool, Says("the record says isBehaviorEnrolled")] = False
+    device_enrolled: Annotated[bool, Says("the record says isDeviceEnrolled")] = False
+    record_verified: Annotated[
+        bool, Says("the record says isVerified. By what is not documented, so an enroll needs `verified` as well")
+    ] = False
+    record_enrolled: Annotated[bool, Says("the record says isEnrolled, for this call or from an earlier one")] = False
     voice_match_rule: Annotated[bool, Says("one of the member's validation rules asks for a voice match")] = False
     validation_rule: Annotated[
         str | None, Says("the name of the validation rule applied to the call, as the institution calls it")
@@ -258,7 +288,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
         Policies have a field of their own there, and the history is in the entries of the checks.
         """
-        return {name: value for name in _WRITTEN if (value := getattr(self, name))}
+        return {
+            name: ",".join(value) if isinstance(value, tuple) else value
+            for name in _WRITTEN
+            if (value := getattr(self, name))
+        }
 
     @classmethod
     def from_dict(
@@ -271,7 +305,10 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ) -> "Facts":
         """Restore facts from a trail. Missing ones are false, none or 0; names of other versions are ignored."""
         written = {name: known.get(name, absent) for name, absent in _WRITTEN.items()}
-        for seconds, began in (("assigned_s", "assigned"), ("ended_s", "ended")):
+        for name in _LISTED:
+            if not isinstance(written[name], tuple):
+                written[name] = tuple(written[name].split(",")) if written[name] else ()
+        for seconds, began in GROWING.items():
             if written[seconds] == 0 and not written[began]:
                 written[seconds] = None
         return cls(**written, policies=tuple(policies), history=history, at=at)
@@ -281,7 +318,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Return a text that changes when any fact does, except the number of checks and the time."""
         flags = bytes(_FLAGS(self)).translate(_DIGITS)
         texts = "/".join([text or "" for text in _TEXTS(self)])
-        named = f"/{crc32(chr(0).join(self.policies).encode()):x}" if self.policies else ""
+        names = chr(0).join((*self.policies, *self.person, *self.number))
+        named = f"/{crc32(names.encode()):x}" if names else ""
         return f"{int(flags, 2):x}/{texts}/{self.candidates}{named}"
 
 
@@ -312,15 +350,25 @@ BY_VOICE = frozenset(name for name, fact in FACTS.items() if fact.by_voice)
 _DIGITS = bytes.maketrans(b"\0\1", b"01")
 _FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
 _TEXTS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is str))
-_ABSENT: Mapping[type, Any] = {bool: False, int: 0, str: None, tuple: ()}
+_ABSENT: Mapping[type, Any] = {bool: False, int: 0, str: None, tuple: ""}
 _WRITTEN = {name: _ABSENT[fact.kind] for name, fact in FACTS.items() if name not in {"policies", "checks_left"}}
+_WRITTEN["hour"] = None  # ``RuleBook.local``; 0 is midnight
 """The facts that trails hold, and the value for which each is left out."""
 
+_LISTED = tuple(name for name, fact in FACTS.items() if fact.by_list)
 
-def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Facts:
-    """Derive the facts from a record. No other function does.
+GROWING: Mapping[str, str] = {name: fact.since for name, fact in FACTS.items() if fact.since}
+"""Facts that count seconds, each with the fact that tells whether they have begun."""
 
-    ``now`` is the moment of the decision; None: the moment of the last write.
+
+def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lists: NamedLists = NO_LISTS) -> Facts:
+    """Derive the facts from a record. No other function does, but ``RuleBook.local`` adds the hour and the weekday.
+
+    Args:
+        call: The record.
+        policies: The colours of policies.
+        now: The moment of the decision; None: the moment of the last write.
+        lists: The lists that rules ask about, if the facts are for rules.
     """
     now = call.saved_at if now is None else now
     reading = call.reading
@@ -332,6 +380,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
     verified = call.identity is not None
     red = Colour.RED in colours
     authenticated = call.authenticated_seen and not by_hand and not red
+    seconds = {name: _seconds_since(at, now) for name, at in begun_at(call).items()}
     research, research_elsewhere = research_of(call)
     earlier = call.earlier_marks.kinds if call.earlier_marks is not None else ()
     return Facts(
@@ -344,6 +393,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         verified=verified,
         verified_by_desk=call.identity is not None and call.identity.by_desk,
         verified_in_time=call.identity is not None and _is_in_time(call.identity, call.end_seen_at),
+        verified_s=seconds["verified_s"],
         verified_person_is_assigned=call.identity is not None
         and call.person_id is not None
         and call.identity.person_id == call.person_id,
@@ -357,7 +407,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         voice_pending=status == Status.PENDING,
         voice_checked=_is_voice_checked(call),
         ended=call.end_seen_at is not None,
-        ended_s=_seconds_since(call.end_seen_at, now),
+        ended_s=seconds["ended_s"],
         final_analysis=has_final_analysis(call),
         fraud=research == FRAUD,
         fraud_elsewhere=research_elsewhere == FRAUD,
@@ -368,12 +418,23 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         status=status,
         checks_used=call.checks_used,
         candidates=len(call.candidates),
+        person_type=next((one.person_type for one in call.candidates if one.person_id == call.person_id), None),
+        person=lists.of_person(call.person_id) if lists.persons else (),
+        number=lists.of_number(call.phone_number) if lists.numbers else (),
+        hour=None,  # ``RuleBook.local``
+        weekday=None,
+        questions=reading.verification_questions if reading is not None else 0,
         authenticated=authenticated,
         paused=call.paused is not None,
         paused_entirely=call.paused is PauseScope.ALL,
         assigned_by_us=_is_ours(call),
         redis_changed=call.effects_held_until is not None,
         voice_enrolled=reading is not None and reading.is_voice_enrolled,
+        account_enrolled=reading is not None and reading.is_account_enrolled,
+        behavior_enrolled=reading is not None and reading.is_behavior_enrolled,
+        device_enrolled=reading is not None and reading.is_device_enrolled,
+        record_verified=reading is not None and reading.is_verified,
+        record_enrolled=reading is not None and reading.is_enrolled,
         voice_match_rule=reading is not None and reading.has_voice_match_rule,
         validation_rule=reading.validation_rule if reading else None,
         provider_error=reading is not None and reading.provider_error is not None,
@@ -385,7 +446,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         fraud_before=Mark.FRAUD in earlier,
         green_policy=Colour.GREEN in colours or MANUAL_GREEN in names,
         policies=names,
-        assigned_s=_assigned_s(call, now),
+        assigned_s=(seconds["assigned_s"] or 0) if call.person_id is not None else None,
         history=coloured(call.history, policies) if call.history.policies else call.history,
         at=now,
     )
@@ -427,11 +488,19 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
     return tuple(name for name, holds in shown if holds)
 
 
-def _assigned_s(call: Call, now: datetime | None) -> int | None:
-    """Return how many seconds ago the call got its first person. Checks are planned from then on too."""
-    if call.person_id is None:
-        return None
-    return _seconds_since(call.watch_from, now) or 0
+def begun_at(call: Call) -> dict[str, datetime | None]:
+    """Return when each fact of ``GROWING`` began to count; None if it has not."""
+    return {name: _came_true_at(call, fact) for name, fact in GROWING.items()}
+
+
+def _came_true_at(call: Call, fact: str) -> datetime | None:
+    match fact:
+        case "assigned":  # Checks are planned from the call's first person on too.
+            return call.watch_from if call.person_id is not None else None
+        case "ended":
+            return call.end_seen_at
+        case _:
+            return call.identity.established_at if call.identity is not None else None
 
 
 def _seconds_since(instant: datetime | None, now: datetime | None) -> int | None:

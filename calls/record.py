@@ -77,6 +77,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_high_risk_device: bool = False
     is_voice_enrolled: bool = False
     was_voice_enrolled_now: bool = False
+    is_verified: bool = False
+    is_enrolled: bool = False
+    is_account_enrolled: bool = False
+    is_behavior_enrolled: bool = False
+    is_device_enrolled: bool = False
     research_status: str | None = None
     research_voice_id: str | None = None
     """The call that the research case is about; None in readings of earlier releases."""

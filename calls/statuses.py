@@ -59,3 +59,9 @@ FRAUD = "DeterminedFraud"
 
 OTHERWISE = ("OneTimePasswordAuth", "KnowledgeBasedAuth", "Other")
 """The types by which identity is established by other means than the voice. An enroll needs one (Spec: Rules 3)."""
+
+PERSON_TYPES = ("Primary", "Joint", "Beneficiary", "AuthorizedSigner", "CoBorrower", "CoSigner")
+"""Spec: Person match."""
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+"""In the order of ``datetime.weekday``."""

@@ -6,12 +6,11 @@ applies rules to a call. ``cases``, ``replay``, ``report`` and ``diff`` try them
 """
 
 from calls.rules.book import AS_VERIFIED, AssignRule, Condition, Outcome, Rule, RuleBook, Stage
-from calls.rules.file import PERSON_TYPES, SHIPPED, load_rules, parse_rules
+from calls.rules.file import SHIPPED, load_rules, parse_rules
 from calls.rules.sections import Fault, RulesError
 
 __all__ = [
     "AS_VERIFIED",
-    "PERSON_TYPES",
     "SHIPPED",
     "AssignRule",
     "Condition",

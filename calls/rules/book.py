@@ -1,16 +1,24 @@
 """An institution's decisions about its calls, as read from its rules file: frozen records."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
-from calls.facts_and_colours import BY_VOICE, Policies, Value
+from msgspec.structs import replace as with_fields
+
+from calls.facts_and_colours import BY_VOICE, GROWING, Facts, Policies, Value
+from calls.named_lists import NO_LISTS, NamedLists
 from calls.record import CHECK_LIMIT
 from calls.schedule.check_plan_and_budget import Schedule
+from calls.statuses import WEEKDAYS
 
 AS_VERIFIED = "as_verified"
 """The validation type by which the person or the service verified the caller."""
+
+LOCAL = frozenset({"hour", "weekday"})
+"""Facts that depend on the institution's time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,14 @@ class Includes:
 
 
 @dataclass(frozen=True, slots=True)
+class InList:
+    """The member or the number is in this list (``in_list``), or the number matches this pattern (``like``)."""
+
+    name: str
+    is_pattern: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """The negation of a test."""
 
@@ -50,7 +66,7 @@ class OnChecks:
     least: int
 
 
-Test = Value | OneOf | Between | Includes | Not | OnChecks
+Test = Value | OneOf | Between | Includes | InList | Not | OnChecks
 """A test of a fact. A plain value must be equal."""
 
 Condition = tuple[str, Test]
@@ -130,16 +146,44 @@ class RuleBook:
     against_mismatch: frozenset[str] = frozenset()
     history_days: int = 30
     """For how many days marks of calls are kept for later calls of the member or number; 0: none are."""
-    turns_s: tuple[int, ...] = field(init=False)
-    """Seconds after the assignment at which a condition may change its result. ``ended_turns_s`` are those after the end,
-    ``dates`` the same for rules."""
-    ended_turns_s: tuple[int, ...] = field(init=False)
+    lists: NamedLists = NO_LISTS
+    """The lists that rules ask about."""
+    zones: Mapping[str, ZoneInfo] = field(default_factory=dict)
+    """The time zones of institutions, by key; under the empty key that of all others."""
+    turns_s: Mapping[str, tuple[int, ...]] = field(init=False)
+    """For each fact that counts seconds, when a condition may change its result. ``dates`` is the same for rules."""
     dates: tuple[datetime, ...] = field(init=False)
+    is_hourly: bool = field(init=False)
+    """A rule asks for the hour or the weekday."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "turns_s", _turns_of(self.rules, "assigned_s"))
-        object.__setattr__(self, "ended_turns_s", _turns_of(self.rules, "ended_s"))
+        object.__setattr__(self, "turns_s", {name: _turns_of(self.rules, name) for name in GROWING})
         object.__setattr__(self, "dates", dates_of(self.rules))
+        object.__setattr__(self, "is_hourly", any(LOCAL & {name for name, _ in rule.when} for rule in self.rules))
+
+    def local(self, facts: Facts, institution_key: str) -> Facts:
+        """Return facts with the hour and the weekday in an institution's zone. Those that are given already stay."""
+        zone = self._zone(institution_key)
+        if zone is None or facts.at is None:
+            return facts
+        at = facts.at.astimezone(zone)
+        hour = at.hour if facts.hour is None else facts.hour
+        return with_fields(facts, hour=hour, weekday=facts.weekday or WEEKDAYS[at.weekday()])
+
+    def next_hour(self, institution_key: str, now: datetime) -> datetime | None:
+        """Return when the hour changes next in an institution's zone; None if no rule asks for it."""
+        zone = self._zone(institution_key)
+        if zone is None:
+            return None
+        local = now.astimezone(zone)
+        return (
+            now
+            + timedelta(hours=1)
+            - timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)
+        )
+
+    def _zone(self, institution_key: str) -> ZoneInfo | None:
+        return self.zones.get(institution_key, self.zones.get("")) if self.is_hourly else None
 
     def with_schedule(self, schedule: Schedule) -> "RuleBook":
         """Return the same rules with other check times. The digest shows it."""

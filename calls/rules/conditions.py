@@ -1,10 +1,11 @@
 """The conditions of a rule as written in a file: a fact of the closed list, and a test of its value."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from calls.facts_and_colours import FACTS, Says, Value
 from calls.record import CHECK_LIMIT
-from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
+from calls.rules.book import Between, Condition, Includes, InList, Not, OnChecks, OneOf, Test
 from calls.rules.patterns import pattern_fault
 from calls.rules.sections import Section, one_of, shown_value
 
@@ -18,12 +19,27 @@ FORMS: Mapping[type, tuple[str, ...]] = {
 }
 """The tests for each kind of fact, besides a plain value. ``on_checks`` is added if every check shows the fact."""
 
+LIST_FORMS: Mapping[str, tuple[str, ...]] = {"person": ("in_list", "not"), "number": ("in_list", "like", "not")}
+"""The tests for facts that are names of lists."""
+
+
+def forms_of(name: str) -> tuple[str, ...]:
+    """Return the tests for a fact, besides a plain value."""
+    fact = FACTS[name]
+    forms = LIST_FORMS[name] if fact.by_list else FORMS[fact.kind]
+    return (*forms, "on_checks") if fact.by_check else forms
+
+
 _EXAMPLES: Mapping[type, str] = {
     bool: "{name} = true",
     int: "{name} = {{ at_least = 2 }}",
     str: '{name} = {{ in = ["{value}"] }}',
     tuple: '{name} = {{ includes = "Zebra Device Policy" }}',
 }
+
+LIST_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_NAMES = (("in_list", LIST_NAME, "vip"), ("like", re.compile(r"\+?(?=.*\*)[0-9*]{2,20}"), "+1900*"))
+"""How lists and patterns of numbers are written. A pattern has a wildcard: a whole number would be in every trail."""
 
 
 def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
@@ -36,12 +52,14 @@ def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
     return tuple((name, test) for name, asked in when.items() for test in _tests(place, name, asked))
 
 
-def read_values(case: Section, key: str) -> dict[str, Value]:
-    """Return a case's facts, which must have plain values."""
+def read_values(case: Section, key: str) -> dict[str, Value | tuple[str, ...]]:
+    """Return a case's facts, which must have plain values, but for those that name lists."""
     facts = case.table.get(key, {})
-    found: dict[str, Value] = {}
-    for name, _ in read_conditions(case, key):
-        if isinstance(facts.get(name), dict):
+    found: dict[str, Value | tuple[str, ...]] = {}
+    for name, test in read_conditions(case, key):
+        if isinstance(test, InList):
+            found[name] = (*found.get(name, ()), test.name)  # type: ignore[misc]  # it holds only names
+        elif isinstance(facts.get(name), dict):
             place = case.within(key)
             place.fault(name, f"{name} must be a value here, not a condition", "a case says what is so of one call")
         else:
@@ -64,7 +82,8 @@ def _tests(place: Section, name: str, asked: object) -> Iterator[Test]:
         inner = place.within(name, asked)
         yield from _Form(inner, name, FACTS[name]).read()
     elif FACTS[name].kind is tuple:
-        remedy = f"for example {_example(name)}" if not isinstance(asked, str) else f'write {{ includes = "{asked}" }}'
+        form = "in_list" if FACTS[name].by_list else "includes"
+        remedy = f"for example {_example(name)}" if not isinstance(asked, str) else f'write {{ {form} = "{asked}" }}'
         place.fault(name, f"{name} are several names: say which are to be among them, not {shown_value(asked)}", remedy)
     elif _is_value(place, name, name, asked):
         yield asked  # type: ignore[misc]  # a value of the fact's kind
@@ -104,6 +123,8 @@ def _allowed(name: str, value: object) -> str:
 
 def _example(name: str) -> str:
     fact = FACTS[name]
+    if fact.by_list:
+        return f'{name} = {{ in_list = "vip" }}'
     return _EXAMPLES[fact.kind].format(name=name, value=next(iter(fact.named), "Our rule"))
 
 
@@ -119,8 +140,7 @@ class _Form:
     def read(self) -> Iterator[Test]:
         """Yield the tests; none if there is a fault."""
         before = len(self._place.faults.found)
-        forms = FORMS[self._fact.kind]
-        allowed = (*forms, "on_checks") if self._fact.by_check else forms
+        allowed = forms_of(self._name)
         for key in self._table:
             if key not in allowed:
                 self._place.fault(key, self._misplaced(key), one_of(allowed, key))
@@ -146,10 +166,12 @@ class _Form:
                 problem = f"no number is at least {least} and at most {most}"
                 self._place.fault("at_least", problem, "the smaller number belongs to at_least")
             yield Between(least, most)
+        if self._fact.by_list:
+            yield from self._lists()
         if "in" in self._table and "in" in FORMS[self._fact.kind]:
             values = self._list("in")
             yield OneOf(tuple(one for n, one in enumerate(values) if self._is_listed("in", n, one)))  # type: ignore[misc]
-        if self._fact.kind is tuple:
+        if self._fact.kind is tuple and not self._fact.by_list:
             yield from self._policies()
         if "not" in self._table:
             yield from self._opposite()
@@ -171,6 +193,18 @@ class _Form:
 
     def _is_listed(self, key: str, n: int, value: object) -> bool:
         return _is_value(self._place.within(key), n, self._name, value)
+
+    def _lists(self) -> Iterator[Test]:
+        """Yield the lists that are named, and patterns of numbers. Whether there is such a list is seen later."""
+        for form, shape, example in _NAMES:
+            value = self._table.get(form)
+            if value is None or form not in LIST_FORMS[self._name]:
+                continue
+            if isinstance(value, str) and shape.fullmatch(value):
+                yield InList(value, is_pattern=form == "like")
+            else:
+                problem = f"{form} cannot be {shown_value(value)}"
+                self._place.fault(form, problem, f'for example {self._name} = {{ {form} = "{example}" }}')
 
     def _policies(self) -> Iterator[Test]:
         if "includes" in self._table:
@@ -197,14 +231,15 @@ class _Form:
         value = self._table["not"]
         if not isinstance(value, dict):
             if self._fact.kind is tuple:
-                self._place.fault("not", "not takes a condition here", 'for example not = { includes = "Zebra *" }')
+                inner = 'in_list = "vip"' if self._fact.by_list else 'includes = "Zebra *"'
+                self._place.fault("not", "not takes a condition here", f"for example not = {{ {inner} }}")
             elif _is_value(self._place, "not", self._name, value):
                 yield Not(value)
             return
-        inner = self._place.within("not", value)
-        tests = list(_Form(inner, self._name, self._fact).read())
+        place = self._place.within("not", value)
+        tests = list(_Form(place, self._name, self._fact).read())
         if len(tests) > 1:
-            inner.fault(None, "not takes one condition", "write each with a not of its own, in a rule of its own")
+            place.fault(None, "not takes one condition", "write each with a not of its own, in a rule of its own")
         yield from (Not(test) for test in tests)
 
     def _counted(self, tests: list[Test]) -> list[Test]:
@@ -246,6 +281,8 @@ def _parts(test: Test) -> Iterator[str]:
             yield f"includes = {_written(pattern)}"
         case Includes(patterns):
             yield f"includes_any = [{', '.join(map(_written, patterns))}]"
+        case InList(name, is_pattern):
+            yield f"{'like' if is_pattern else 'in_list'} = {_written(name)}"
         case Not(Includes(patterns)):
             yield f"includes_none = [{', '.join(map(_written, patterns))}]"
         case Not(inner):

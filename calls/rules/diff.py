@@ -21,6 +21,8 @@ def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
         ("[reads] decided_s", f"{old.reads_decided_s:g}", f"{new.reads_decided_s:g}"),
         ("[assign] automatic", str(old.assign.automatic).lower(), str(new.assign.automatic).lower()),
         ("[[limit]] requests_per_s", _limits(old), _limits(new)),
+        ("[history] days", str(old.history_days), str(new.history_days)),
+        ("[[zone]]", _zones(old), _zones(new)),
         ("[consent] require_opt_in", str(old.require_opt_in).lower(), str(new.require_opt_in).lower()),
     )
     yield from (f"{key}: {before} -> {after}" for key, before, after in kept if before != after)
@@ -30,10 +32,18 @@ def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
         ("[policies] neutral", frozenset(old.policies.neutral), frozenset(new.policies.neutral)),
         ("[assign] person_types", old.assign.person_types or _NOBODY, new.assign.person_types or _NOBODY),
         ("[reject] on_red_alone", old.red_alone, new.red_alone),
+        ("[enroll] against_mismatch", old.against_mismatch, new.against_mismatch),
     )
     for key, had, has in lists:
         if had != has:
             yield f"{key}: {_listed(had, has)}"
+    for kind, before, after in (
+        ("persons", old.lists.persons, new.lists.persons),
+        ("numbers", old.lists.numbers, new.lists.numbers),
+    ):
+        for name in sorted(before.keys() & after.keys()):
+            if before[name] != after[name]:
+                yield f"[lists] {name}: other {kind}"
 
 
 _NOBODY: frozenset[str] = frozenset()
@@ -41,6 +51,10 @@ _NOBODY: frozenset[str] = frozenset()
 
 def _limits(book: RuleBook) -> str:
     return ", ".join(f"{key} {per_s:g}" for key, per_s in book.limits) or "none"
+
+
+def _zones(book: RuleBook) -> str:
+    return ", ".join(f"{zone.key}{f' for {key}' if key else ''}" for key, zone in sorted(book.zones.items())) or "none"
 
 
 def _times(book: RuleBook) -> str:

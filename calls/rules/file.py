@@ -7,20 +7,23 @@ change rules, deploy again.
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from calls.facts_and_colours import Policies
 from calls.record import CHECK_LIMIT
 from calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
 from calls.rules.conditions import read_conditions
+from calls.rules.lists_and_zones import Entries, digest_of, lists_asked_for, read_lists, read_zone, zone_faults
 from calls.rules.patterns import TooManyNames, overlap, pattern_fault
 from calls.rules.proofs import prove
 from calls.rules.sections import Fault, Faults, Lines, RulesError, Section, one_of
 from calls.schedule.check_plan_and_budget import Schedule, schedule_faults
-from calls.statuses import OTHERWISE
+from calls.statuses import OTHERWISE, PERSON_TYPES
 
 SHIPPED = ("default", "demo", "watch-only")
 """Rule books that come with the software, by name."""
@@ -37,7 +40,7 @@ def load_rules(path: str | Path | None, *, owned: frozenset[str] | None = None) 
         RulesError: The file is missing, not TOML, or has faults; all are listed.
     """
     name = str(path) if path else "default"
-    return parse_rules(read_rules_text(name), name=name, owned=owned)
+    return parse_rules(read_rules_text(name), name=name, owned=owned, folder=Path(name).parent)
 
 
 def read_rules_text(name: str) -> bytes:
@@ -54,16 +57,17 @@ def read_rules_text(name: str) -> bytes:
         raise RulesError.unreadable(name, error.strerror or "") from None
 
 
-def parse_rules(text: bytes, *, name: str, owned: frozenset[str] | None = None) -> RuleBook:
-    """Parse the content of a rules file.
+def parse_rules(text: bytes, *, name: str, owned: frozenset[str] | None = None, folder: Path | None = None) -> RuleBook:
+    """Parse the content of a rules file. ``folder`` is where its lists are.
 
     Raises:
         RulesError: With all faults.
     """
     table, lines = parse_toml(text, name=name)
     faults = Faults(lines)
-    digest = hashlib.sha256(text).hexdigest()[:12]
-    book = read_book(table, faults, name=name, digest=digest, owned=owned)
+    lists = read_lists(Section(faults, table), folder)
+    digest = hashlib.sha256(text + digest_of(lists)).hexdigest()[:12]
+    book = read_book(table, faults, name=name, digest=digest, owned=owned, lists=lists)
     if book is None:
         raise RulesError(name, faults.found)
     return book
@@ -87,9 +91,6 @@ def parse_toml(text: bytes, *, name: str) -> tuple[dict[str, object], Lines]:
         raise RulesError(name, [Fault(line, f"is not TOML: {error}", "see toml.io")]) from None
 
 
-PERSON_TYPES = ("Primary", "Joint", "Beneficiary", "AuthorizedSigner", "CoBorrower", "CoSigner")
-"""Spec: Person match."""
-
 MOST_DAYS = 365
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -102,25 +103,33 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "reject": ("on_red_alone",),
     "history": ("days",),
     "limit": ("institutions", "requests_per_s"),
+    "zone": ("name", "institutions"),
     "rule": (
         *("name", "when", "then", "validation_type", "because", "stage", "institutions"),
         *("valid_from", "valid_until"),
     ),
 }
-"""Every table of a rules file and its keys."""
+"""Every table of a rules file and its keys. ``[lists]`` has keys of its own choice."""
 
-_LISTS = ("limit", "rule")
+SEVERAL = ("limit", "zone", "rule")
+"""Those that can be written several times: ``[[rule]]``."""
 
 FINAL_HOLD = 'the last rule must hold every call: [[rule]] name = "otherwise", then = "hold", because = "..."'
 
 
 def read_book(
-    table: dict[str, Any], faults: Faults, *, name: str, digest: str, owned: frozenset[str] | None
+    table: dict[str, Any],
+    faults: Faults,
+    *,
+    name: str,
+    digest: str,
+    owned: frozenset[str] | None,
+    lists: Entries = MappingProxyType({}),
 ) -> RuleBook | None:
     """Return the rules of a file; None if it has faults. They are added to ``faults``."""
     top = Section(faults, table)
-    top.only(KEYS)
-    sections = {key: top.section(key, keys) for key, keys in KEYS.items() if key not in _LISTS}
+    top.only((*KEYS, "lists"))
+    sections = {key: top.section(key, keys) for key, keys in KEYS.items() if key not in SEVERAL}
     schedule = _schedule(sections["checks"])
     reads, consent = sections["reads"], sections["consent"]
     policies = _policies(sections["policies"])
@@ -128,7 +137,9 @@ def read_book(
     red_alone = _institutions(sections["reject"], "on_red_alone", owned) or frozenset()
     against_mismatch = _institutions(sections["enroll"], "against_mismatch", owned) or frozenset()
     rules = _rules(top, owned, policies, red_alone, against_mismatch)
-    limits = _limits(top, owned)
+    limits, zones = _limits(top, owned), _zones(top, owned)
+    faults.found += zone_faults(rules, zones)
+    named = lists_asked_for(rules, lists, faults)
     undecided_s = reads.number("undecided_s", 8.0, least=1.0)
     decided_s = reads.number("decided_s", 60.0, least=1.0)
     unassigned = sections["checks"].count("unassigned", 0, most=schedule.automatic_limit if schedule else CHECK_LIMIT)
@@ -151,6 +162,8 @@ def read_book(
         against_mismatch=against_mismatch,
         history_days=history_days,
         limits=tuple(sorted(limits.items())),
+        lists=named,
+        zones=zones,
     )
 
 
@@ -217,24 +230,45 @@ def _rules(
     return tuple(rules)
 
 
+def _tables(top: Section, key: str) -> Iterator[Section]:
+    """Yield the tables that can be written several times under a key."""
+    tables = top.table.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        top.fault(key, f"{key} must be a list of tables", f"write [[{key}]]")
+        return
+    for n, table in enumerate(tables):
+        section = Section(top.faults, table, (key, n), f"a {key}")
+        section.only(KEYS[key])
+        yield section
+
+
 def _limits(top: Section, owned: frozenset[str] | None) -> dict[str, float]:
     """Return the requests per second of institutions that have a limit."""
-    tables = top.table.get("limit", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        top.fault("limit", "limit must be a list of tables", "write [[limit]]")
-        return {}
     found: dict[str, float] = {}
-    for n, table in enumerate(tables):
-        limit = Section(top.faults, table, ("limit", n), "a limit")
-        limit.only(KEYS["limit"])
+    for limit in _tables(top, "limit"):
         for key in ("institutions", "requests_per_s"):
-            if key not in table:
+            if key not in limit.table:
                 limit.fault(None, f"a limit needs {key}")
         per_s = limit.number("requests_per_s", 1.0, least=1.0)
         for institution in _institutions(limit, "institutions", owned) or ():
             if institution in found:
                 limit.fault("institutions", f"{institution!r} has two limits", "an institution has one")
             found[institution] = per_s
+    return found
+
+
+def _zones(top: Section, owned: frozenset[str] | None) -> dict[str, ZoneInfo]:
+    """Return the time zones of institutions by key, under the empty key that of all others."""
+    found: dict[str, ZoneInfo] = {}
+    for section in _tables(top, "zone"):
+        zone, keys = read_zone(section), _institutions(section, "institutions", owned)
+        for key in ("",) if keys is None else keys:
+            if key in found:
+                section.fault(
+                    None, f"{repr(key) if key else 'every institution'} has two zones", "an institution has one"
+                )
+            if zone is not None:
+                found[key] = zone
     return found
 
 

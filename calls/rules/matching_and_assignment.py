@@ -5,6 +5,7 @@ decide. What the law forbids is held, with every reason. An assign needs a perso
 candidate that nobody has claimed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from calls.rules.book import (
     Between,
     Condition,
     Includes,
+    InList,
     Not,
     OnChecks,
     OneOf,
@@ -62,6 +64,7 @@ class Verdict:
 
 def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
     """Return what the first matching live rule asks for, as far as the law allows it."""
+    facts = book.local(facts, institution_key)
     shadows: list[Verdict] = []
     for rule in book.rules:
         if not (is_meant_for(rule, institution_key) and is_valid(rule, facts.at) and matches(rule, facts)):
@@ -78,6 +81,7 @@ def table(facts: Facts, book: RuleBook, institution_key: str) -> tuple[Tried, ..
 
     It agrees with ``judge`` but gives more detail, for the trail.
     """
+    facts = book.local(facts, institution_key)
     lines: list[Tried] = []
     is_decided = False
     for rule in book.rules:
@@ -140,12 +144,21 @@ def is_valid(rule: Rule, at: datetime | None) -> bool:
 
 
 def next_turn(
-    book: RuleBook, assigned_at: datetime | None, now: datetime, *, ended_at: datetime | None = None
+    book: RuleBook, since: Mapping[str, datetime | None], now: datetime, institution_key: str | None
 ) -> datetime | None:
-    """Return when time alone may next change what the rules decide for a call; None if it never does."""
-    begun = ((assigned_at, book.turns_s), (ended_at, book.ended_turns_s))
-    turns = [at + timedelta(seconds=turn_s) for at, turns_s in begun if at is not None for turn_s in turns_s]
-    return min((at for at in (*turns, *book.dates) if at > now), default=None)
+    """Return when time alone may next change what the rules decide for a call; None if it never does.
+
+    Args:
+        book: The rules.
+        since: For facts that count seconds, when they began; None, or left out: they have not.
+        now: The present.
+        institution_key: Whose time zone counts; None: the hour does not.
+    """
+    turns = [
+        at + timedelta(seconds=turn_s) for name, at in since.items() if at is not None for turn_s in book.turns_s[name]
+    ]
+    hour = None if institution_key is None else book.next_hour(institution_key, now)
+    return min((at for at in (*turns, *book.dates, hour) if at is not None and at > now), default=None)
 
 
 def matches(rule: Rule, facts: Facts) -> bool:
@@ -203,6 +216,8 @@ def admits(test: Test, value: Value | tuple[str, ...]) -> bool:
         case Includes(patterns):
             names = value if isinstance(value, tuple) else ()
             return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+        case InList(name):
+            return isinstance(value, tuple) and name in value
         case Not(inner):
             return not admits(inner, value)
         case OnChecks():
@@ -241,8 +256,12 @@ def wanted(test: Test) -> Value:
             return f"one of {', '.join(map(str, values))}"
         case Includes(patterns):
             return f"with {' or '.join(patterns)}"
+        case InList(name, is_pattern):
+            return f"like {name}" if is_pattern else f"in the list {name}"
         case Not(Includes(patterns)):
             return f"without {' and '.join(patterns)}"
+        case Not(InList() as inner):
+            return f"not {_said(inner)}"
         case Not(inner):
             return f"other than {_said(inner)}"
         case OnChecks(inner, least):

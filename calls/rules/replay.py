@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
 
-from calls.facts_and_colours import MANUAL_GREEN, Colour, Facts, Policies, Value, coloured
+from calls.facts_and_colours import GROWING, MANUAL_GREEN, Colour, Facts, Policies, Value, coloured
 from calls.record import History
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.matching_and_assignment import Verdict, judge, next_turn, table
@@ -91,10 +91,12 @@ class _Court:
 
     def judge(self, facts: Facts, institution_key: str) -> Verdict:
         """Return the verdict on facts."""
-        since, at, history = facts.assigned_s, facts.at, facts.history
+        facts = self.book.local(facts, institution_key)
+        at, history = facts.at, facts.history
+        seconds = {name: getattr(facts, name) for name in GROWING}
         key = (
-            frozenset(facts.as_dict().items() - {("assigned_s", since)}),
-            None if since is None else bisect(self.book.turns_s, since),
+            frozenset(facts.as_dict().items() - seconds.items()),
+            *(None if passed is None else bisect(self.book.turns_s[name], passed) for name, passed in seconds.items()),
             None if at is None else bisect(self.book.dates, at),
             *(facts.policies, history.answered, tuple(history.policies.items()), tuple(history.signs.items())),
             institution_key,
@@ -179,54 +181,74 @@ def _outcomes(effects: Sequence[Did]) -> str:
 
 def _moments(call: Recorded, court: _Court) -> Iterator[_Moment]:
     """Yield the facts whenever they changed, and whenever time alone changed what the rules decide."""
-    last: tuple[Facts, datetime, datetime | None] | None = None
-    for facts, decision, assigned_at in _changes(call):
+    last: tuple[Facts, datetime, _Begun] | None = None
+    for facts, decision, begun in _changes(call):
         if last is not None and facts.at is not None:
             yield from _turns(call, court, *last, facts.at)
         assert facts.at is not None  # noqa: S101  (every entry of a trail has its time)
-        last = (facts, facts.at, assigned_at)
+        last = (facts, facts.at, begun)
         yield _Moment(_seconds(facts.at, call.begins_at), court.coloured(facts), decision)
     if last is not None:
         yield from _turns(call, court, *last, call.trail[-1].at)
 
 
+_Begun = Mapping[str, datetime]
+"""When the facts that count seconds began to."""
+
+
 def _turns(
-    call: Recorded, court: _Court, facts: Facts, after: datetime, assigned_at: datetime | None, before: datetime
+    call: Recorded, court: _Court, facts: Facts, after: datetime, begun: _Begun, before: datetime
 ) -> Iterator[_Moment]:
     """Yield the moments between two instants at which time alone may change what the rules decide."""
-    while (turn_at := next_turn(court.book, assigned_at, after)) is not None and turn_at < before:
-        since = None if assigned_at is None else int((turn_at - assigned_at).total_seconds())
-        known = with_fields(court.coloured(facts), at=turn_at, assigned_s=since)
-        yield _Moment(_seconds(turn_at, call.begins_at), known)
+    while (turn_at := next_turn(court.book, begun, after, call.institution_key)) is not None and turn_at < before:
+        yield _Moment(_seconds(turn_at, call.begins_at), _as_of(court.coloured(facts), turn_at, begun))
         after = turn_at
 
 
-def _changes(call: Recorded) -> Iterator[tuple[Facts, Entry | None, datetime | None]]:
-    """Yield the facts after every entry that changes them, the recorded decision, and when the call got its person.
+def _changes(call: Recorded) -> Iterator[tuple[Facts, Entry | None, _Begun]]:
+    """Yield the facts after every entry that changes them, the recorded decision, and since when seconds are counted.
 
     A check's answer and the facts that follow from it count as one change.
     """
     known: Facts | None = None
-    history, assigned_at, waiting = History(), None, False
+    history, waiting = History(), False
+    begun: _Begun = {}
     for entry in call.trail:
         if waiting and known is not None and (entry.facts is None or entry.what == "checked"):
-            yield known, None, assigned_at
+            yield known, None, begun
         waiting = False
         if entry.facts is not None:
             known = Facts.from_dict(_as_named_now(entry.facts), policies=entry.policies, history=history, at=entry.at)
-            since = timedelta(seconds=known.assigned_s or 0)
-            assigned_at = (assigned_at or entry.at - since) if known.assigned else None
+            begun = _begun(known, entry.at, begun)
+            known = _as_of(known, entry.at, begun)
             is_decision = entry.what == "decided" and entry.asked != "assign"
-            yield known, entry if is_decision else None, assigned_at
+            yield known, entry if is_decision else None, begun
         elif entry.what in {"checked", "check_failed"}:
             if entry.what == "checked" and entry.n:
                 history = history.with_answer(entry.n, entry.policies, entry.signs)
             if known is not None:
-                since_s = None if assigned_at is None else int((entry.at - assigned_at).total_seconds())
-                known = with_fields(known, checks_used=entry.n or 0, history=history, at=entry.at, assigned_s=since_s)
+                known = _as_of(with_fields(known, checks_used=entry.n or 0, history=history), entry.at, begun)
                 waiting = True
     if waiting and known is not None:
-        yield known, None, assigned_at
+        yield known, None, begun
+
+
+def _begun(facts: Facts, at: datetime, before: _Begun) -> _Begun:
+    """Return since when the facts that count seconds do. Earlier releases did not record all of them."""
+    return {
+        name: before.get(name, at - timedelta(seconds=getattr(facts, name) or 0))
+        for name, begins in GROWING.items()
+        if getattr(facts, begins)
+    }
+
+
+def _as_of(facts: Facts, at: datetime, begun: _Begun) -> Facts:
+    """Return facts as they are at an instant, if only time has passed."""
+    passed = {
+        name: max(getattr(facts, name) or 0, int((at - begun[name]).total_seconds())) if name in begun else None
+        for name in GROWING
+    }
+    return with_fields(facts, at=at, **passed)
 
 
 def _as_named_now(facts: Mapping[str, Value]) -> Mapping[str, Value]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from calls.facts_and_colours import ENOUGH_ANSWERS, FACTS, MANUAL_GREEN, Colour, Policies, Value
 from calls.record import CHECK_LIMIT
-from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, turns
+from calls.rules.book import Condition, Includes, InList, Not, OnChecks, OneOf, Test, turns
 from calls.rules.matching_and_assignment import admits, needs_voice_checked
 from calls.rules.patterns import kinds_of_names
 from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
@@ -66,6 +66,9 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("assigned_s", None), ("assigned", False)),
     (("ended", False), ("ended_s", None)),
     (("ended_s", None), ("ended", False)),
+    (("verified", False), ("verified_s", None)),
+    (("verified_s", None), ("verified", False)),
+    (("assigned", False), ("person_type", None)),
     (("final_analysis", True), ("ended", True)),
     (("verified_in_time", True), ("verified", True)),
     (("status", Status.PENDING.value), ("voice_pending", True)),
@@ -145,6 +148,8 @@ class World:
                 return without(domains, self._literal((name, inner), domains))
             case Includes():
                 return only(_includes(self._fitting(test)), True)
+            case InList():
+                return _listed(condition), frozenset({True})
             case OnChecks():
                 n = self._on_checks.index((name, test))
                 return _HISTORY, frozenset(met for met in self._histories if met[n])
@@ -163,6 +168,7 @@ class World:
                 domains[name] = frozenset({*fact.named, None, *others, *named})
             elif fact.kind is bool:
                 domains[name] = _EITHER
+        domains |= {_listed((name, one)): _EITHER for name, test in self.conditions for one in _all_lists(test)}
         return domains
 
     def _numbers(self, name: str) -> Values:
@@ -172,7 +178,7 @@ class World:
             return frozenset(range(most + 1))
         changes = {turn for fact, test in self.conditions if fact == name for turn in turns(test)}
         numbers: set[int | None] = {0, *(n for n in changes if n >= 0), *(n - 1 for n in changes if n >= 1)}
-        return frozenset(numbers | {None} if name in {"assigned_s", "ended_s"} else numbers)
+        return frozenset(numbers | {None} if FACTS[name].since else numbers)
 
     @cached_property
     def _laws(self) -> list[Clause]:
@@ -319,6 +325,21 @@ def _all_includes(test: Test) -> Iterator[Includes]:
             yield test
         case Not(inner) | OnChecks(inner, _):
             yield from _all_includes(inner)
+        case _:
+            return
+
+
+def _listed(condition: Condition) -> str:
+    """Return the variable for being in a list. Lists may have anything in common, so each has its own."""
+    return f"listed {condition}"
+
+
+def _all_lists(test: Test) -> Iterator[InList]:
+    match test:
+        case InList():
+            yield test
+        case Not(inner):
+            yield from _all_lists(inner)
         case _:
             return
 

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from redis.asyncio import Redis
 
 from calls.effect_ledger import EffectState
+from calls.named_lists import NamedLists
 from calls.notes import Distrusted, Resolved, Verified
 from calls.rules import Outcome, Rule, RuleBook, load_rules
-from calls.rules.book import Between, Includes, OnChecks
+from calls.rules.book import Between, Includes, InList, OnChecks
 from calls.webhook_outcomes import outcomes
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
@@ -117,3 +119,32 @@ async def test_red_alone_rejects_only_whom_nobody_has_verified(stage: Asgi, redi
         await rig.note(call, word)
     await rig.run(15)
     assert (await rig.record(call)).reject.state is (EffectState.NONE if verified else EffectState.APPLIED)
+
+
+async def test_rule_asks_about_a_listed_member(stage: Asgi, redis: Redis) -> None:
+    """A member in a list is put before a person as soon as the call is assigned; the trail names the list, not the id."""
+    listed = Rule(
+        "a member of the board", (("person", InList("board")),), Outcome.ASK, "Please take this call yourself."
+    )
+    lists = NamedLists(persons={"board": frozenset({"p-1"})})
+    rig = Rig(stage, redis, replace(book(listed), lists=lists))
+    call, other = (rig.stage.call(END, persons=[{"personId": person}]) for person in ("p-1", "p-2"))
+    await rig.run(5)
+    assert (await rig.record(call)).asked is not None
+    assert (await rig.record(other)).asked is None
+    [decided] = [line for line in await rig.queries.trail(rig.call_id(call)) if line.rule == listed.name and line.facts]
+    assert decided.facts is not None
+    assert decided.facts["person"] == "board"
+
+
+async def test_rule_is_applied_when_the_hour_comes(stage: Asgi, redis: Redis) -> None:
+    """Nothing happens in the call, but the clock strikes: the rule for the next hour decides."""
+    now = stage.clock.now
+    later = Rule("after hours", (("hour", (now.hour + 1) % 24),), Outcome.ASK, "The desk is closed.")
+    rig = Rig(stage, redis, replace(book(later), zones={"": ZoneInfo("UTC")}))
+    call = rig.stage.call(Happening(Kind.END, 7200))
+    to_the_hour_s = 3600 - now.minute * 60 - now.second
+    await rig.run(to_the_hour_s - 5)
+    assert (await rig.record(call)).asked is None
+    await rig.run(6)
+    assert (await rig.record(call)).asked is not None

@@ -83,4 +83,4 @@ def _instants(book: RuleBook, moments: Sequence[Known]) -> Iterator[tuple[dateti
         now: datetime | None = at(10 * n)
         while now is not None and now < at(10 * (n + 1)):
             yield now, now == at(10 * n), known
-            now = next_turn(book, BEGAN, now)
+            now = next_turn(book, {"assigned_s": BEGAN}, now, None)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from calls.facts_and_colours import FACTS, Facts, coloured
 from calls.record import History
 from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
-from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
-from calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
+from calls.rules.book import Between, Condition, Includes, InList, Not, OnChecks, OneOf, Test
+from calls.statuses import VALIDATION_TYPES
 
 SOUND = """\
 [checks]
@@ -71,13 +71,8 @@ because = "No rule asks for anything."
 
 BOOK = load_rules(None)
 
-_TEXTS = {
-    "status": (*STATUSES, None),
-    "validation_type": (*VALIDATION_TYPES, None),
-    "validation_rule": ("Two of three", None),
-    "research": (*RESEARCH, None),
-    "research_elsewhere": (*RESEARCH, None),
-}
+LISTS = ("vip", "staff")
+"""Names of lists."""
 
 
 def line_of(text: str, marker: str) -> int:
@@ -90,8 +85,9 @@ def _values(name: str) -> st.SearchStrategy[Any]:
     if kind is bool:
         return st.booleans()
     if kind is tuple:
-        return st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple)
-    return st.integers(0, 20) if kind is int else st.sampled_from(_TEXTS[name])
+        names = LISTS if FACTS[name].by_list else NAMES
+        return st.lists(st.sampled_from(names), max_size=2, unique=True).map(tuple)
+    return st.integers(0, 20) if kind is int else st.sampled_from((*(FACTS[name].named or ("Two of three",)), None))
 
 
 NAMES = ("Green Voice", "Red Fraud", "Zebra Device Policy", "Blue Moon", "Green Manual Authentication")
@@ -130,7 +126,9 @@ def any_test(name: str) -> st.SearchStrategy[Test]:
     """Return anything that a rule can ask of a fact."""
     fact = FACTS[name]
     plain: st.SearchStrategy[Test] = _values(name).filter(lambda value: value is not None)
-    if fact.kind is tuple:
+    if fact.by_list:
+        plain = st.sampled_from(LISTS).map(InList)
+    elif fact.kind is tuple:
         plain = st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2).map(lambda found: Includes(tuple(found)))
     elif fact.kind is int:
         plain = st.one_of(
