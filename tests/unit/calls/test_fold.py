@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calls.action_status import ActionState, foresee, told
-from calls.effect_ledger import Effect, EffectState
+from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts_and_colours import Facts, facts_of
 from calls.fold import fold_note, fold_reading, new_call
 from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
-from calls.record import Call, Candidate, Phase, Reason
+from calls.record import Call, Candidate, Phase, Reason, with_effect
 from calls.redis_restart import fold_epoch
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -277,6 +277,16 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
     states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
     expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
     assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
+
+
+def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() -> None:
+    """What the service refused was not applied, also if a person says later that another effect of the call was."""
+    refused = Effect(state=EffectState.REFUSED, sent_at=NOW, attempts=2, refusal="busy")
+    doubtful = call(enroll=refused, reject=Effect(state=EffectState.UNKNOWN, sent_at=NOW, attempts=1))
+    folded, _ = fold_note(doubtful, Resolved(applied=False, operator="ann", said_at=NOW, number=1), NOW)
+    folded = with_effect(folded, EffectKind.REJECT, replace(folded.reject, state=EffectState.UNRESOLVED))
+    folded, _ = fold_note(folded, Resolved(applied=True, operator="ann", said_at=NOW, number=2), NOW)
+    assert (folded.enroll.state, folded.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
 
 
 def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_that_takes_it() -> None:
