@@ -291,11 +291,15 @@ def _is_authenticated(call: Call, reading: Reading) -> bool:
 def _identity(call: Call, reading: Reading, previous: str | None, now: datetime) -> Identity | None:
     """Return the identity that the service's status establishes, for the person assigned when it first appeared.
 
+    One that comes later does not replace what was established in time.
+
     Assumed: a status that the first read after the end shows was written before the end.
     """
     validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
-    if validation_type is None or (call.identity is not None and (call.identity.by_desk or previous == reading.status)):
-        return call.identity
+    known = call.identity
+    is_kept = known is not None and (known.by_desk or previous == reading.status or call.end_seen_at is not None)
+    if validation_type is None or is_kept:
+        return known
     ended_at = believed_end(call, reading, now)
     return Identity(
         person_id=reading.person_id or "",

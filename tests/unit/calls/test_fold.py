@@ -166,6 +166,14 @@ def test_fold_of_a_reading_notes_whom_the_service_verified() -> None:
     assert not facts_of(moved, BOOK.policies).verified_person_is_assigned
 
 
+def test_fold_of_a_reading_after_the_end_keeps_who_was_verified_in_time() -> None:
+    """The caller was verified in the call; that the service says it once more after the end makes that no later."""
+    before = read_again(call(), NOW, status="AnsweredQuestions")
+    before = read_again(before, NOW + seconds(10), status="CallEnded", has_ended=True)
+    after = read_again(before, NOW + seconds(15), status="MFAValidated", has_ended=True)
+    assert facts_of(after, BOOK.policies).verified_in_time
+
+
 def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
     """A person's verification of a caller stays, whatever the service says later."""
     said = call(identity=verified())
