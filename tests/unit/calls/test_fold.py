@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from calls.action_status import ActionState, foresee, told
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts_and_colours import Facts, facts_of
-from calls.fold import fold_note, fold_reading, new_call
+from calls.facts_and_colours import ENOUGH_ANSWERS, Facts, facts_of
+from calls.fold import fold_check, fold_note, fold_reading, new_call
 from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
 from calls.record import Call, Candidate, Phase, Reason, with_effect
 from calls.redis_restart import fold_epoch
@@ -178,6 +178,21 @@ def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
     """A person's verification of a caller stays, whatever the service says later."""
     said = call(identity=verified())
     assert read_again(said, status="AnsweredQuestions").identity == said.identity
+
+
+@pytest.mark.parametrize("first", ["p-2", None])
+def test_fold_of_checks_counts_answers_for_the_assigned_member_only(first: str | None) -> None:
+    """What was answered while somebody else, or nobody, was assigned says nothing of this member's voice."""
+    checked = call(person_id=first)
+    for n in range(1, ENOUGH_ANSWERS + 1):
+        checked = fold_check(checked, n, reading(person_id=first), ())
+    assert facts_of(checked, BOOK.policies).voice_checked
+    corrected = replace(checked, person_id="p-1")
+    assert not facts_of(corrected, BOOK.policies).voice_checked
+    corrected = fold_check(corrected, ENOUGH_ANSWERS + 1, reading(), ())
+    assert not facts_of(corrected, BOOK.policies).voice_checked
+    merged = fold_note(call(), Merged(call=replace(corrected, voice_id="alt-1")), NOW)[0]
+    assert not facts_of(merged, BOOK.policies).voice_checked
 
 
 def test_fold_of_a_reading_begins_the_watch_once() -> None:
