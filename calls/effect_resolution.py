@@ -114,6 +114,12 @@ REFUSED_BY_SERVICE = "refused by the service"
 """Part of the attention reason of a call with such an effect. The kind stands before it, the service's words after it."""
 
 
+def without_service_words(why: str) -> str:
+    """Return an attention reason without what the service said in a refusal, so that reasons can be counted."""
+    reason, mark, _ = why.partition(REFUSED_BY_SERVICE)
+    return reason + mark
+
+
 def refusals(call: Call) -> list[EffectKind]:
     """Return the effects that the service refused for good, that nothing has replaced, and that no person has seen."""
     return [kind for kind in EffectKind if _stands_refused(kind, call)]
