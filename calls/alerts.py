@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from calls.effect_resolution import without_service_words
 from calls.incidents import Incident, Weight
 
 FIRES_AFTER: Final = timedelta(seconds=15)
@@ -105,7 +106,7 @@ def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> li
     """
     found = [_of_incident(incident) for incident in incidents if incident.weight is not Weight.NOTE]
     if attention:
-        reasons = Counter(attention.values())
+        reasons = Counter(map(without_service_words, attention.values()))
         listed = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items())[:10])
         found.append(
             Alert(

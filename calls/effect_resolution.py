@@ -114,6 +114,12 @@ REFUSED_BY_SERVICE = "refused by the service"
 """Part of the attention reason of a call with such an effect. The kind stands before it, the service's words after it."""
 
 
+def without_service_words(why: str) -> str:
+    """Return an attention reason without what the service said in a refusal, so that reasons can be counted."""
+    reason, mark, _ = why.partition(REFUSED_BY_SERVICE)
+    return reason + mark
+
+
 def refusals(call: Call) -> list[EffectKind]:
     """Return the effects that the service refused for good, that nothing has replaced, and that no person has seen."""
     return [kind for kind in EffectKind if _stands_refused(kind, call)]
@@ -141,7 +147,7 @@ def assigned_too_often(effect: Effect) -> bool:
 def may_assign(call: Call) -> bool:
     """Tell whether another assign may be sent: by the budget, or because a person asks again after a failed one."""
     effect = call.assign
-    is_asked = effect.state in ASSIGN_FAILED and is_later(call.assign_wish, effect)
+    is_asked = effect.state in {*ASSIGN_FAILED, EffectState.NONE} and is_later(call.assign_wish, effect)
     return is_asked or not assigned_too_often(effect)
 
 
@@ -153,9 +159,10 @@ def _arrived(effect: Effect) -> int:
 def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
     """Tell whether an enroll or a reject may be intended: it was never sent, or was turned away or refused and is absent.
 
-    One that certainly failed may also be intended if a person has asked for another one since it was sent.
+    One that certainly failed may also be intended if a person has asked for another one since it was sent, also after that
+    intention was withdrawn.
     """
-    if effect.state in _FAILED and is_later(word_for(kind, call), effect):
+    if effect.state in {*_FAILED, EffectState.NONE} and is_later(word_for(kind, call), effect):
         return True
     is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
     return is_open and _arrived(effect) < MAX_REQUESTS
@@ -180,7 +187,12 @@ def is_repeated(kind: EffectKind, call: Call) -> bool:
 
 def is_later(word: Word | Identity | None, effect: Effect) -> bool:
     """Tell whether a statement came after an effect was sent. Compares statement numbers, as clocks can be set back."""
-    return word is not None and effect.sent_at is not None and word.number > effect.last_word
+    if word is None or effect.sent_at is None or word.number <= effect.last_word:
+        return False
+    if isinstance(word, Identity) and effect.operator is not None and not effect.last_word:
+        # Release 0.2.0 did not keep the number of the statement that an enroll followed: then the times decide.
+        return word.established_at > effect.sent_at
+    return True
 
 
 def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:

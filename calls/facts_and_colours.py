@@ -184,8 +184,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice_checked: Annotated[
         bool,
         Says(
-            f"the voice had its say: {ENOUGH_ANSWERS} checks were answered without Voice Pending and without a provider "
-            "error, or the final analysis was read and shows neither"
+            f"the voice had its say: {ENOUGH_ANSWERS} checks for the assigned member were answered without Voice Pending "
+            "and without a provider error, or the final analysis was read and shows neither"
         ),
     ] = False
     ended: Annotated[bool, Says("the call has ended")]
@@ -520,7 +520,7 @@ def _is_voice_checked(call: Call) -> bool:
     """Tell whether the voice had its say. Until then the absence of evidence says nothing."""
     history, reading = call.history, call.reading
     unusable = history.signs.get("provider_error", 0) | history.signs.get("voice_pending", 0)
-    if (history.answered & ~unusable).bit_count() >= ENOUGH_ANSWERS:
+    if (history.answered & ~unusable & ~call.answered_for_others).bit_count() >= ENOUGH_ANSWERS:
         return True
     is_open = reading is None or reading.provider_error is not None or reading.status == Status.PENDING
     return has_final_analysis(call) and not is_open

@@ -121,6 +121,7 @@ def _is_old(note: Listed | Unlisted, call: Call) -> bool:
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
     """Take over the contents of the other record. The more advanced ledger wins, and doubts stay doubts."""
     other, distrusted, identity = note.call, call.distrusted, call.identity
+    is_other_person = call.answered_for is not None and other.answered_for not in {None, call.answered_for}
     for kind in EffectKind:
         theirs = other.effect(kind)
         if _RANK.index(theirs.state) > _RANK.index(call.effect(kind).state):
@@ -138,6 +139,8 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         watch_from=call.watch_from or other.watch_from,
         checks_by_desk=max(call.checks_by_desk, other.checks_by_desk),
         history=call.history.joined(other.history),
+        answered_for=call.answered_for if call.answered_for is not None else other.answered_for,
+        answered_before=call.answered_before | (other.history.answered if is_other_person else other.answered_before),
         asked=call.asked or other.asked,
         checks_if_assigned=max(call.checks_if_assigned, other.checks_if_assigned),
         next_check_at=call.next_check_at or other.next_check_at,
@@ -282,8 +285,13 @@ def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
 
 
 def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
-    """Record what the answer of one check showed."""
-    return replace(call, history=call.history.with_answer(check, reading.policies, signs))
+    """Record what the answer of one check showed, and for whom it was made."""
+    return replace(
+        call,
+        history=call.history.with_answer(check, reading.policies, signs),
+        answered_for=call.person_id or "",
+        answered_before=call.answered_for_others,
+    )
 
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:
@@ -296,11 +304,15 @@ def _is_authenticated(call: Call, reading: Reading) -> bool:
 def _identity(call: Call, reading: Reading, previous: str | None, now: datetime) -> Identity | None:
     """Return the identity that the service's status establishes, for the person assigned when it first appeared.
 
+    One that comes later does not replace what was established in time.
+
     Assumed: a status that the first read after the end shows was written before the end.
     """
     validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
-    if validation_type is None or (call.identity is not None and (call.identity.by_desk or previous == reading.status)):
-        return call.identity
+    known = call.identity
+    is_kept = known is not None and (known.by_desk or previous == reading.status or call.end_seen_at is not None)
+    if validation_type is None or is_kept:
+        return known
     ended_at = believed_end(call, reading, now)
     return Identity(
         person_id=reading.person_id or "",

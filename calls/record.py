@@ -291,6 +291,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a rule asks a person. It stays after the call's end until somebody has handled it."""
     history: History = History()
     """What the checks' answers showed. A release without this field drops it, and rules then see too few checks."""
+    answered_for: str | None = None
+    """Who was assigned when a check was last answered; "" for nobody, None in records of 0.2.0."""
+    answered_before: int = 0
+    """The checks of ``history`` that were answered before that person was assigned."""
     last_verdict: str | None = None
     """Fingerprint of the last decision in the trail, so that a repeated decision is written once."""
     last_facts: str | None = None
@@ -301,6 +305,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     assign: Effect = Effect()
     enroll: Effect = Effect()
     reject: Effect = Effect()
+
+    @property
+    def answered_for_others(self) -> int:
+        """Return the checks of ``history`` that were answered while another person, or nobody, was assigned."""
+        is_same = self.answered_for in {None, self.person_id or ""}
+        return self.answered_before if is_same else self.history.answered
 
     def effect(self, kind: EffectKind) -> Effect:
         """Return the ledger of one kind of effect."""

@@ -44,6 +44,7 @@ _INSTANTS = (
     "end_hinted_at",
     "looked_back_at",
     "end_seen_at",
+    "final_since",
     "not_found_since",
     "last_check_at",
     "answered_check_at",
@@ -70,7 +71,8 @@ def _shifted(call: Call, by: timedelta, *, stale: timedelta = timedelta()) -> Ca
     """Return a record with all instants earlier by ``by``, and those of what the service said by ``stale`` more."""
     effects = {kind: _shift(getattr(call, kind), _EFFECT_INSTANTS, by) for kind in ("assign", "enroll", "reject")}
     reading = call.reading and _shift(call.reading, ("read_at",), by + stale)
-    call = _shift(replace(call, reading=reading, **effects), ("listed_at",), by + stale)
+    identity = call.identity and _shift(call.identity, ("established_at",), by)  # it is compared with the end
+    call = _shift(replace(call, reading=reading, identity=identity, **effects), ("listed_at",), by + stale)
     shifted: Call = _shift(call, (*_INSTANTS, "saved_at"), by)
     return shifted
 

@@ -148,7 +148,8 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent")]
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         effect = call.effect(kind)
-        is_corrected = 0 < effect.resolved < order and effect.state is not state
+        is_answered = effect.state in {EffectState.CONFIRMED, EffectState.ABSENT}  # not a refusal that was seen
+        is_corrected = is_answered and 0 < effect.resolved < order and effect.state is not state
         if effect.state is EffectState.UNRESOLVED or is_corrected:
             call = with_effect(call, kind, replace(effect, state=state, retry_at=None, resolved=order))
             entries.append(_seen(note, now, kind, state))

@@ -307,7 +307,7 @@ def _plain(entry: Entry) -> str:
         case "sent":
             return f"{entry.kind} sent{_by(entry)}"
         case "answered" if entry.state == EffectState.UNKNOWN and entry.because:
-            return f"{entry.kind} refused by the service{because}; it is sent again if reads show nothing of it"
+            return f"{entry.kind} refused by the service{because}; reads will show if it was applied all the same"
         case "answered":
             return f"{entry.kind} answered: {entry.state}{because}"
         case "established":

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from calls.claimed_item import instant
+from calls.effect_resolution import without_service_words
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import SUM, parse_field, unscaled
 from calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
@@ -271,7 +272,7 @@ async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None 
         settled=settled,
         overdue=overdue,
         late_s=max(0.0, (now - first[0][1]) / 1000) if first else 0.0,
-        attention=Counter(why.decode() for why in (*attention, *unsent, *unarchived)),
+        attention=Counter(without_service_words(why.decode()) for why in (*attention, *unsent, *unarchived)),
         is_service_away=account_of(opened(stored)) is not None,
         institutions_away=sum(breaker.institution_key != ACCOUNT for breaker in opened(stored)),
         service_failures=max((breaker.failures for breaker in breakers_of(stored).values()), default=0),

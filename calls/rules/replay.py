@@ -252,9 +252,15 @@ def _as_of(facts: Facts, at: datetime, begun: _Begun) -> Facts:
 
 
 def _as_named_now(facts: Mapping[str, Value]) -> Mapping[str, Value]:
-    """Return recorded facts. Earlier releases did not tell which call a case was about: then it is about another one."""
+    """Return recorded facts, with those that earlier releases did not write.
+
+    They did not tell which call a case was about: then it is about another one. What was verified before the end was
+    verified in time.
+    """
     if facts.get("fraud") and "research" not in facts:
-        return {**facts, "fraud": False, "fraud_elsewhere": True, "research_elsewhere": FRAUD}
+        facts = {**facts, "fraud": False, "fraud_elsewhere": True, "research_elsewhere": FRAUD}
+    if facts.get("verified") and not facts.get("ended"):
+        facts = {**facts, "verified_in_time": True}
     return facts
 
 

@@ -1,9 +1,9 @@
-"""What calls leave for later calls of the same member or phone number: that they were rejected, un-enrolled or fraud.
+"""Marks of calls that were rejected, un-enrolled or fraud, kept for later calls of the same member or phone number.
 
 Each member and each number has a sorted set of marks, for each institution. It is limited in size and expires. A number
-is hidden by a keyed hash whose key is not in Redis. The marks of a call by number count whoever its member was: one
-caller may try several members from one number. A company's switchboard is then suspected for one caller, so these marks
-only ask a person or hold an enroll (``calls.rules.proofs``), which costs a look and harms nobody.
+is hidden by a keyed hash whose key is not in Redis. A mark by number counts for every member, because one caller may try
+several members from one number. So one caller can put a company's switchboard under suspicion. Therefore rules may only
+ask a person or hold an enroll on these marks (``calls.rules.proofs``).
 """
 
 import hmac
@@ -34,6 +34,7 @@ MOST_TOGETHER: Final = 64
 DAY_S: Final = 86400
 
 _SHORTEST, _COMPARED = 7, 10
+"""How many digits a phone number has at least, and how many of them, from the right, are compared."""
 
 _WITHHELD: Final = frozenset({"266696687", "7378742833", "2562533", "8656696", "86282452253"})
 """How telephone networks write anonymous, restricted, blocked, unknown and unavailable, in the letters of a keypad."""

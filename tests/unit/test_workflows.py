@@ -59,6 +59,7 @@ def test_nightly_suite_has_a_schedule() -> None:
     assert nightly["if"] == "github.event_name == 'schedule'"
     assert "schedule" in workflow[True], "YAML 1.1 reads the key `on` as true"
     assert any("make nightly" in step.get("run", "") for step in nightly["steps"])
+    assert "github.event_name" in workflow["concurrency"]["group"], "a push would cancel it, as it takes hours"
 
 
 def test_workflow_fails_closed_without_advisories() -> None:

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from calls.claimed_item import LEASE, ClaimedItem
 from calls.effect_ledger import EffectState
+from calls.metrics.snapshot import read_present
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import Reason, parse_call
 from calls.rules import load_rules
@@ -324,6 +325,7 @@ async def test_refusal_that_stands_is_told(rig: Rig, target: str, times: int) ->
     (why,) = (await rig.queries.attention()).values()
     assert why.startswith(f"{kind} refused by the service: ")
     assert "system is busy, try again" in why
+    assert (await read_present(rig.redis, keys=rig.store.keys)).attention == {f"{kind} refused by the service": 1}
     (told,) = [one for one in outcomes(await rig.trail(call)) if one.type == "refused"]
     assert told.cause.effect == kind
     seen = Resolved(applied=False, operator="ann", said_at=rig.clock.now)

@@ -180,7 +180,7 @@ async def test_refused_reject_says_why_in_words_that_name_nobody(desk: DeskRig) 
     assert answered.because == "Voice already rejected for …"
     story = await desk.http.get(f"/calls/{call.institution_key}/{call.voice_id}")
     assert (
-        "reject refused by the service: Voice already rejected for …; it is sent again if reads show nothing of it"
+        "reject refused by the service: Voice already rejected for …; reads will show if it was applied all the same"
         in story.text
     )
     [logged] = [

@@ -155,6 +155,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "not_found_since": MAYBE,
     "end_hinted_at": MAYBE,
     "end_seen_at": MAYBE,
+    "final_since": MAYBE,
     "person_id": st.none() | IDS,
     "core_username": NAMED,
     "candidates": CANDIDATES,

@@ -137,6 +137,8 @@ def test_alerts_are_the_incidents_that_matter_and_what_needs_a_person() -> None:
     assert [each.key for each in found] == ["no_worker", "no_push:cu-1", "no_push:cu-2", "attention"]
     assert (found[-1].title, found[-1].size) == ("3 items need a person", 3)
     assert found[-1].advice.startswith("1 enroll unresolved, 2 parked.")
+    refused = {f"c:cu-1:v-{n}": f"enroll refused by the service: refused: try in {n} s" for n in range(2)}
+    assert alerts_of([], refused)[0].advice.startswith("2 enroll refused by the service.")
     assert "v-1" not in str(found)
 
 

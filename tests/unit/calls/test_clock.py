@@ -46,7 +46,7 @@ WHAT_WAS_SAID = {"listed_at", "reading.read_at"}
 def _instants(record: Any) -> dict[str, datetime]:
     fields = asdict(record)
     found = {name: at for name, at in fields.items() if isinstance(at, datetime) and name not in UNTOUCHED}
-    for name in ("assign", "enroll", "reject", "reading"):
+    for name in ("assign", "enroll", "reject", "reading", "identity"):
         if fields[name] is not None:
             found |= {f"{name}.{key}": at for key, at in asdict(fields[name]).items() if isinstance(at, datetime)}
     return found

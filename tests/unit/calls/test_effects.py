@@ -7,10 +7,10 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.effect_resolution import DOUBT_READS_S, evidence, may_begin, next_doubt_read
+from calls.effect_resolution import DOUBT_READS_S, evidence, may_assign, may_begin, next_doubt_read
 from calls.record import Call, Word
 from tests.conftest import examples
-from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds
+from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds, verified
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 CONFIRMED, ABSENT, UNRESOLVED = EffectState.CONFIRMED, EffectState.ABSENT, EffectState.UNRESOLVED
@@ -114,3 +114,25 @@ def test_reject_that_was_refused_is_sent_again_for_a_later_word_only() -> None:
     refused = Effect(state=EffectState.REFUSED, sent_at=NOW - seconds(600), attempts=1, last_word=7)
     assert not may_begin(REJECT, refused, call(distrusted=word))
     assert may_begin(REJECT, refused, call(distrusted=replace(word, number=8)))
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+def test_word_that_reopened_an_effect_outlives_a_withdrawal(kind: EffectKind) -> None:
+    """If what a person asked for once more is withdrawn, by the end of the call or a pause, it can be sent afterwards."""
+    word = Word(operator="ann", said_at=NOW, person_id="p-1", number=8)
+    withdrawn = Effect(state=EffectState.NONE, sent_at=NOW - seconds(60), attempts=3, last_word=7)
+    asked = call(
+        person_id=None, distrusted=word, assign_wish=word, identity=replace(verified(), number=8), **{kind: withdrawn}
+    )
+    assert may_assign(asked) if kind is ASSIGN else may_begin(kind, withdrawn, asked)
+    heard = replace(asked, **{kind: replace(withdrawn, last_word=8)})
+    assert not (may_assign(heard) if kind is ASSIGN else may_begin(kind, heard.effect(kind), heard))
+
+
+@pytest.mark.parametrize("state", [EffectState.ABSENT, EffectState.REFUSED])
+def test_enroll_of_an_earlier_release_is_sent_again_for_a_later_word_only(state: EffectState) -> None:
+    """Release 0.2.0 kept no number of the word that an enroll followed: that word does not count as a later one."""
+    said = replace(verified(), established_at=NOW - seconds(61), number=7)
+    sent = Effect(state=state, person_id="p-1", operator="ann", sent_at=NOW - seconds(60), attempts=1)
+    assert not may_begin(ENROLL, sent, call(identity=said))
+    assert may_begin(ENROLL, sent, call(identity=replace(said, established_at=NOW, number=8)))

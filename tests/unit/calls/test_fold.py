@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calls.action_status import ActionState, foresee, told
-from calls.effect_ledger import Effect, EffectState
-from calls.facts_and_colours import Facts, facts_of
-from calls.fold import fold_note, fold_reading, new_call
+from calls.effect_ledger import Effect, EffectKind, EffectState
+from calls.facts_and_colours import ENOUGH_ANSWERS, Facts, facts_of
+from calls.fold import fold_check, fold_note, fold_reading, new_call
 from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
-from calls.record import Call, Candidate, Phase, Reason
+from calls.record import Call, Candidate, Phase, Reason, with_effect
 from calls.redis_restart import fold_epoch
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -166,10 +166,33 @@ def test_fold_of_a_reading_notes_whom_the_service_verified() -> None:
     assert not facts_of(moved, BOOK.policies).verified_person_is_assigned
 
 
+def test_fold_of_a_reading_after_the_end_keeps_who_was_verified_in_time() -> None:
+    """The caller was verified in the call; that the service says it once more after the end makes that no later."""
+    before = read_again(call(), NOW, status="AnsweredQuestions")
+    before = read_again(before, NOW + seconds(10), status="CallEnded", has_ended=True)
+    after = read_again(before, NOW + seconds(15), status="MFAValidated", has_ended=True)
+    assert facts_of(after, BOOK.policies).verified_in_time
+
+
 def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
     """A person's verification of a caller stays, whatever the service says later."""
     said = call(identity=verified())
     assert read_again(said, status="AnsweredQuestions").identity == said.identity
+
+
+@pytest.mark.parametrize("first", ["p-2", None])
+def test_fold_of_checks_counts_answers_for_the_assigned_member_only(first: str | None) -> None:
+    """What was answered while somebody else, or nobody, was assigned says nothing of this member's voice."""
+    checked = call(person_id=first)
+    for n in range(1, ENOUGH_ANSWERS + 1):
+        checked = fold_check(checked, n, reading(person_id=first), ())
+    assert facts_of(checked, BOOK.policies).voice_checked
+    corrected = replace(checked, person_id="p-1")
+    assert not facts_of(corrected, BOOK.policies).voice_checked
+    corrected = fold_check(corrected, ENOUGH_ANSWERS + 1, reading(), ())
+    assert not facts_of(corrected, BOOK.policies).voice_checked
+    merged = fold_note(call(), Merged(call=replace(corrected, voice_id="alt-1")), NOW)[0]
+    assert not facts_of(merged, BOOK.policies).voice_checked
 
 
 def test_fold_of_a_reading_begins_the_watch_once() -> None:
@@ -277,6 +300,16 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
     states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
     expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
     assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
+
+
+def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() -> None:
+    """What the service refused was not applied, also if a person says later that another effect of the call was."""
+    refused = Effect(state=EffectState.REFUSED, sent_at=NOW, attempts=2, refusal="busy")
+    doubtful = call(enroll=refused, reject=Effect(state=EffectState.UNKNOWN, sent_at=NOW, attempts=1))
+    folded, _ = fold_note(doubtful, Resolved(applied=False, operator="ann", said_at=NOW, number=1), NOW)
+    folded = with_effect(folded, EffectKind.REJECT, replace(folded.reject, state=EffectState.UNRESOLVED))
+    folded, _ = fold_note(folded, Resolved(applied=True, operator="ann", said_at=NOW, number=2), NOW)
+    assert (folded.enroll.state, folded.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
 
 
 def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_that_takes_it() -> None:

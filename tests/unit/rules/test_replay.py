@@ -230,3 +230,20 @@ def test_trail_of_an_earlier_release_says_nothing_about_which_call_a_case_is_abo
     _, told_old = replayed([record(only(), [old])], book)
     assert [did.outcome for one in told_now for did in one.now] == ["reject"]
     assert [did.outcome for one in told_old for did in one.now] == ["ask"]
+
+
+def test_word_of_a_person_in_a_trail_of_an_earlier_release_was_said_in_time() -> None:
+    """Its facts lack ``verified_in_time``. What was stated before the end was in time: replay enrolls as the call did."""
+    said: Known = {
+        "verified": True,
+        "verified_by_desk": True,
+        "validation_type": "Other",
+        "verified_person_is_assigned": True,
+    }
+    desk = only(replace(ENROLL, when=(("verified_by_desk", True),)))
+    (call,) = [record(desk, [{**said, "verified_in_time": True}])]
+    for entry in call.trail:
+        if entry.facts is not None:
+            del entry.facts["verified_in_time"]
+    found, told = replayed([call], desk)
+    assert (found.same, told) == (1, [])
