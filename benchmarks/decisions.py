@@ -54,6 +54,7 @@ class Tempo:
     """When things happen: the median and spread of the provider's results, and of the lengths of calls, in seconds.
 
     ``longest_s``: lengths are spread evenly from ``length_s`` to this; None: ``length_s`` is the median of a lognormal.
+    ``hurry_s``: impostors hang up so long after they are verified, before the provider can find anything.
     """
 
     result_s: float
@@ -61,6 +62,7 @@ class Tempo:
     length_s: float
     longest_s: float | None = None
     length_sigma: float = 0.0
+    hurry_s: float | None = None
 
     def scaled(self, results: float = 1.0, lengths: float = 1.0) -> "Tempo":
         """Return the tempo with slower or faster results, and longer or shorter calls."""
@@ -94,6 +96,9 @@ TEMPOS = {
         (", lengths / 2", (1.0, 0.5)),
         (", lengths x 2", (1.0, 2.0)),
     )
+} | {
+    "sandbox, impostors in a hurry": replace(SANDBOX, hurry_s=8.0),
+    "prior, impostors in a hurry": replace(PRIOR, hurry_s=8.0),
 }
 
 
@@ -125,7 +130,10 @@ def planned(tempo: Tempo, count: int) -> list[Planned]:
         caller = _WHO[n % len(_WHO)]
         signs = {Caller.IMPOSTOR: _SIGNS[n // len(_WHO) % len(_SIGNS)], Caller.MEMBER: (Kind.GREEN,)}.get(caller, ())
         verified_s = 4.0 + 40.0 * draw.random()
-        calls.append(Planned(caller, verified_s, tempo.result(draw.random()), tempo.length(draw.random()), signs))
+        result_s, length_s = tempo.result(draw.random()), tempo.length(draw.random())
+        if caller is Caller.IMPOSTOR and tempo.hurry_s is not None:
+            length_s = min(length_s, verified_s + tempo.hurry_s)
+        calls.append(Planned(caller, verified_s, result_s, length_s, signs))
     return calls
 
 

@@ -170,8 +170,9 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
         paused=False,
         redis_changed=False,
     )
-    verdict = judge(best, book, call.institution_key)
-    asked = {verdict.asked, *(shadow.asked for shadow in verdict.shadows)}
+    verdict, present = judge(best, book, call.institution_key), judge(facts, book, call.institution_key)
+    known = {one.rule for one in (present, *present.shadows)}
+    asked = {one.asked for one in (verdict, *verdict.shadows) if one.asked is not Outcome.ASK or one.rule not in known}
     if asked <= {Outcome.HOLD, *_begun(call)}:
         return None
     if not facts.final_analysis:

@@ -74,6 +74,10 @@ class Policies:
 ENOUGH_ANSWERS = 18
 """After how many answered checks the voice had its say. docs/rules.md has the figures behind it."""
 
+LEAST_ANSWERS = 2
+"""How many checks must have been answered before the final analysis says something of the voice: a caller who hangs up
+before that was not heard."""
+
 FINAL_APART = timedelta(seconds=5)
 """How far two equal reads after the end must be apart to show the provider's final analysis.
 
@@ -145,6 +149,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool, Says("authenticated only by a person's statement: Green Manual Authentication, or our own enroll")
     ]
     red: Annotated[bool, Says("a policy classified red is applied", by_check=True, by_voice=True)]
+    red_seen: Annotated[bool, Says("a policy classified red was applied at any time in this call", by_voice=True)] = (
+        False
+    )
     green_policy: Annotated[
         bool, Says("a green policy is applied, by voice or by a person, also beside red ones", by_voice=True)
     ] = False
@@ -176,8 +183,12 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     distrusted: Annotated[bool, Says("a person at the desk said that the caller cannot be trusted")]
     opted_out: Annotated[bool, Says("VoiceOptOut was seen at any time in this call, or a person at the desk said so")]
     opted_in: Annotated[bool, Says("VoiceOptIn was seen in this call")]
-    voice_mismatch: Annotated[bool, Says("the voice does not match the enrolled one", by_check=True, by_voice=True)]
-    high_risk_device: Annotated[bool, Says("the service calls the device a high risk", by_check=True, by_voice=True)]
+    voice_mismatch: Annotated[
+        bool, Says("the voice did not match the enrolled one at any time in this call", by_check=True, by_voice=True)
+    ]
+    high_risk_device: Annotated[
+        bool, Says("the service called the device a high risk at any time in this call", by_check=True, by_voice=True)
+    ]
     voice_pending: Annotated[
         bool, Says("the voice provider is still evaluating (the status Voice Pending)", by_check=True)
     ] = False
@@ -185,9 +196,23 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says(
             f"the voice had its say: {ENOUGH_ANSWERS} checks for the assigned member were answered without Voice Pending "
-            "and without a provider error, or the final analysis was read and shows neither"
+            f"and without a provider error; or {LEAST_ANSWERS} were, and the final analysis was read and shows neither"
         ),
     ] = False
+    voice_undecided: Annotated[
+        bool,
+        Says(
+            "a result of the voice was to be expected, because the service has a voiceprint of the member or has shown "
+            "Voice Pending, and no read has shown one: neither green nor red nor a mismatch"
+        ),
+    ] = False
+    checks_answered: Annotated[
+        int,
+        Says(
+            "checks for the assigned member that were answered without Voice Pending and without a provider error",
+            most=CHECK_LIMIT,
+        ),
+    ] = 0
     ended: Annotated[bool, Says("the call has ended")]
     ended_s: Annotated[int | None, Says("since the call ended; none before", since="ended")] = None
     final_analysis: Annotated[
@@ -220,6 +245,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     person_type: Annotated[
         str | None, Says("the person type of the call's member, if that is one of the candidates", PERSON_TYPES)
     ] = None
+    person_is_candidate: Annotated[
+        bool, Says("the call's member is one of those whom the service matched to the caller's number")
+    ] = False
     person: Annotated[tuple[str, ...], Says("lists that the call's member is in; see Lists", by_list=True)] = ()
     number: Annotated[
         tuple[str, ...], Says("lists and patterns that the caller's number is in; see Lists", by_list=True)
@@ -275,6 +303,13 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool, Says("a reject of the member took the enroll of such a call back; see Other calls")
     ] = False
     fraud_before: Annotated[bool, Says("an investigator determined fraud in such a call; see Other calls")] = False
+    suspected_before: Annotated[
+        bool,
+        Says(
+            "such a call had another voice, a risky device or a red policy, and its voice was not authenticated; see Other "
+            "calls"
+        ),
+    ] = False
     history: History = History()
     at: datetime | None = None
 
@@ -381,6 +416,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
     red = Colour.RED in colours
     authenticated = call.authenticated_seen and not by_hand and not red
     seconds = {name: _seconds_since(at, now) for name, at in begun_at(call).items()}
+    has_voiceprint_or_pending = call.pending_seen or (reading is not None and reading.is_voice_enrolled)
     research, research_elsewhere = research_of(call)
     earlier = call.earlier_marks.kinds if call.earlier_marks is not None else ()
     return Facts(
@@ -388,6 +424,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         manual=by_hand,
         red=red,
         unclassified=Colour.UNCLASSIFIED in colours,
+        red_seen=red or call.red_seen,
         rejected=call.rejected_seen or call.reject.state in DONE,
         enrolled=by_hand,
         verified=verified,
@@ -403,9 +440,12 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         opted_out=call.opted_out_seen,
         opted_in=call.opted_in_seen,
         voice_mismatch=call.mismatch_seen,
-        high_risk_device=reading is not None and reading.is_high_risk_device,
+        high_risk_device=call.risky_device_seen or (reading is not None and reading.is_high_risk_device),
         voice_pending=status == Status.PENDING,
         voice_checked=_is_voice_checked(call),
+        voice_undecided=has_voiceprint_or_pending
+        and not (authenticated or call.mismatch_seen or colours & {Colour.GREEN, Colour.RED}),
+        checks_answered=_usable(call).bit_count(),
         ended=call.end_seen_at is not None,
         ended_s=seconds["ended_s"],
         final_analysis=has_final_analysis(call),
@@ -419,6 +459,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         checks_used=call.checks_used,
         candidates=len(call.candidates),
         person_type=next((one.person_type for one in call.candidates if one.person_id == call.person_id), None),
+        person_is_candidate=any(one.person_id == call.person_id for one in call.candidates),
         person=lists.of_person(call.person_id) if lists.persons else (),
         number=lists.of_number(call.phone_number) if lists.numbers else (),
         hour=None,  # ``RuleBook.local``
@@ -444,6 +485,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         rejected_before=Mark.REJECTED in earlier,
         unenrolled_before=Mark.UNENROLLED in earlier,
         fraud_before=Mark.FRAUD in earlier,
+        suspected_before=Mark.SUSPECTED in earlier,
         green_policy=Colour.GREEN in colours or MANUAL_GREEN in names,
         policies=names,
         assigned_s=(seconds["assigned_s"] or 0) if call.person_id is not None else None,
@@ -513,17 +555,32 @@ def _seconds_since(instant: datetime | None, now: datetime | None) -> int | None
 def has_final_analysis(call: Call) -> bool:
     """Tell whether two reads after the end, far enough apart, showed the same."""
     reading, since = call.reading, call.final_since
-    return reading is not None and since is not None and reading.read_at - since >= FINAL_APART
+    return (
+        call.end_seen_at is not None
+        and reading is not None
+        and since is not None
+        and reading.read_at - since >= FINAL_APART
+    )
 
 
 def _is_voice_checked(call: Call) -> bool:
     """Tell whether the voice had its say. Until then the absence of evidence says nothing."""
-    history, reading = call.history, call.reading
-    unusable = history.signs.get("provider_error", 0) | history.signs.get("voice_pending", 0)
-    if (history.answered & ~unusable & ~call.answered_for_others).bit_count() >= ENOUGH_ANSWERS:
-        return True
+    answers, reading = _usable(call).bit_count(), call.reading
     is_open = reading is None or reading.provider_error is not None or reading.status == Status.PENDING
-    return has_final_analysis(call) and not is_open
+    return answers >= ENOUGH_ANSWERS or (answers >= LEAST_ANSWERS and has_final_analysis(call) and not is_open)
+
+
+def _usable(call: Call) -> int:
+    """Return the checks for the assigned member that said something, as a bit set."""
+    history = call.history
+    unusable = history.signs.get("provider_error", 0) | history.signs.get("voice_pending", 0)
+    return history.answered & ~unusable & ~call.all_unusable_answers
+
+
+def is_suspected(call: Call) -> bool:
+    """Tell whether something spoke against the caller, and the voice was not authenticated."""
+    is_suspicious = call.mismatch_seen or call.risky_device_seen or call.red_seen
+    return is_suspicious and not call.authenticated_seen
 
 
 def _is_in_time(identity: Identity, ended_at: datetime | None) -> bool:

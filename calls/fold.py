@@ -12,7 +12,7 @@ from calls.claimed_item import instant
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from calls.end_and_settlement import believed_end
-from calls.facts_and_colours import MANUAL_GREEN, signs_of
+from calls.facts_and_colours import MANUAL_GREEN, Colour, signs_of
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.redis_restart import charge_if_assigned
@@ -140,7 +140,8 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         checks_by_desk=max(call.checks_by_desk, other.checks_by_desk),
         history=call.history.joined(other.history),
         answered_for=call.answered_for if call.answered_for is not None else other.answered_for,
-        answered_before=call.answered_before | (other.history.answered if is_other_person else other.answered_before),
+        unusable_answers=call.unusable_answers
+        | (other.history.answered if is_other_person else other.unusable_answers),
         asked=call.asked or other.asked,
         checks_if_assigned=max(call.checks_if_assigned, other.checks_if_assigned),
         next_check_at=call.next_check_at or other.next_check_at,
@@ -154,6 +155,9 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         full_authentication_seen=call.full_authentication_seen or other.full_authentication_seen,
         opted_in_seen=call.opted_in_seen or other.opted_in_seen,
         mismatch_seen=call.mismatch_seen or other.mismatch_seen,
+        risky_device_seen=call.risky_device_seen or other.risky_device_seen,
+        red_seen=call.red_seen or other.red_seen,
+        pending_seen=call.pending_seen or other.pending_seen,
         rejected_seen=call.rejected_seen or other.rejected_seen,
         rejected_by_rule_only=all(one.rejected_by_rule_only for one in (call, other) if one.rejected_seen)
         and (call.rejected_seen or other.rejected_seen),
@@ -240,6 +244,9 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         opted_out_seen=call.opted_out_seen or status == Status.OPT_OUT,
         opted_in_seen=call.opted_in_seen or status == Status.OPT_IN,
         mismatch_seen=call.mismatch_seen or status == Status.MISMATCH or reading.is_voice_mismatch,
+        risky_device_seen=call.risky_device_seen or reading.is_high_risk_device,
+        red_seen=call.red_seen or Colour.RED in book.policies.colours(reading.policies),
+        pending_seen=call.pending_seen or status == Status.PENDING,
         identity=_identity(call, reading, previous, now),
         reads_failed=0,
         not_found_since=None,
@@ -285,12 +292,13 @@ def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
 
 
 def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
-    """Record what the answer of one check showed, and for whom it was made."""
+    """Record what the answer of one check showed, for whom it was made, and whether it came after the end."""
+    after_end = 1 << (check - 1) if call.end_seen_at is not None else 0
     return replace(
         call,
         history=call.history.with_answer(check, reading.policies, signs),
         answered_for=call.person_id or "",
-        answered_before=call.answered_for_others,
+        unusable_answers=call.all_unusable_answers | after_end,
     )
 
 

@@ -188,6 +188,24 @@ LAW: tuple[Article, ...] = (
         # Assumed: an enroll needs no opt-in unless the rules demand one.
         if_opt_in_required=True,
     ),
+    _article(
+        "distrusted",
+        {_ENROLL},
+        "a person said that this caller cannot be trusted: nobody is enrolled against that",
+        distrusted=True,
+    ),
+    *(
+        _article(name, {_REJECT}, f"{meaning}: only a person's distrust leads to a reject", distrusted=False, **when)
+        for name, when, meaning in (
+            ("reject_of_authenticated", {"green": True}, "the voice is authenticated"),
+            (
+                "reject_of_enrolled",
+                {"enrolled": True},
+                "the voice was enrolled in this call, and a reject takes that back",
+            ),
+            ("reject_of_verified", {"verified_by_desk": True}, "a person verified the caller"),
+        )
+    ),
     _article("determined_fraud", {_ENROLL}, "an investigator found fraud: the voice is not enrolled", fraud=True),
     _article(
         "fraud_elsewhere",
@@ -202,7 +220,6 @@ LAW: tuple[Article, ...] = (
         for name, fact, meaning in (
             ("while_green", "green_policy", "while a green policy is applied too"),
             ("while_authenticated", "fully_authenticated", "after FullAuthentication"),
-            ("while_enrolled", "enrolled", "after an enroll"),
             ("while_verified", "verified", "whose identity was established by other means"),
         )
     ),

@@ -173,6 +173,7 @@ class Mark(StrEnum):
     REJECTED = "rejected"
     UNENROLLED = "unenrolled"
     FRAUD = "fraud"
+    SUSPECTED = "suspected"  # another voice, a risky device or a red policy, and the voice was not authenticated
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -266,6 +267,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     opted_out_seen: bool = False
     opted_in_seen: bool = False
     mismatch_seen: bool = False
+    risky_device_seen: bool = False
+    red_seen: bool = False
+    pending_seen: bool = False
     identity: Identity | None = None
     distrusted: Word | None = None
     assign_wish: Word | None = None
@@ -293,8 +297,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the checks' answers showed. A release without this field drops it, and rules then see too few checks."""
     answered_for: str | None = None
     """Who was assigned when a check was last answered; "" for nobody, None in records of 0.2.0."""
-    answered_before: int = 0
-    """The checks of ``history`` that were answered before that person was assigned."""
+    unusable_answers: int = 0
+    """The checks of ``history`` that say nothing of that person's voice: answered before they were assigned, or after the
+    end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
     last_verdict: str | None = None
     """Fingerprint of the last decision in the trail, so that a repeated decision is written once."""
     last_facts: str | None = None
@@ -307,10 +312,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reject: Effect = Effect()
 
     @property
-    def answered_for_others(self) -> int:
-        """Return the checks of ``history`` that were answered while another person, or nobody, was assigned."""
+    def all_unusable_answers(self) -> int:
+        """Return the checks of ``history`` that say nothing of the voice of the person who is assigned now."""
         is_same = self.answered_for in {None, self.person_id or ""}
-        return self.answered_before if is_same else self.history.answered
+        return self.unusable_answers if is_same else self.history.answered
 
     def effect(self, kind: EffectKind) -> Effect:
         """Return the ledger of one kind of effect."""

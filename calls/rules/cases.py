@@ -24,7 +24,14 @@ from calls.statuses import FRAUD
 from calls.story import row_of
 
 ORDINARY = Facts.from_dict(
-    {"allowed": True, "real_voice_id": True, "assigned": True, "candidates": 1, "status": "CheckRiskAndAuthentication"}
+    {
+        "allowed": True,
+        "real_voice_id": True,
+        "status": "CheckRiskAndAuthentication",
+        "assigned": True,
+        "candidates": 1,
+        "person_is_candidate": True,
+    }
 )
 """An ordinary live call: of an active institution, assigned, with nothing known about the caller yet."""
 
@@ -114,6 +121,8 @@ def _case(section: Section, n: int, default_at: datetime | None) -> Case | None:
     known = read_values(case, "facts")
     at = case.instant("at") or default_at
     history = _history(case)
+    if known.get("final_analysis") and known.get("ended") is False:
+        case.fault("facts", "the final analysis comes after the end of the call", "leave ended out, or ended = true")
     policies = case.texts("policies", '["Green Voice"]')
     institution = case.text("institution", "a key") if "institution" in case.table else ""
     if expect is None:
@@ -155,7 +164,8 @@ def _facts(known: Mapping[str, Any], history: History) -> Facts:
         implied |= {"verified": True, "validation_type": "Other"}
         implied |= {"verified_person_is_assigned": True, "verified_in_time": True}
     if known.get("final_analysis"):
-        implied |= {"ended": True, "voice_checked": True}
+        is_open = bool(known.get("voice_pending") or known.get("provider_error"))
+        implied |= {"ended": True, "voice_checked": not is_open}
     if known.get("enrolled") or known.get("manual"):
         implied |= {"enrolled": True, "manual": True}
     for fraud, research in (("fraud", "research"), ("fraud_elsewhere", "research_elsewhere")):

@@ -44,6 +44,7 @@ _NEVER_EVIDENCE: Mapping[str, str] = {
     "rejected_before": _EARLIER,
     "unenrolled_before": _EARLIER,
     "fraud_before": _EARLIER,
+    "suspected_before": _EARLIER,
 }
 """Facts about other calls, on which no rule may reject, and why."""
 

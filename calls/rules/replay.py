@@ -108,7 +108,7 @@ class _Court:
 
     def coloured(self, facts: Facts) -> Facts:
         """Return facts with the colours that these rules give the policies."""
-        uncoloured = with_fields(facts, green=False, red=False, unclassified=False, green_policy=False)
+        uncoloured = with_fields(facts, green=False, red=False, red_seen=False, unclassified=False, green_policy=False)
         return with_colours(uncoloured, self.book.policies)
 
 
@@ -116,14 +116,16 @@ def with_colours(facts: Facts, policies: Policies) -> Facts:
     """Return recorded or written facts with the colours that rules give their policies. For a live call: `facts_of`."""
     colours = policies.colours(name for name in facts.policies if name != MANUAL_GREEN)
     red = facts.red or Colour.RED in colours
+    history = coloured(facts.history, policies)
     return with_fields(
         facts,
         green=(facts.green or facts.authenticated or Colour.GREEN in colours) and not red,
         authenticated=facts.authenticated and not red,
         red=red,
+        red_seen=facts.red_seen or red or bool(history.signs.get("red")),
         unclassified=facts.unclassified or Colour.UNCLASSIFIED in colours,
         green_policy=facts.green_policy or Colour.GREEN in colours or MANUAL_GREEN in facts.policies,
-        history=coloured(facts.history, policies),
+        history=history,
     )
 
 
@@ -344,11 +346,7 @@ def _why_not(did: Did, tried: tuple[Tried, ...]) -> str:
 def _alike(did: Did, tried: Iterable[Tried]) -> str:
     """Return the results of the rules that ask for the same as a missing one."""
     alike = [_fared(line, None) for line in tried if line.then == did.outcome and line.result in _TOLD]
-    return (
-        "; ".join(alike)
-        if alike
-        else "no rule asks " + ("a person" if did.outcome == Outcome.ASK else f"for {did.outcome}")
-    )
+    return "; ".join(alike) if alike else f"no rule asks {_asked(did.outcome)}"
 
 
 _TOLD = frozenset({"failed", "shadowed", "elsewhere"})
@@ -370,6 +368,10 @@ def _why_now(did: Did, call: Recorded, moment: _Moment) -> str:
     return f"{did.rule!r} matches; then {_fared(line, decision.rule)}"
 
 
+def _asked(outcome: str) -> str:
+    return "a person" if outcome == Outcome.ASK else f"for {outcome}"
+
+
 def _fared(line: Tried, decided: str | None) -> str:
     match line.result:
         case "failed":
@@ -382,5 +384,5 @@ def _fared(line: Tried, decided: str | None) -> str:
             return (
                 f"{decided!r} decided before {line.rule!r}"
                 if decided != line.rule
-                else f"{line.rule!r} asks for {line.then}"
+                else f"{line.rule!r} asks {_asked(line.then)}"
             )

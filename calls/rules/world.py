@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from typing import Final
 
-from calls.facts_and_colours import ENOUGH_ANSWERS, FACTS, MANUAL_GREEN, Colour, Policies, Value
+from calls.facts_and_colours import ENOUGH_ANSWERS, FACTS, LEAST_ANSWERS, MANUAL_GREEN, Colour, Policies, Value
 from calls.record import CHECK_LIMIT
 from calls.rules.book import Condition, Includes, InList, Not, OnChecks, OneOf, Test, turns
 from calls.rules.matching_and_assignment import admits, needs_voice_checked
@@ -73,11 +73,17 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("verified_in_time", True), ("verified", True)),
     (("status", Status.PENDING.value), ("voice_pending", True)),
     (("voice_pending", True), ("status", Status.PENDING.value)),
+    (("red", True), ("red_seen", True)),
+    (("person_is_candidate", True), ("assigned", True)),
+    (("voice_undecided", True), ("green", False)),
+    (("voice_undecided", True), ("red", False)),
+    (("voice_undecided", True), ("voice_mismatch", False)),
 )
 """Pairs in which the second holds whenever the first does, because of how ``facts_of`` derives them."""
 
 UNSUSPICIOUS: tuple[Plain, ...] = (
     ("red", False),
+    ("red_seen", False),
     ("unclassified", False),
     ("voice_mismatch", False),
     ("high_risk_device", False),
@@ -93,7 +99,8 @@ _SIGNS: Final = tuple(name for name, fact in FACTS.items() if fact.by_check and 
 _HISTORY: Final = "history"
 _POLICY: Final = "policy "
 _EITHER: Final[Values] = frozenset({True, False})
-_EVER: Final[Condition] = ("voice_mismatch", OnChecks(test=True, least=1))
+_REMEMBERED: Final = tuple((name, OnChecks(test=True, least=1)) for name in ("voice_mismatch", "high_risk_device"))
+"""Signs that stay true for the whole call once a check has shown them."""
 
 
 class TooManyHistories(Exception):
@@ -189,16 +196,22 @@ class World:
             (without(domains, only("checks_used", used)), only("checks_left", CHECK_LIMIT - used))
             for used in range(CHECK_LIMIT + 1)
         ]
-        laws += [
-            (without(domains, only(_HISTORY, met)), only("checks_used", *range(needed, CHECK_LIMIT + 1)))
-            for met, needed in self._histories.items()
-        ]
+        for met, (fewest, most) in self._histories.items():
+            other = without(domains, only(_HISTORY, met))
+            laws.append((other, only("checks_used", *range(fewest, CHECK_LIMIT + 1))))
+            laws.append((other, only("checks_answered", *range(most + 1))))
         laws.append((only("ended", True), only("verified", False), only("verified_in_time", True)))
-        enough = only("checks_used", *range(ENOUGH_ANSWERS, CHECK_LIMIT + 1))
-        final = (only("final_analysis", True), only("voice_pending", False), only("provider_error", False))
+        laws += [
+            (without(domains, only("checks_answered", n)), only("checks_used", *range(n, CHECK_LIMIT + 1)))
+            for n in range(1, CHECK_LIMIT + 1)
+        ]
+        least, enough = (only("checks_answered", *range(n, CHECK_LIMIT + 1)) for n in (LEAST_ANSWERS, ENOUGH_ANSWERS))
+        final = (only("final_analysis", True), only("voice_pending", False), only("provider_error", False), least)
         laws += [(only("voice_checked", False), enough, needed) for needed in final]
-        if _EVER in self._on_checks:  # it is remembered for the whole call
-            laws.append((without(domains, self._literal(_EVER, domains)), only("voice_mismatch", True)))
+        laws.append((without(domains, enough), only("voice_checked", True)))
+        for sign in _REMEMBERED:
+            if sign in self._on_checks:
+                laws.append((without(domains, self._literal(sign, domains)), only(sign[0], True)))
         return [*laws, *self._policy_laws(domains), *self._green_laws(domains)]
 
     # The policies of a call: one name represents all that match the same patterns.
@@ -253,19 +266,22 @@ class World:
     def _on_checks(self) -> list[Condition]:
         """Return the conditions about checks, each once."""
         found = [(name, test) for name, whole in self.conditions for test in _all_on_checks(whole)]
-        ever = [_EVER] if any(name == "voice_mismatch" for name, _ in found) else []
+        ever = [sign for sign in _REMEMBERED if any(name == sign[0] for name, _ in found)]
         return list(dict.fromkeys([*found, *ever]))
 
     @cached_property
-    def _histories(self) -> dict[tuple[bool, ...], int]:
-        """Return each combination of met conditions about checks, with the minimum number of answers it takes."""
+    def _histories(self) -> dict[tuple[bool, ...], tuple[int, int]]:
+        """Return each combination of met conditions about checks, with the fewest and most answers that give it."""
         on_checks = [(name, test) for name, test in self._on_checks if isinstance(test, OnChecks)]
         inner = list(dict.fromkeys((name, test.test) for name, test in on_checks))
         most = tuple(max(test.least for name, test in on_checks if (name, test.test) == one) for one in inner)
         places = [(inner.index((name, test.test)), test.least) for name, test in on_checks]
-        found: dict[tuple[bool, ...], int] = {}
-        for counts, answers in _counts(self._answers(inner), most).items():
-            found.setdefault(tuple(counts[place] >= least for place, least in places), answers)
+        found: dict[tuple[bool, ...], tuple[int, int]] = {}
+        answers = self._answers(inner)
+        for counts, (fewest, longest) in _counts(answers, most).items():
+            met = tuple(counts[place] >= least for place, least in places)
+            known = found.get(met, (fewest, longest))
+            found[met] = (min(fewest, known[0]), max(longest, known[1]))
         return found
 
     def _answers(self, inner: Sequence[Condition]) -> list[tuple[bool, ...]]:
@@ -283,23 +299,33 @@ class World:
         return [met for met in product((True, False), repeat=len(literals)) if can_be(met)]
 
 
-def _counts(answers: Sequence[tuple[bool, ...]], most: tuple[int, ...]) -> dict[tuple[int, ...], int]:
-    """Return how often conditions can be met by up to 20 answers, with the minimum number of answers.
+Counts = tuple[int, ...]
 
-    Counts end at ``most``, because higher ones make no difference. The fewest answers come first.
+
+def _counts(answers: Sequence[tuple[bool, ...]], most: Counts) -> dict[Counts, tuple[int, int]]:
+    """Return how often conditions can be met by up to 20 answers, with the fewest and most answers for that.
+
+    Counts end at ``most``, because higher ones make no difference.
     """
-    found = {(0,) * len(most): 0}
-    latest = set(found)
+
+    def after(counts: Counts, answer: tuple[bool, ...]) -> Counts:
+        return tuple(min(count + met, end) for count, met, end in zip(counts, answer, most, strict=True))
+
+    fewest = {(0,) * len(most): 0}
+    latest = set(fewest)
     for n in range(1, CHECK_LIMIT + 1):
-        latest = {
-            tuple(min(count + met, end) for count, met, end in zip(counts, answer, most, strict=True))
-            for counts in latest
-            for answer in answers
-        } - found.keys()
-        found |= dict.fromkeys(latest, n)
-        if len(found) > MOST_HISTORIES:
+        latest = {after(counts, answer) for counts in latest for answer in answers} - fewest.keys()
+        fewest |= dict.fromkeys(latest, n)
+        if len(fewest) > MOST_HISTORIES:
             raise TooManyHistories
-    return found
+    longest = dict.fromkeys(fewest, 0)
+    for counts in sorted(fewest, key=sum):  # an answer never makes a count smaller
+        later = {after(counts, answer) for answer in answers}
+        if counts in later:
+            longest[counts] = CHECK_LIMIT
+        for one in later & longest.keys():
+            longest[one] = max(longest[one], min(CHECK_LIMIT, longest[counts] + 1))
+    return {counts: (n, longest[counts]) for counts, n in fewest.items()}
 
 
 def _includes(names: frozenset[str]) -> str:

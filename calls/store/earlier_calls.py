@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from calls.effect_resolution import is_rejected
-from calls.facts_and_colours import research_of
+from calls.facts_and_colours import is_suspected, research_of
 from calls.record import Call, Mark, Marks
 from calls.statuses import FRAUD
 from calls.store.keys import CallId, Keys
@@ -62,6 +62,7 @@ def marks_of(call: Call) -> tuple[Mark, ...]:
         (Mark.REJECTED, is_rejected(call)),
         (Mark.UNENROLLED, call.unenrolled_seen),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
+        (Mark.SUSPECTED, is_suspected(call)),
     )
     return tuple(mark for mark, is_so in found if is_so)
 

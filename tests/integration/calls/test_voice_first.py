@@ -112,7 +112,37 @@ async def test_person_is_asked_if_the_voice_was_never_checked(
     sandbox_asgi.sandbox.choose(["end-keeps-status"])
     rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, *script, Happening(Kind.END, 300), run_s=330)
     assert call.feedback == []
+    (because,) = (await rig.queries.attention()).values()
+    assert because.startswith("asked by rule 'verified, but the voice was ")
+
+
+async def test_caller_who_hangs_up_before_the_voice_was_heard_asks_a_person(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A passcode, and the end before a check was answered: the final analysis of a voice that nobody heard says nothing."""
+    rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, Happening(Kind.END, 9))
+    assert call.feedback == []
     assert "asked by rule 'verified, but the voice was never checked'" in (await rig.queries.attention()).values()
+
+
+async def test_sign_of_an_earlier_call_asks_a_person(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Caught once, the caller hangs up earlier the next time: what the first call showed is not forgotten."""
+    rig, _ = await live_until(sandbox_asgi, redis, "default", PASSCODE, Happening(Kind.RED, 12), END)
+    again = rig.stage.call(PASSCODE, Happening(Kind.END, 30))
+    await rig.push(again)
+    await rig.run(60)
+    assert again.feedback == []
+    assert "asked by rule 'verified, but suspected before'" in (await rig.queries.attention()).values()
+
+
+async def test_sign_that_vanishes_is_remembered(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A risky device and a red policy that the record shows for some seconds only still count at the end."""
+    rig = Rig(sandbox_asgi, redis, load_rules("default"))
+    call = rig.stage.call(PASSCODE, Happening(Kind.HIGH_RISK, 10), END)
+    await rig.push(call)
+    await rig.run(30)
+    call.is_high_risk_device = False
+    await rig.run(100)
+    assert call.feedback == []
+    assert "asked by rule 'verified, but a risky device'" in (await rig.queries.attention()).values()
 
 
 async def test_word_of_a_person_does_not_wait_for_the_voice(rig: Rig) -> None:

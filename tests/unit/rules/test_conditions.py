@@ -244,13 +244,12 @@ def test_mismatch_alone_is_refused_whoever_opts_in() -> None:
     [
         ({"green_policy": True}, "red_alone_while_green"),
         ({"fully_authenticated": True}, "red_alone_while_authenticated"),
-        ({"enrolled": True, "manual": True}, "red_alone_while_enrolled"),
         ({"verified": True}, "red_alone_while_verified"),
         ({}, None),
     ],
 )
 def test_law_holds_red_alone_back(known: dict[str, Any], reason: str | None) -> None:
-    """Never while the call is green, after FullAuthentication or an enroll, or once a person has verified the caller.
+    """Never while the call is green, after FullAuthentication, or once identity was established by other means.
 
     A reject for two reasons, or by a person's word, is not held by these articles.
     """
