@@ -19,7 +19,7 @@ from calls.effect_resolution import may_begin
 from calls.facts_and_colours import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at
 from calls.institutions import FOREIGN, UNKNOWN
 from calls.record import Call, Reading, Reason
-from calls.rules.book import Outcome, RuleBook
+from calls.rules.book import EFFECTS, Outcome, RuleBook
 from calls.rules.matching_and_assignment import judge, next_turn
 from calls.statement_folding import HEARD_AFTER_END
 from calls.statuses import Status
@@ -89,8 +89,6 @@ SETTLE_AFTER = timedelta(seconds=3)
 
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call is looked at while it waits for the end of a pause."""
-
-_EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
 
 LAST_TURN = timedelta(minutes=10)
 """For how long an ended call is kept for rules that ask for the seconds since the end or the verification."""
@@ -178,14 +176,14 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
     if not facts.final_analysis:
         due = now if call.final_since is None else call.final_since + FINAL_APART
         return Wait(due) if now < due else Read("final analysis")
-    is_held = (facts.paused or facts.redis_changed) and verdict.outcome in _EFFECTS.keys() - _begun(call)
+    is_held = (facts.paused or facts.redis_changed) and verdict.outcome in EFFECTS.keys() - _begun(call)
     is_in_time = verdict.outcome is Outcome.REJECT or (facts.ended_s or 0) < VERIFIED_AFTER_END.total_seconds()
     return Wait(now + RESUME_LOOK) if is_held and is_in_time else None
 
 
 def _begun(call: Call) -> set[Outcome]:
     """Return what cannot be begun any more."""
-    return {outcome for outcome, kind in _EFFECTS.items() if not may_begin(kind, call.effect(kind), call)}
+    return {outcome for outcome, kind in EFFECTS.items() if not may_begin(kind, call.effect(kind), call)}
 
 
 def _withdraw_all(call: Call, because: str) -> Step | None:

@@ -355,7 +355,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         texts = "/".join([text or "" for text in _TEXTS(self)])
         names = chr(0).join((*self.policies, *self.person, *self.number))
         named = f"/{crc32(names.encode()):x}" if names else ""
-        return f"{int(flags, 2):x}/{texts}/{self.candidates}{named}"
+        return f"{int(flags, 2):x}/{texts}/{self.candidates}/{self.questions}{named}"
 
 
 def _declared() -> Iterator[tuple[str, Says]]:

@@ -231,6 +231,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         held_back=None,
         phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
         reading=reading,
+        final_since=_final_since(call, reading, now),
         is_confirmed=call.is_confirmed or reading.voice_id == call.voice_id,
         other_voice_id=None,
         person_id=reading.person_id or by_us or call.person_id,
@@ -262,7 +263,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     ended_at = believed_end(call, reading, now)
     if ended_at is not None:
         phase = call.phase if call.is_settled else Phase.ENDED
-        call = replace(call, phase=phase, end_seen_at=ended_at, final_since=_final_since(before, reading))
+        call = replace(call, phase=phase, end_seen_at=ended_at)
     elif call.is_settled:
         return call
     elif call.person_id is not None:
@@ -277,8 +278,10 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     return call
 
 
-def _final_since(before: Call, reading: Reading) -> datetime:
-    """Return since when reads after the end have shown the same policies and signs."""
+def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
+    """Return since when reads after the end have shown the same policies and signs; None before the end."""
+    if before.end_seen_at is None and believed_end(before, reading, now) is None:
+        return None
     shown, since = before.reading, before.final_since
     if shown is None or since is None or since > reading.read_at:
         return reading.read_at

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace as with_fields
 
+from calls.effect_ledger import EffectKind
 from calls.facts_and_colours import BY_VOICE, GROWING, Facts, Policies, Value
 from calls.named_lists import NO_LISTS, NamedLists
 from calls.record import CHECK_LIMIT
@@ -80,6 +82,10 @@ class Outcome(StrEnum):
     REJECT = "reject"
     ASK = "ask"  # ask a person, and send nothing
     HOLD = "hold"
+
+
+EFFECTS: Final = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
+"""What is sent for an outcome. The others send nothing."""
 
 
 class Stage(StrEnum):

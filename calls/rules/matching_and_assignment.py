@@ -17,6 +17,7 @@ from calls.law import forbidden
 from calls.record import Call, Candidate
 from calls.rules.book import (
     AS_VERIFIED,
+    EFFECTS,
     Between,
     Condition,
     Includes,
@@ -33,8 +34,6 @@ from calls.rules.book import (
 from calls.trail import Result, Tried
 
 DATE: Final = "%Y-%m-%d %H:%M:%S UTC"
-
-_EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def _try(rule: Rule, facts: Facts, book: RuleBook, institution_key: str) -> Trie
 
 
 def _within_the_law(rule: Rule, facts: Facts, book: RuleBook, shadows: tuple[Verdict, ...]) -> Verdict:
-    kind = _EFFECTS.get(rule.outcome)
+    kind = EFFECTS.get(rule.outcome)
     reasons = (
         ()
         if kind is None

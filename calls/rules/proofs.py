@@ -11,14 +11,12 @@ from datetime import UTC, datetime
 from calls.effect_ledger import EffectKind
 from calls.facts_and_colours import Facts, Policies
 from calls.law import articles
-from calls.rules.book import Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
+from calls.rules.book import EFFECTS, Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
 from calls.rules.conditions import describe_condition
 from calls.rules.matching_and_assignment import holds, is_meant_for, is_valid
 from calls.rules.patterns import TooManyNames
 from calls.rules.sections import Fault
 from calls.rules.world import TooManyHistories, World
-
-_EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -152,7 +150,7 @@ class Proofs:
 
     def always_forbidden(self, rule: Rule) -> list[str]:
         """Return the articles of the law behind the fact that a rule's effect is forbidden in every call it matches."""
-        kind = _EFFECTS.get(rule.outcome)
+        kind = EFFECTS.get(rule.outcome)
         if kind is None:
             return []
         against = articles(

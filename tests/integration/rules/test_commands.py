@@ -136,7 +136,7 @@ def test_example_uses_every_form_and_passes_its_cases() -> None:
     assert '"ask"' in text
     result = type_in("rules", "test", str(EXAMPLE.with_name("cases.toml")))
     assert result.exit_code == 0
-    assert result.output.endswith("27 cases, 27 pass, 0 fail\n")
+    assert result.output.endswith("30 cases, 30 pass, 0 fail\n")
 
 
 async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tuple[str, str], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import FACTS, Facts
+from calls.facts_and_colours import FACTS, GROWING, Facts
 from calls.law import LAW, articles, forbidden
 from calls.rules import Outcome, Stage
 from calls.rules.book import RuleBook
@@ -176,6 +177,18 @@ def test_signature_differs_when_any_fact_but_the_checks_does(facts: Facts, other
     apart = {name: getattr(facts, name) for name in ("checks_used", "history", "at", "assigned_s", "ended_s")}
     same = with_fields(other, **apart) == facts
     assert (facts.signature == other.signature) == same
+
+
+GROWING_OR_LOCAL = {*GROWING, "checks_used", "checks_left", "hour"}
+"""Facts that have lines of their own in a trail, or that follow from the time."""
+
+
+@pytest.mark.parametrize("name", sorted(FACTS.keys() - GROWING_OR_LOCAL))
+def test_signature_differs_when_one_fact_does(name: str) -> None:
+    """Else a trail misses a change on which other rules may decide, and replay with it."""
+    nothing = Facts.from_dict({})
+    changed: Any = {bool: True, int: 1, str: "a", tuple: ("a",)}[FACTS[name].kind]
+    assert with_fields(nothing, **{name: changed}).signature != nothing.signature
 
 
 def test_shadow_verdicts_say_what_would_have_been() -> None:

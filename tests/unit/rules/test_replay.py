@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from calls.facts_and_colours import Policies
 from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from calls.rules.book import Between
 from calls.rules.replay import Difference, Replay
 from calls.rules.replay import replay as replay_calls
 from calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
@@ -247,3 +248,10 @@ def test_word_of_a_person_in_a_trail_of_an_earlier_release_was_said_in_time() ->
             del entry.facts["verified_in_time"]
     found, told = replayed([call], desk)
     assert (found.same, told) == (1, [])
+
+
+def test_replay_applies_conditions_on_the_time_since_the_end_at_their_instant() -> None:
+    """Time alone changes what rules decide after the end too, between two entries of the trail."""
+    rule = Rule("late", (("ended_s", Between(5, 8)),), Outcome.REJECT, "because")
+    _, told = replayed([record(only(), [{"ended": True}])], only(rule))
+    assert [(did.outcome, did.at_s) for one in told for did in one.now] == [("reject", 5.0)]
