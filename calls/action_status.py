@@ -21,6 +21,7 @@ from calls.record import Call, Reason
 from calls.rules.book import RuleBook
 from calls.rules.matching_and_assignment import judge, judge_assignment
 from calls.schedule.check_plan_and_budget import desk_check_obstacle
+from calls.statement_folding import may_return
 from calls.trail import Entry
 
 
@@ -41,6 +42,10 @@ _MEANINGS = {
     "call_settled": (
         "the call has ended and is settled; a verification is still accepted for ten minutes after the end, "
         "a distrust for a day"
+    ),
+    "call_lost": (
+        "the service does not know the call any more; if its queue or a push shows it again, or a person speaks about it "
+        "once more, it is handled again"
     ),
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "other_call_named": (
@@ -131,7 +136,7 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
         case _:
             answer = _resolved(call, trail, line)
     if answer.state is ActionState.PENDING and call.is_settled:
-        return Told(ActionState.HELD, ("call_settled",))
+        return Told(ActionState.HELD, ("call_lost" if may_return(call) else "call_settled",))
     return answer
 
 

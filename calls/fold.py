@@ -18,7 +18,7 @@ from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.redis_restart import charge_if_assigned
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan_and_budget import begin_watch
-from calls.statement_folding import fold_statement, later, may_reopen, reopened, stronger
+from calls.statement_folding import fold_statement, later, may_reopen, may_return, reopened, returned, stronger
 from calls.statuses import ESTABLISHES, REJECTED, Status
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -67,6 +67,7 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
+    call = returned(call) if may_return(call) else call
     recorded_at = min(instant(note.recorded_ms), now) if note.recorded_ms else now
     entry = Entry(
         at=recorded_at,
@@ -89,7 +90,10 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
 def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
     if call.reason is Reason.UNCONFIRMED:
         call = replace(call, phase=Phase.HINTED, reason=None, settled_at=None)
-    if call.is_settled or _is_old(note, call):
+    if _is_old(note, call):
+        return call, []
+    call = returned(call) if may_return(call) else call
+    if call.is_settled:
         return call, []
     call = replace(
         call,
@@ -120,6 +124,7 @@ def _is_old(note: Listed | Unlisted, call: Call) -> bool:
 
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
     """Take over the contents of the other record. The more advanced ledger wins, and doubts stay doubts."""
+    call = returned(call) if may_return(call) else call
     other, distrusted, identity = note.call, call.distrusted, call.identity
     is_other_person = call.answered_for is not None and other.answered_for not in {None, call.answered_for}
     for kind in EffectKind:

@@ -31,6 +31,8 @@ HEARD_AFTER_END = timedelta(days=1)
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
     """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
     call = replace(call, has_statements=True)
+    if may_return(call) and not isinstance(note, Resolved):
+        call = returned(call)
     match note:
         case Verified():
             identity = Identity(
@@ -77,6 +79,28 @@ def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
     if kind is EffectKind.REJECT:
         return said_at - call.end_seen_at <= HEARD_AFTER_END
     return said_at - call.end_seen_at <= VERIFIED_AFTER_END and call.reject.state is not EffectState.UNRESOLVED
+
+
+def may_return(call: Call) -> bool:
+    """Tell whether a call was settled because the service did not know it any more, without an end.
+
+    Its queue, a push, or a person's statement reopens it. An expired hint was never known, so only the queue does.
+    """
+    is_lost = call.not_found_since is not None and call.end_seen_at is None
+    return call.is_settled and is_lost and call.reason is not Reason.UNCONFIRMED
+
+
+def returned(call: Call) -> Call:
+    """Return a lost call as a live one. Stored details are read before anything else is done for it."""
+    return replace(
+        call,
+        phase=Phase.LIVE,
+        reason=None,
+        settled_at=None,
+        needs_verifying=True,
+        reads_failed=0,
+        not_found_since=None,
+    )
 
 
 def reopened(call: Call) -> Call:

@@ -13,7 +13,7 @@ from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan_and_budget import desk_check_obstacle, reserve_left
-from calls.statement_folding import may_reopen
+from calls.statement_folding import may_reopen, may_return
 from calls.statuses import OTHERWISE
 from calls.store.keys import CallId
 from calls.store.queries import Known
@@ -82,7 +82,8 @@ _SILENT: Final[Mapping[str, Any]] = dict.fromkeys(("assign", "verified", "distru
 def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms:
     """Return the forms that a call's page shows."""
     facts = facts_of(call, book.policies)
-    is_open = not call.is_settled and not facts.ended
+    is_settled = call.is_settled and not may_return(call)
+    is_open = not is_settled and not facts.ended
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
     unresolved = [
         kind for kind in (EffectKind.ENROLL, EffectKind.REJECT) if call.effect(kind).state is EffectState.UNRESOLVED
@@ -99,11 +100,11 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         verified=not may_not_enroll
         and (
             may_reopen(call, EffectKind.ENROLL, now)
-            if call.is_settled
+            if is_settled
             else call.end_seen_at is None or now - call.end_seen_at <= VERIFIED_AFTER_END
         ),
         distrusted=may_reopen(call, EffectKind.REJECT, now)
-        if call.is_settled
+        if is_settled
         else not facts.rejected or facts.rejected_by_rule,
         opted_out=is_open and not facts.opted_out,
         check=is_open and desk_check_obstacle(call, book.schedule, facts) is None,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calls.claimed_item import Epoch, LostWrites
-from calls.record import CHECK_LIMIT, Call, Phase
+from calls.record import CHECK_LIMIT, Call, Phase, Reason
 from calls.redis_restart import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
 from calls.rules import load_rules
 from calls.rules.book import RuleBook
@@ -195,6 +195,14 @@ def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
     """The service had stopped asking before: nothing can have been spent."""
     call = replace(watched(SHIPPED), **{seen: True})
     assert charge_lost_writes(call, BOOK, LostWrites(None, at(60))) == call
+
+
+def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
+    """The writes that Redis lost may have reopened it: checks of that time count. For any other settled call, none do."""
+    ended = replace(watched(SHIPPED), phase=Phase.SETTLED, saved_at=START)
+    lost = replace(ended, reason=Reason.LOST, not_found_since=START)
+    assert charge_lost_writes(lost, BOOK, LostWrites(None, at(60))).checks_used > lost.checks_used
+    assert charge_lost_writes(ended, BOOK, LostWrites(None, at(60))) == ended
 
 
 LISTED = replace(nobody(), first_seen_at=at(60), saved_at=None, started_at=START, person_id="p-1")
