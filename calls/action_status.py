@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from calls.effect_resolution import MAX_ASSIGNS, may_assign, may_begin, needs_person, refusals
+from calls.effect_resolution import ASSIGN_FAILED, MAX_ASSIGNS, may_assign, may_begin, needs_person, refusals
 from calls.facts_and_colours import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
@@ -142,8 +142,8 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
 
 def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
     effect, assignment = call.assign, judge_assignment(call, book, facts)
-    if call.person_id == line.person_id:
-        return Told(ActionState.DONE, operator=effect.operator)
+    if call.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
+        return Told(ActionState.DONE)  # somebody else has assigned the person since
     if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
         return Told(_STATES[effect.state], operator=effect.operator)
     if assignment.person_id != line.person_id:

@@ -264,12 +264,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     elif call.is_settled:
         return call
     elif call.person_id is not None:
-        watch_from = now
-        if call.watch_from is None and _was_assigned_by_us(call.assign, reading):
-            call = replace(call, checks_if_assigned=0)
-        elif call.watch_from is None and call.checks_if_assigned:
-            call, watch_from = charge_if_assigned(call, book.schedule), min(now, call.first_seen_at or now)
-        call = begin_watch(call, book.schedule, watch_from, now)
+        call = _watched(call, book, now, was_free=_was_assigned_by_us(call.assign, reading))
     elif book.checks_unassigned and call.next_check_at is None:
         call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
     return call
@@ -284,9 +279,23 @@ def _final_since(before: Call, reading: Reading) -> datetime:
     return since if is_same else reading.read_at
 
 
+def _watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Call:
+    """Begin the watch of a call that has a person. ``was_free``: nobody was, before our assign.
+
+    Otherwise a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
+    """
+    if call.watch_from is not None:
+        return call
+    if was_free or not call.checks_if_assigned:
+        return begin_watch(replace(call, checks_if_assigned=0), book.schedule, now, now)
+    charged = charge_if_assigned(call, book.schedule)
+    return begin_watch(charged, book.schedule, min(now, call.first_seen_at or now), now)
+
+
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
-    """Tell whether we assigned the person. Nobody was assigned before, so no lost record checked an assigned call."""
-    return assign.attempts > assign.unsent and assign.person_id is not None and assign.person_id == reading.person_id
+    """Tell whether we assigned the person, and nobody was assigned before."""
+    is_ours = assign.person_id is not None and assign.person_id == reading.person_id
+    return is_ours and not assign.person_stood and assign.attempts > assign.unsent
 
 
 def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
@@ -335,6 +344,5 @@ def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
         person_id=person_id,
         assigned_person_id=person_id,
         assigned_as=call.assign.requested_by,
-        checks_if_assigned=0,
     )
-    return begin_watch(call, book.schedule, now, now)
+    return _watched(call, book, now, was_free=not call.assign.person_stood)

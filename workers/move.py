@@ -156,7 +156,7 @@ def permits_of(step: Step, call: Call, now: datetime) -> tuple[Permit, int]:
         case Send():
             return Permit.EFFECT, 1
         case Intend():
-            needs_no_read = step.kind is EffectKind.ASSIGN and is_confirmed_free(call, now)
+            needs_no_read = step.kind is EffectKind.ASSIGN and is_confirmed_free(call, step.person_id, now)
             return Permit.EFFECT, 1 if needs_no_read else 2
         case Check():
             return Permit.CHECK, 1

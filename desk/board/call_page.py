@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
-from calls.effect_ledger import EffectKind, EffectState
+from calls.effect_ledger import DONE, EffectKind, EffectState
 from calls.effect_resolution import needs_person, refusals
 from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
@@ -84,6 +84,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     facts = facts_of(call, book.policies)
     is_settled = call.is_settled and not may_return(call)
     is_open = not is_settled and not facts.ended
+    is_claimed = facts.assigned and (bool(call.core_username) or call.assign.state in DONE)
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
     unresolved = [
         kind for kind in (EffectKind.ENROLL, EffectKind.REJECT) if call.effect(kind).state is EffectState.UNRESOLVED
@@ -96,7 +97,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         taken_back=needs_person(call),
         refused=next(iter(refusals(call)), None),
         asked=call.asked if call.asked is not None and call.asked.closed_by is None else None,
-        assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
+        assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll
         and (
             may_reopen(call, EffectKind.ENROLL, now)
