@@ -112,6 +112,20 @@ def _with_retry(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
     return replace(effect, retry_at=now + timedelta(seconds=wait_s))
 
 
+DOUBTFUL = (EffectKind.ENROLL, EffectKind.REJECT)
+"""The effects whose outcome a person may have to find out."""
+
+
+def unresolved(call: Call) -> list[EffectKind]:
+    """Return the effects whose outcome nothing proves, so that a person has to look."""
+    return [kind for kind in DOUBTFUL if call.effect(kind).state is EffectState.UNRESOLVED]
+
+
+def is_asking(call: Call) -> bool:
+    """Tell whether a rule asks a person about the call, and nobody has handled it."""
+    return call.asked is not None and call.asked.closed_by is None
+
+
 REFUSED_BY_SERVICE = "refused by the service"
 """Part of the attention reason of a call with such an effect. The kind stands before it, the service's words after it."""
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
 from calls.effect_ledger import DONE, EffectKind, EffectState
-from calls.effect_resolution import needs_person, refusals
+from calls.effect_resolution import is_asking, needs_person, refusals, unresolved
 from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
@@ -86,17 +86,15 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     is_open = not is_settled and not facts.ended
     is_claimed = facts.assigned and (bool(call.core_username) or call.assign.state in DONE)
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
-    unresolved = [
-        kind for kind in (EffectKind.ENROLL, EffectKind.REJECT) if call.effect(kind).state is EffectState.UNRESOLVED
-    ]
+    doubts = unresolved(call)
     return AvailableForms(
         people=_people(call),
         is_assigned=facts.assigned,
         is_enrolled=facts.enrolled,
-        unresolved=unresolved[0] if unresolved else None,
+        unresolved=doubts[0] if doubts else None,
         taken_back=needs_person(call),
         refused=next(iter(refusals(call)), None),
-        asked=call.asked if call.asked is not None and call.asked.closed_by is None else None,
+        asked=call.asked if is_asking(call) else None,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll
         and (
