@@ -66,7 +66,6 @@ elseif settles then
     redis.call('ZADD', KEYS[6], 'NX', now, member)
     redis.call('HDEL', KEYS[8], ARGV[11])
     redis.call('HSET', KEYS[1], 'settled', ARGV[8] == 'settled' and '1' or ARGV[8])
-    redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now - kept_s * 1000)
 end
 -- A settled call expires, but not while it needs a person. One that is given up expires anyway. If there is an archive,
 -- it expires only after it was archived (archived.lua).
@@ -77,6 +76,7 @@ if archive ~= '' then
     leave_note(archive, archive .. ':due', member, 'saved', ARGV[3], now, true)
 end
 if ARGV[8] == 'given up' or (is_settled and archive == '' and ARGV[10] == '') then
+    redis.call('HSET', KEYS[1], 'over', now)
     redis.call('EXPIRE', KEYS[1], kept_s)
     redis.call('EXPIRE', KEYS[4], kept_s)
 elseif is_settled then
