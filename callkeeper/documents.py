@@ -294,6 +294,7 @@ def _law() -> str:
         + " and ".join(f"`{name}` is {str(value).lower()}" for name, value in article.when)
         + (" and `require_opt_in` is true" if article.if_opt_in_required else "")
         + (" and the rule rejects on red alone" if article.if_on_red_alone else "")
+        + (", except for the person who stands there" if article.unless_person_stays else "")
         + f": {article.meaning}."
         for article in LAW
     )

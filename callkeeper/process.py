@@ -12,10 +12,12 @@ from typing import Final
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.connections import blocking_redis
+from callkeeper.connections import CLUSTER_REMEDY, blocking_redis, leads_to_cluster
 from callkeeper.environment import REMOVED, SettingsSection, unknown_variables
 from callkeeper.extras import require
+from callkeeper.redis_location import RedisLocation
 from callkeeper.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings
+from callkeeper.terminal import Misset
 from calls.metrics.signals import note_unstarted
 from calls.metrics.writing import Kind
 
@@ -131,6 +133,16 @@ def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
         "oidc": ("CALLKEEPER_OIDC_ISSUER", isinstance(settings, WebSettings) and settings.oidc is not None),
     }
     return {extra: variable for extra, (variable, is_set) in asked.items() if is_set}
+
+
+def require_single_redis(place: RedisLocation) -> None:
+    """Make sure that Redis, if it answers, is no Redis Cluster.
+
+    Raises:
+        Misset: It is one.
+    """
+    if leads_to_cluster(place):
+        raise Misset(f"{place.address} is a Redis Cluster, which is not supported: {CLUSTER_REMEDY}")
 
 
 def require_extras(settings: WebSettings | WorkerSettings) -> None:

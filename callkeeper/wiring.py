@@ -90,6 +90,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     runtime.beat = watchdog.beat
     functions = {ADVANCE: _resting(runtime.advance, watchdog), RECONCILE: _resting(runtime.reconcile, watchdog)}
     jobs = job_class(functions, queue_name=keys.queue_name)
+    runtime.tidy()
     minutes_s = settings.store.retention.minutes_s
     writer = FigureWriter(figures, Author.here("worker", rules=book.digest), keys=keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(place), writer)

@@ -12,7 +12,15 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from calls.effect_resolution import MAX_ASSIGNS, may_assign, may_begin, needs_person, refusals
+from calls.effect_resolution import (
+    ASSIGN_FAILED,
+    MAX_ASSIGNS,
+    may_assign,
+    may_begin,
+    needs_person,
+    refusals,
+    unresolved,
+)
 from calls.facts_and_colours import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
@@ -21,6 +29,7 @@ from calls.record import Call, Reason
 from calls.rules.book import RuleBook
 from calls.rules.matching_and_assignment import judge, judge_assignment
 from calls.schedule.check_plan_and_budget import desk_check_obstacle
+from calls.statement_folding import may_return
 from calls.trail import Entry
 
 
@@ -42,6 +51,10 @@ _MEANINGS = {
         "the call has ended and is settled; a verification is still accepted for ten minutes after the end, "
         "a distrust for a day"
     ),
+    "call_lost": (
+        "the service does not know the call any more; if its queue or a push shows it again, or a person speaks about it "
+        "once more, it is handled again"
+    ),
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "other_call_named": (
         "the service answers requests for this id with another call, and nothing confirms that both are the same: "
@@ -57,6 +70,7 @@ _MEANINGS = {
     "nothing_unresolved": (
         "nothing here waits for a person: no effect in doubt or refused, no enroll taken back, no open question"
     ),
+    "effect_not_named": "the enroll and the reject are both unresolved: say which one the answer is about",
     "no_checks_left": "the call's 20 authentication checks are used up",
     "reserve_spent": "the checks reserved for people are used up",
     "already_decided": "the service makes no more checks: the voice is authenticated, enrolled or red",
@@ -131,14 +145,14 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
         case _:
             answer = _resolved(call, trail, line)
     if answer.state is ActionState.PENDING and call.is_settled:
-        return Told(ActionState.HELD, ("call_settled",))
+        return Told(ActionState.HELD, ("call_lost" if may_return(call) else "call_settled",))
     return answer
 
 
 def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
     effect, assignment = call.assign, judge_assignment(call, book, facts)
-    if call.person_id == line.person_id:
-        return Told(ActionState.DONE, operator=effect.operator)
+    if call.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
+        return Told(ActionState.DONE)  # somebody else has assigned the person since
     if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
         return Told(_STATES[effect.state], operator=effect.operator)
     if assignment.person_id != line.person_id:
@@ -212,13 +226,16 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     closed = [entry for entry in later if entry.what == "established" and entry.operator is not None]
     ours = [entry for entry in closed if entry.operator == line.operator and entry.wish in {None, line.wish}]
     if ours:
-        state = ActionState.DONE if closed[-1] is ours[-1] else ActionState.SUPERSEDED
-        return Told(state, operator=closed[-1].operator)
+        last = [entry for entry in closed if entry.kind == ours[-1].kind][-1]
+        state = ActionState.DONE if last is ours[-1] else ActionState.SUPERSEDED
+        return Told(state, operator=last.operator)
+    doubts = unresolved(call)
+    if doubts and line.asked is None:
+        return PENDING if len(doubts) == 1 else _held("effect_not_named")
     closed_by = call.unenroll_closed_by or (call.asked.closed_by if call.asked is not None else None)
-    if closed_by is not None:
+    if closed_by is not None and line.asked is None:
         return Told(ActionState.DONE, operator=closed_by)
-    is_unresolved = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state}
-    is_open = is_unresolved or needs_person(call) or call.asked or refusals(call)
+    is_open = line.asked in doubts if line.asked else needs_person(call) or call.asked or refusals(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 

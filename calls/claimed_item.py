@@ -154,6 +154,7 @@ ListName = Literal[
     "live",
     "settled",
     "unconfirmed",  # settled until the queue lists it
+    "lost",  # settled until the queue, a push or a person names it
     "given up",  # expires even if it needs a person
 ]
 """The list in which a saved member is."""

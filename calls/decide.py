@@ -132,7 +132,8 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
     if effect.state is EffectState.INTENDED:
         if person is None or person != effect.person_id:
             return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
-        return Send(EffectKind.ASSIGN) if is_confirmed_free(call, now) else _read_or_wait(call, "before assign", now)
+        is_free = is_confirmed_free(call, person, now)
+        return Send(EffectKind.ASSIGN) if is_free else _read_or_wait(call, "before assign", now)
     is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
     if not is_open_to_us or not may_assign(call) or (effect.retry_at is not None and now < effect.retry_at):
         return None
@@ -159,12 +160,14 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
     return effect.state in DONE and person_id != effect.person_id
 
 
-def is_confirmed_free(call: Call, now: datetime) -> bool:
-    """Tell whether the queue or the details showed a moment ago that nobody is assigned.
+def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
+    """Tell whether the queue or the details showed a moment ago that the call can be assigned to a person.
 
-    To replace a person, the details must have been read since it was intended.
+    Nobody has claimed it, and nobody else stands on the record. Otherwise the details must have been read since the
+    assign was intended.
     """
-    if call.person_id is not None and not call.assign.was_read_since:
+    is_free = call.person_id is None or (call.person_id == person_id and not call.core_username)
+    if not is_free and not call.assign.was_read_since:
         return False
     seen = [at for at in (call.listed_at, call.reading.read_at if call.reading else None) if at is not None]
     return bool(seen) and now - max(seen) <= FRESH

@@ -63,6 +63,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it may be sent again after a 401, a 429 or a refusal, once it is absent. None: it may not."""
     refusal: str | None = None
     """The service's words, without personal data, if it refused the last request."""
+    person_stood: bool = False
+    """An assign: the person stood on the record before, so the person alone does not show that it was carried out."""
     status_before: str | None = None
     updated_before: datetime | None = None
     """When the service's record had last changed, by the same read as ``status_before``."""

@@ -53,8 +53,10 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
     if reading is not None and reading.read_at > sent_at:
         if _shows(kind, effect, reading):
             return EffectState.CONFIRMED
-        if kind is EffectKind.ASSIGN and (reading.person_id is not None or effect.retry_at is not None):
-            is_final = effect.refusal is not None and reading.person_id is None and assigned_too_often(effect)
+        stays = effect.person_stood and reading.person_id == effect.person_id
+        is_another = reading.person_id is not None and not stays
+        if kind is EffectKind.ASSIGN and (is_another or effect.retry_at is not None):
+            is_final = effect.refusal is not None and not is_another and assigned_too_often(effect)
             return EffectState.REFUSED if is_final else EffectState.ABSENT
         if reading.read_at >= _shown_by(effect, reading):
             return _absent_or_unresolved(kind, effect, reading, was_rejected=call.rejected_seen)
@@ -110,6 +112,20 @@ def _with_retry(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
     return replace(effect, retry_at=now + timedelta(seconds=wait_s))
 
 
+DOUBTFUL = (EffectKind.ENROLL, EffectKind.REJECT)
+"""The effects whose outcome a person may have to find out."""
+
+
+def unresolved(call: Call) -> list[EffectKind]:
+    """Return the effects whose outcome nothing proves, so that a person has to look."""
+    return [kind for kind in DOUBTFUL if call.effect(kind).state is EffectState.UNRESOLVED]
+
+
+def is_asking(call: Call) -> bool:
+    """Tell whether a rule asks a person about the call, and nobody has handled it."""
+    return call.asked is not None and call.asked.closed_by is None
+
+
 REFUSED_BY_SERVICE = "refused by the service"
 """Part of the attention reason of a call with such an effect. The kind stands before it, the service's words after it."""
 
@@ -132,7 +148,8 @@ def _stands_refused(kind: EffectKind, call: Call) -> bool:
     match kind:
         case EffectKind.ASSIGN:
             wish = call.assign_wish
-            return call.person_id is None or (wish is not None and wish.person_id != call.person_id)
+            is_open = call.person_id is None or (effect.person_stood and not call.core_username)
+            return is_open or (wish is not None and wish.person_id != call.person_id)
         case EffectKind.ENROLL:
             return not call.enrolled_seen
         case EffectKind.REJECT:
@@ -211,12 +228,15 @@ def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
 def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
     """Tell whether an effect has left its trace.
 
+    Assumed: an assign leaves the core username it was sent under, which counts if the person stood there before.
+
     Assumed: an enroll leaves one of AcceptCallerVoice, FullAuthentication, the policy Green Manual Authentication and
     ``successfulVoiceEnrollment``; a reject leaves RejectCallerVoice, until a later activity overwrites it.
     """
     match kind:
         case EffectKind.ASSIGN:
-            return reading.person_id is not None and reading.person_id == effect.person_id
+            is_theirs = reading.person_id is not None and reading.person_id == effect.person_id
+            return is_theirs and (not effect.person_stood or reading.core_username == effect.requested_by)
         case EffectKind.ENROLL:
             by_hand = reading.status == Status.FULL_AUTHENTICATION and not reading.is_voice_verified
             by_status = reading.status == Status.ACCEPT_CALLER_VOICE or by_hand

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from calls.effect_ledger import EffectKind, EffectState
-from calls.effect_resolution import may_begin
+from calls.effect_resolution import may_begin, unresolved
 from calls.facts_and_colours import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at
 from calls.institutions import FOREIGN, UNKNOWN
 from calls.record import Call, Reading, Reason
@@ -196,7 +196,7 @@ def _withdraw_all(call: Call, because: str) -> Step | None:
 
 
 def _unresolved(call: Call) -> Reason | None:
-    return Reason.UNRESOLVED if EffectState.UNRESOLVED in (call.enroll.state, call.reject.state) else None
+    return Reason.UNRESOLVED if unresolved(call) else None
 
 
 def _reason(facts: Facts) -> Reason:

@@ -18,7 +18,7 @@ from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.redis_restart import charge_if_assigned
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan_and_budget import begin_watch
-from calls.statement_folding import fold_statement, later, may_reopen, reopened, stronger
+from calls.statement_folding import fold_statement, later, may_reopen, may_return, reopened, returned, stronger
 from calls.statuses import ESTABLISHES, REJECTED, Status
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -67,6 +67,7 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
+    call = returned(call) if may_return(call) else call
     recorded_at = min(instant(note.recorded_ms), now) if note.recorded_ms else now
     entry = Entry(
         at=recorded_at,
@@ -89,7 +90,10 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
 def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
     if call.reason is Reason.UNCONFIRMED:
         call = replace(call, phase=Phase.HINTED, reason=None, settled_at=None)
-    if call.is_settled or _is_old(note, call):
+    if _is_old(note, call):
+        return call, []
+    call = returned(call) if may_return(call) else call
+    if call.is_settled:
         return call, []
     call = replace(
         call,
@@ -120,6 +124,7 @@ def _is_old(note: Listed | Unlisted, call: Call) -> bool:
 
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
     """Take over the contents of the other record. The more advanced ledger wins, and doubts stay doubts."""
+    call = returned(call) if may_return(call) else call
     other, distrusted, identity = note.call, call.distrusted, call.identity
     is_other_person = call.answered_for is not None and other.answered_for not in {None, call.answered_for}
     for kind in EffectKind:
@@ -267,12 +272,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     elif call.is_settled:
         return call
     elif call.person_id is not None:
-        watch_from = now
-        if call.watch_from is None and _was_assigned_by_us(call.assign, reading):
-            call = replace(call, checks_if_assigned=0)
-        elif call.watch_from is None and call.checks_if_assigned:
-            call, watch_from = charge_if_assigned(call, book.schedule), min(now, call.first_seen_at or now)
-        call = begin_watch(call, book.schedule, watch_from, now)
+        call = _watched(call, book, now, was_free=_was_assigned_by_us(call.assign, reading))
     elif book.checks_unassigned and call.next_check_at is None:
         call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
     return call
@@ -289,9 +289,23 @@ def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | No
     return since if is_same else reading.read_at
 
 
+def _watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Call:
+    """Begin the watch of a call that has a person. ``was_free``: nobody was, before our assign.
+
+    Otherwise a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
+    """
+    if call.watch_from is not None:
+        return call
+    if was_free or not call.checks_if_assigned:
+        return begin_watch(replace(call, checks_if_assigned=0), book.schedule, now, now)
+    charged = charge_if_assigned(call, book.schedule)
+    return begin_watch(charged, book.schedule, min(now, call.first_seen_at or now), now)
+
+
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
-    """Tell whether we assigned the person. Nobody was assigned before, so no lost record checked an assigned call."""
-    return assign.attempts > assign.unsent and assign.person_id is not None and assign.person_id == reading.person_id
+    """Tell whether we assigned the person, and nobody was assigned before."""
+    is_ours = assign.person_id is not None and assign.person_id == reading.person_id
+    return is_ours and not assign.person_stood and assign.attempts > assign.unsent
 
 
 def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
@@ -341,6 +355,5 @@ def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
         person_id=person_id,
         assigned_person_id=person_id,
         assigned_as=call.assign.requested_by,
-        checks_if_assigned=0,
     )
-    return begin_watch(call, book.schedule, now, now)
+    return _watched(call, book, now, was_free=not call.assign.person_stood)

@@ -4,7 +4,7 @@ Each article names the facts under which it forbids an effect. Its name is the r
 tests and messages. Articles with the same name forbid different kinds of effect, under different facts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calls.claimed_item import LEASE
 from calls.effect_ledger import EffectKind
@@ -20,6 +20,7 @@ class Article:
     ``if_opt_in_required``: applies only if the rules file says ``[consent] require_opt_in = true``.
     ``if_on_red_alone``: applies only to a reject for which a rule has no other reason than a red policy.
     ``unless_against_mismatch``: does not apply to a rule that may enroll against a mismatch.
+    ``unless_person_stays``: does not apply to an assign of the person who stands on the record already.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Article:
     if_opt_in_required: bool = False
     if_on_red_alone: bool = False
     unless_against_mismatch: bool = False
+    unless_person_stays: bool = False
 
     def forbids_now(self, facts: Facts) -> bool:
         """Tell whether the article's facts hold."""
@@ -37,6 +39,11 @@ class Article:
 
 def _article(name: str, forbids: set[EffectKind], meaning: str, /, **when: Value) -> Article:
     return Article(name, frozenset(forbids), tuple(when.items()), meaning)
+
+
+def _replacing(name: str, meaning: str, /, **when: Value) -> Article:
+    """Return an article about an assign that would replace the call's person."""
+    return replace(_article(name, {_ASSIGN}, meaning, assigned=True, **when), unless_person_stays=True)
 
 
 _RED_ALONE = "a red policy alone does not reject a caller"
@@ -62,33 +69,25 @@ LAW: tuple[Article, ...] = (
         ended=True,
         final_analysis=False,
     ),
-    _article(
+    _replacing(
         # Assumed: the service accepts an assign although a person is assigned, and replaces that person.
         "somebody_assigned",
-        {_ASSIGN},
         "a person whom somebody else assigned is never replaced",
-        assigned=True,
         assigned_by_us=False,
     ),
-    _article(
+    _replacing(
         "authenticated_as_another",
-        {_ASSIGN},
         "the voice was authenticated as the assigned person, so the call is not assigned to another",
-        assigned=True,
         green=True,
     ),
-    _article(
+    _replacing(
         "enrolled_for_another",
-        {_ASSIGN},
         "after an enroll the call's person is not changed, because the voice was enrolled as theirs",
-        assigned=True,
         enrolled=True,
     ),
-    _article(
+    _replacing(
         "rejected_for_another",
-        {_ASSIGN},
         "after a reject the call's person is not changed, because the reject was about them",
-        assigned=True,
         rejected=True,
     ),
     _article(
@@ -246,13 +245,22 @@ def forbidden(
     opt_in_required: bool = False,
     on_red_alone: bool = False,
     against_mismatch: bool = False,
+    person_stays: bool = False,
 ) -> tuple[str, ...]:
     """Return the names of all articles that forbid an effect now, in the law's order; empty if it is allowed.
+
+    ``person_stays``: an assign is of the person who stands on the record already.
 
     Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
     """
     against = _OF_KIND[kind, opt_in_required, on_red_alone, against_mismatch]
-    return tuple([article.name for article in against if article.forbids_now(facts)])
+    return tuple(
+        [
+            article.name
+            for article in against
+            if article.forbids_now(facts) and not (person_stays and article.unless_person_stays)
+        ]
+    )
 
 
 def articles(kind: EffectKind, *, on_red_alone: bool = False, against_mismatch: bool = False) -> tuple[Article, ...]:

@@ -136,9 +136,13 @@ class CheckWish(_Said, frozen=True, kw_only=True, tag="check"):
 
 
 class Resolved(_Said, frozen=True, kw_only=True, tag="resolved"):
-    """A person looked at the service, and says whether an unresolved effect was applied."""
+    """A person looked at the service, and says whether an unresolved effect was applied.
+
+    ``effect`` names it (enroll or reject); None: the only one. If none is unresolved, it says that the rest was seen.
+    """
 
     applied: bool
+    effect: str | None = None
 
 
 Statement = AssignWish | Verified | Distrusted | OptedOut | CheckWish | Resolved

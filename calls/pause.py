@@ -1,7 +1,7 @@
 """Pauses: a person stops automatic work for one institution or for all, until a person resumes it.
 
 They are stored in one Redis hash, by institution (``*`` for all), so they outlive restarts. They are read with every
-claim, and checked again by the script that books an effect.
+claim, and checked again by the script that books an effect or a check.
 """
 
 from collections.abc import Mapping

@@ -32,7 +32,7 @@ class Phase(StrEnum):
     HINTED = "hinted"  # somebody pushed or named it; the service has not confirmed it
     LIVE = "live"  # the queue listed it, or its details were read
     ENDED = "ended"  # stored details say so; a last look is due
-    SETTLED = "settled"  # over: nothing more is sent, unless a person distrusts the caller within a day
+    SETTLED = "settled"  # over: nothing more is sent, unless a note reopens it
 
 
 class Reason(StrEnum):
@@ -329,7 +329,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether nothing is sent for this call any more, unless a person's distrust reopens it."""
+        """Tell whether nothing is sent for this call any more, unless a note reopens it."""
         return self.phase is Phase.SETTLED
 
 

@@ -30,6 +30,7 @@ from calls.schedule.check_plan_and_budget import (
     plan_anew,
     reserve_left,
 )
+from calls.statement_folding import may_return
 from calls.trail import Entry
 
 NEVER_FRESH = timedelta(seconds=5)
@@ -215,7 +216,8 @@ def _takes_no_checks(call: Call) -> bool:
     """Tell whether the service makes no more checks of the call, for good. Spec: Polling stop rule."""
     is_decided = call.authenticated_seen or call.full_authentication_seen or call.enrolled_seen or call.rejected_seen
     is_ours = call.enroll.state in DONE or call.reject.state in DONE
-    return call.is_settled or call.end_seen_at is not None or is_decided or is_ours
+    is_over = call.is_settled and not may_return(call)
+    return is_over or call.end_seen_at is not None or is_decided or is_ours
 
 
 def _unassigned(call: Call, book: RuleBook, window: Window) -> Iterator[datetime]:

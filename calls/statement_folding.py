@@ -8,8 +8,8 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from calls.effect_ledger import DONE, EffectKind, EffectState
-from calls.effect_resolution import may_begin, needs_person, refusals
+from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
+from calls.effect_resolution import DOUBTFUL, is_asking, may_begin, needs_person, refusals, unresolved
 from calls.facts_and_colours import VERIFIED_AFTER_END, has_real_voice_id
 from calls.notes import (
     AssignWish,
@@ -31,6 +31,8 @@ HEARD_AFTER_END = timedelta(days=1)
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
     """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
     call = replace(call, has_statements=True)
+    if may_return(call) and not isinstance(note, Resolved):
+        call = returned(call)
     match note:
         case Verified():
             identity = Identity(
@@ -77,6 +79,28 @@ def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
     if kind is EffectKind.REJECT:
         return said_at - call.end_seen_at <= HEARD_AFTER_END
     return said_at - call.end_seen_at <= VERIFIED_AFTER_END and call.reject.state is not EffectState.UNRESOLVED
+
+
+def may_return(call: Call) -> bool:
+    """Tell whether a call was settled because the service did not know it any more, without an end.
+
+    Its queue, a push, or a person's statement reopens it. An expired hint was never known, so only the queue does.
+    """
+    is_lost = call.not_found_since is not None and call.end_seen_at is None
+    return call.is_settled and is_lost and call.reason is not Reason.UNCONFIRMED
+
+
+def returned(call: Call) -> Call:
+    """Return a lost call as a live one. Stored details are read before anything else is done for it."""
+    return replace(
+        call,
+        phase=Phase.LIVE,
+        reason=None,
+        settled_at=None,
+        needs_verifying=True,
+        reads_failed=0,
+        not_found_since=None,
+    )
 
 
 def reopened(call: Call) -> Call:
@@ -127,6 +151,7 @@ def _said(
     person_id: str | None = None,
     validation_type: str | None = None,
     because: str | None = None,
+    asked: str | None = None,
 ) -> Entry:
     return Entry(
         at=now,
@@ -138,21 +163,23 @@ def _said(
         person_id=person_id,
         validation_type=validation_type,
         because=because,
+        asked=asked,
     )
 
 
 def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
-    """Fold a person's answer about an unresolved effect. A later answer corrects an earlier one."""
+    """Fold a person's answer. It closes one effect in doubt; if there is none, it marks as seen what needs a person."""
     state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
     order = statement_order(note.number, note.said_at)
-    entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent")]
-    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
-        effect = call.effect(kind)
-        is_answered = effect.state in {EffectState.CONFIRMED, EffectState.ABSENT}  # not a refusal that was seen
-        is_corrected = is_answered and 0 < effect.resolved < order and effect.state is not state
-        if effect.state is EffectState.UNRESOLVED or is_corrected:
-            call = with_effect(call, kind, replace(effect, state=state, retry_at=None, resolved=order))
-            entries.append(_seen(note, now, kind, state))
+    entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent", asked=note.effect)]
+    kind = _answered(call, note.effect, order)
+    if kind is not None and call.effect(kind).state is not state:
+        call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
+        entries.append(_seen(note, now, kind, state))
+        if call.is_settled:
+            call = replace(call, reason=_reason_after(call))
+    if kind is not None or note.effect is not None or unresolved(call):
+        return call, entries
     for kind in refusals(call):
         call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
         entries.append(_seen(note, now, kind, EffectState.REFUSED))
@@ -160,9 +187,24 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         call = replace(call, unenroll_closed_by=note.operator)
     if call.asked is not None and call.asked.closed_by is None:
         call = replace(call, asked=replace(call.asked, closed_by=note.operator))
-    if any(entry.state == state for entry in entries[1:]) and call.is_settled:
-        call = replace(call, reason=_reason_after(call))
     return call, entries
+
+
+def _answered(call: Call, named: str | None, order: int) -> EffectKind | None:
+    """Return the effect that an answer is about: the only unresolved one, or the only one that it can correct.
+
+    A later answer corrects an earlier one, but one that may mean what else needs a person corrects nothing.
+    """
+    doubts = unresolved(call)
+    may_correct = named is not None or not (doubts or refusals(call) or needs_person(call) or is_asking(call))
+    corrects = [kind for kind in DOUBTFUL if _is_corrected(call.effect(kind), order)] if may_correct else []
+    kinds = [kind for kind in (*doubts, *corrects) if named in {None, kind.value}]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+def _is_corrected(effect: Effect, order: int) -> bool:
+    is_answered = effect.state in {EffectState.CONFIRMED, EffectState.ABSENT}  # not a refusal that was seen
+    return is_answered and 0 < effect.resolved < order
 
 
 def _seen(note: Resolved, now: datetime, kind: EffectKind, state: EffectState) -> Entry:
@@ -170,6 +212,8 @@ def _seen(note: Resolved, now: datetime, kind: EffectKind, state: EffectState) -
 
 
 def _reason_after(call: Call) -> Reason:
+    if unresolved(call):
+        return Reason.UNRESOLVED
     if call.reject.state in DONE:
         return Reason.REJECTED
     return Reason.ENROLLED if call.enroll.state in DONE else Reason.UNDECIDED

@@ -74,7 +74,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     A decision can be understood years later, without the rules file of that day. It holds ``facts`` (those that are not
     false, none or 0), ``tried`` (the result of each rule), ``asked`` (what the deciding rule wants), ``kind`` (what
     remains of that within the law), ``forbidden`` (the law's reasons) and ``pause`` (the pause in force, by whom and
-    why).
+    why). A person's answer about an effect in doubt names it in ``asked``.
     """
 
     at: datetime

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Final, TypeVar, get_args
+from typing import Annotated, Final, Literal, TypeVar, get_args
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -111,15 +111,24 @@ class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The operator looked at the service: the unresolved effect was applied, or was not."""
+    """The operator looked at the service: the unresolved effect was applied, or was not.
+
+    ``effect`` names it, if both the enroll and the reject are unresolved.
+    """
 
     operator: Operator
     applied: bool
+    effect: Literal["enroll", "reject"] | None = None
 
     def note(self, origin: ActionOrigin) -> Statement:
         """Return the note for the call."""
         return Resolved(
-            applied=self.applied, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
+            applied=self.applied,
+            effect=self.effect,
+            operator=origin.operator,
+            said_at=origin.at,
+            token=origin.token,
+            wish=origin.action_id,
         )
 
 

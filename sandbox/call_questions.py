@@ -13,6 +13,21 @@ _PERSONS = ask(
     other("persons-empty", "An empty list.", null_persons=False),
     other("persons-late", "Candidates are matched 3 s after the start.", persons_after_s=3.0),
 )
+_PERSON = ask(
+    "Queue entry",
+    "Who is the person of a call that nobody has assigned",
+    "null",
+    other(
+        "person-prefilled",
+        "The only matched member, in the queue and in details.",
+        prefills_person=frozenset({"queue", "details"}),
+    ),
+    other(
+        "person-prefilled-in-queue",
+        "The only matched member in the queue, null in details.",
+        prefills_person=frozenset({"queue"}),
+    ),
+)
 _RECORD = ask(
     "Endpoints, 5",
     "Where is the record in the answer to details",
@@ -155,7 +170,7 @@ _AFTER_END = ask(
 )
 
 CALL_QUESTIONS = (
-    *(_PERSONS, _NUMBERS, _RECORD, _METADATA, _FLAGS, _CASES),
+    *(_PERSONS, _PERSON, _NUMBERS, _RECORD, _METADATA, _FLAGS, _CASES),
     *(_DATES, _START, _CLOCK),
     *(_ACTIVITIES, _POLICIES, _UNENROLLED, _ASSIGN_OVER, _AFTER_END, _IDS, _EVENTS),
 )

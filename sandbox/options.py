@@ -83,6 +83,7 @@ class Options:
         lists_assigned: Whether the queue lists a live call whose person is known.
         null_persons: Whether `persons` is null, not an empty list, for a caller without candidates.
         persons_after_s: Seconds after the start at which candidates are known.
+        prefills_person: Where a call that nobody has assigned shows the only matched member as its person.
         phone_form: How phone numbers are written in answers and pushes.
         accepts_type: Whether a content type is accepted, with or without a body; else 415.
         refusal_status: HTTP status of a refusal, by its code.
@@ -135,6 +136,7 @@ class Options:
     lists_assigned: bool = True
     null_persons: bool = True
     persons_after_s: float = 0.0
+    prefills_person: frozenset[Literal["queue", "details"]] = frozenset()
     phone_form: Callable[[str], str] = unchanged
     accepts_type: Callable[[str, bool], bool] = lambda _type, _has_body: True
     refusal_status: Callable[[str], int] = lambda _code: 200

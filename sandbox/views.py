@@ -2,6 +2,7 @@
 
 import datetime as dt
 import uuid
+from typing import Literal
 
 import msgspec
 
@@ -35,7 +36,7 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
     return QueueEntry(
         phone_number=world.options.phone_form(call.phone_number),
         voice_id=call.voice_id,
-        person_id=call.person_id,
+        person_id=_person_id(world, call, "queue"),
         core_username=call.core_username,
         start_date_time=world.options.shown_start(call.started_at),
         persons=_persons(world, call),
@@ -45,9 +46,19 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
 def _persons(world: World, call: Call) -> list[PersonMatch] | msgspec.Raw | None:
     if call.persons is not None:
         return msgspec.Raw(msgspec.json.encode(call.persons))
-    is_matched = world.clock() >= call.started_at + dt.timedelta(seconds=world.options.persons_after_s)
-    found = [member.person for member in world.candidates(call)] if is_matched else []
+    found = _matched(world, call)
     return found or (None if world.options.null_persons else [])
+
+
+def _matched(world: World, call: Call) -> list[PersonMatch]:
+    is_matched = world.clock() >= call.started_at + dt.timedelta(seconds=world.options.persons_after_s)
+    return [member.person for member in world.candidates(call)] if is_matched else []
+
+
+def _person_id(world: World, call: Call, place: Literal["queue", "details"]) -> str | None:
+    """Return the person whom the call shows: the assigned one, or the only match if that is filled in there."""
+    matched = _matched(world, call) if place in world.options.prefills_person and call.persons is None else []
+    return call.person_id or (matched[0].person_id if len(matched) == 1 else None)
 
 
 def phone_call(world: World, call: Call) -> PhoneCall:
@@ -57,13 +68,14 @@ def phone_call(world: World, call: Call) -> PhoneCall:
 
     Spec: Phone call record.
     """
-    member = world.member(call.institution_key, call.person_id)
+    person_id = _person_id(world, call, "details")
+    member = world.member(call.institution_key, person_id)
     enrolled = call.manual_person_id is not None
     return PhoneCall(
         phone_call_id=call.call_id,
         phone_number=world.options.phone_form(call.phone_number),
         voice_id=call.voice_id,
-        person_id=call.person_id,
+        person_id=person_id,
         is_verified=call.verified_at is not None,
         is_enrolled=enrolled,
         is_account_enrolled=enrolled,

@@ -86,6 +86,7 @@ async def intend(claim: Claim, step: Intend) -> None:
         rule=verdict.rule if isinstance(verdict, Verdict) else None,
         because=verdict.because,
         intended_at=now,
+        person_stood=kind is EffectKind.ASSIGN and claim.call.person_id == step.person_id,
         remark=claim.call.identity.remark if kind is EffectKind.ENROLL and claim.call.identity else None,
     )
     claim.set_effect(kind, effect)

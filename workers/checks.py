@@ -13,12 +13,14 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from calls.claimed_item import LeaseLost
 from calls.effect_ledger import EffectKind, EffectState
 from calls.end_and_settlement import must_be_listed_again
 from calls.facts_and_colours import Colour, facts_of, is_named_by_service, signs_of
 from calls.fold import fold_check, fold_reading, reading_of
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note
+from calls.pause import PauseScope
 from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
 from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed
@@ -263,11 +265,21 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
 
 
 async def check(claim: Claim, *, by_desk: bool) -> None:
-    """Book one of the 20 checks, then make it. A check is never refunded, and repeating it needs another booking."""
+    """Book one of the 20 checks, then make it. A check is never refunded, and repeating it needs another booking.
+
+    The write that books it refuses an automatic one under a pause of everything that came after the claim.
+    """
     call, now, n = claim.call, claim.now, claim.call.checks_used + 1
     operator = call.check_wish.operator if by_desk and call.check_wish else None
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
-    await claim.keep(book_check=n)
+    try:
+        await claim.keep(book_check=n, unless_paused=None if by_desk else PauseScope.ALL)
+    except LeaseLost as lost:
+        if lost.why != "paused":
+            raise
+        claim.call = call
+        await claim.let_go(now)
+        return
     claim.add("checks")
     claim.tools.counting.booked(call, now)
     try:

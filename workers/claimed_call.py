@@ -15,8 +15,16 @@ from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
 from calls.claimed_item import ClaimedItem, ListName, Placement
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK, is_enrolled, is_rejected, needs_person, refusals
+from calls.effect_ledger import Effect, EffectKind
+from calls.effect_resolution import (
+    REFUSED_BY_SERVICE,
+    TAKEN_BACK,
+    is_enrolled,
+    is_rejected,
+    needs_person,
+    refusals,
+    unresolved,
+)
 from calls.fold import assigned, fold_note, new_call
 from calls.notes import entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
@@ -268,9 +276,8 @@ class Claim:
 
 def attention(call: Call) -> str:
     """Return why a call needs a person; empty if it does not."""
-    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
-        if call.effect(kind).state is EffectState.UNRESOLVED:
-            return f"{kind} unresolved"
+    for kind in unresolved(call):
+        return f"{kind} unresolved"
     if needs_person(call):
         return TAKEN_BACK
     for kind in refusals(call):

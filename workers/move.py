@@ -16,6 +16,7 @@ from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from calls.end_and_settlement import CONFIRM_LOOKS_S
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
+from calls.statement_folding import may_return
 from calls.steps import (
     Check,
     Decline,
@@ -43,7 +44,7 @@ from workers.claimed_call import AWAY, INSTITUTION_AWAY, REFUSED, Claim, attenti
 
 
 async def settle(claim: Claim, reason: Reason) -> None:
-    """Settle the call. Nothing is sent for it again, unless it was never confirmed and the queue lists it later.
+    """Settle the call. Nothing is sent for it again, unless the service did not know it and shows it later.
 
     If a reject of the member is not followed up yet, the call is due again: its enroll may be taken back.
     """
@@ -51,7 +52,8 @@ async def settle(claim: Claim, reason: Reason) -> None:
     claim.call = replace(claim.call, phase=Phase.SETTLED, reason=reason, settled_at=now)
     digest = claim.tools.book.digest
     claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
-    listed: ListName = "unconfirmed" if reason is Reason.UNCONFIRMED else "settled"
+    lost: ListName = "lost" if may_return(claim.call) else "settled"
+    listed: ListName = "unconfirmed" if reason is Reason.UNCONFIRMED else lost
     due_in_ms = None if claim.call.recheck_from is None else 0
     await claim.save(Placement(due_in_ms, listed=listed, attention=attention(claim.call)))
     if claim.call.alternate_id is not None:
@@ -154,7 +156,7 @@ def permits_of(step: Step, call: Call, now: datetime) -> tuple[Permit, int]:
         case Send():
             return Permit.EFFECT, 1
         case Intend():
-            needs_no_read = step.kind is EffectKind.ASSIGN and is_confirmed_free(call, now)
+            needs_no_read = step.kind is EffectKind.ASSIGN and is_confirmed_free(call, step.person_id, now)
             return Permit.EFFECT, 1 if needs_no_read else 2
         case Check():
             return Permit.CHECK, 1

@@ -95,6 +95,9 @@ class CallWorker(SimpleWorker):
     def unsubscribe(self) -> None:
         """Do nothing: there is no subscription."""
 
+    def check_for_suspension(self, burst: bool) -> None:
+        """Do nothing: ``rq suspend`` stops the workers of every application on this Redis. A pause of ours stops calls."""
+
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Stop claiming, finish what is in flight, and exit."""
         self.was_told_to_stop = True

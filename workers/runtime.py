@@ -49,7 +49,7 @@ TIDY_EVERY_S = 3600.0
 
 @dataclass(slots=True)
 class Tidying:
-    """Tidies each store once an hour. It does no harm if several workers do it."""
+    """Tidies each store at the start and then once an hour. It does no harm if several workers do it."""
 
     stores: Sequence[Store]
     monotonic: Callable[[], float]
@@ -122,7 +122,8 @@ class WorkerRuntime:
         self._redis = redis
         self._keys = keys
         self._kept_s = kept_s
-        self._tidying: Tidying | None = None
+        stores = [Store(redis, keys=of_keys, kept_s=kept_s) for of_keys in (keys, keys.outbox, keys.archive)]
+        self._tidying = Tidying(stores, self._loop.time)
         self._book = book
         self._log = log
         self._shift: Shift | None = None
@@ -158,6 +159,10 @@ class WorkerRuntime:
         """List a queue now, and work a shift: the ``reconcile`` job. Arguments and errors as in `advance`."""
         return self._runner.run(self._reconcile(job_key, institution_key))
 
+    def tidy(self) -> None:
+        """Free what is kept no longer. Done before the first job, because a full Redis takes no jobs."""
+        self._runner.run(self._tidying.tidy())
+
     def stop(self) -> None:
         """Make the running shift claim no more. Safe to call from a signal handler and from any thread."""
         self._is_stopping = True
@@ -181,8 +186,7 @@ class WorkerRuntime:
             probing = Probing(tools, institutions, told=self._wakeups.wake)
             async with self._beside(shift), probing.running(), progress(self._redis, shift.summary, job_key):
                 summary = await shift.run()
-            if self._tidying is not None:
-                await self._tidying.tidy()
+            await self._tidying.tidy()
             summary.attention = len(await Queries(self._redis, keys=self._keys).attention())
             await self._note_outage(summary)
             return summary
@@ -254,7 +258,6 @@ class WorkerRuntime:
         if self._open_archive is not None:
             queue = ArchiveQueue(self._redis, keys, kept_s=self._kept_s, unreadable=unreadable)
             self._outboxes.append(self._open_archive(queue))
-        self._tidying = Tidying([store, *(outbox.store for outbox in self._outboxes)], self._loop.time)
         tokens = RedisTokenStore(self._redis, keys.prefix)
         observe, monotonic = ServiceObserver(store, self._log, figures), self._loop.time
         reseller = self.client_class(self._service_config, tokens, log=self._log, observe=observe)

@@ -19,8 +19,15 @@ from callkeeper.commands.call_lists import find, json_of, list_calls
 from callkeeper.redis_query import Span, enqueue_reconcile, note_command, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from calls.call_query import FEWEST_LETTERS, CallQuery
-from calls.effect_ledger import EffectKind, EffectState
-from calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK, needs_person, refusals
+from calls.effect_resolution import (
+    DOUBTFUL,
+    REFUSED_BY_SERVICE,
+    TAKEN_BACK,
+    is_asking,
+    needs_person,
+    refusals,
+    unresolved,
+)
 from calls.notes import InboxFull, Resolved
 from calls.record import ASKED, Call
 from calls.store.audit_log import AuditEvent
@@ -139,39 +146,63 @@ async def _show(queries: Queries, voice_id: str, institution: str | None) -> tup
 @calls.command()
 @click.argument("voice_id")
 @click.option("--applied/--absent", "applied", default=None, help="What the service's record of the call shows.")
+@click.option(
+    "--effect",
+    type=click.Choice([kind.value for kind in DOUBTFUL]),
+    help="Which one; needed only if both are unresolved.",
+)
 @click.option("--seen", is_flag=True, help="You have seen a refusal, that an enroll was undone, or what a rule asks.")
 @click.option("--operator", required=True, help="Who looked; it is written into the trail.")
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
-def resolve(voice_id: str, applied: bool | None, operator: str, institution: str | None, *, seen: bool) -> None:
+def resolve(
+    voice_id: str, applied: bool | None, effect: str | None, operator: str, institution: str | None, *, seen: bool
+) -> None:
     """Record the outcome of an unresolved enroll or reject, or mark a call as seen. Nothing is sent."""
     if (applied is None) is not seen:
         raise click.UsageError(
             "give --applied or --absent, as the service's record of the call shows; or --seen, if nothing is unresolved"
         )
+    if seen and effect is not None:
+        raise click.UsageError("--effect goes with --applied or --absent")
     kinds = query_redis(
-        lambda redis, keys: _resolve(redis, keys, voice_id, institution, applied=applied, operator=operator)
+        lambda redis, keys: _resolve(redis, keys, voice_id, institution, effect, applied=applied, operator=operator)
     )
     what = "seen" if applied is None else "applied" if applied else "absent"
     say(f"{', '.join(kinds)} of {voice_id}: {what}, by {operator}")
 
 
 async def _resolve(
-    redis: "Redis", keys: Keys, voice_id: str, institution: str | None, *, applied: bool | None, operator: str
+    redis: "Redis",
+    keys: Keys,
+    voice_id: str,
+    institution: str | None,
+    effect: str | None,
+    *,
+    applied: bool | None,
+    operator: str,
 ) -> list[str]:
     queries = Queries(redis, keys=keys)
     call_id = await find_call(queries, voice_id, institution)
     call = await queries.load(call_id)
-    kinds: list[str] = [kind for kind in EffectKind if call and call.effect(kind).state is EffectState.UNRESOLVED]
+    kinds: list[str] = [kind for kind in (unresolved(call) if call else []) if effect in {None, kind.value}]
     if applied is None and kinds:
         raise click.ClickException(f"{', '.join(kinds)} of {voice_id} is unresolved: say --applied or --absent")
+    if len(kinds) > 1 and applied is not None:
+        raise click.ClickException(f"{' and '.join(kinds)} of {voice_id} are unresolved: say which with --effect")
     if applied is None and call is not None:
         kinds += [TAKEN_BACK] if needs_person(call) else []
         kinds += [f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)]
-        kinds += [f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and call.asked.closed_by is None else []
+        kinds += [f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and is_asking(call) else []
     if not kinds:
-        what = "no effect of {} is unresolved" if applied is not None else "nothing of {} waits for a person"
+        what = (
+            f"no {effect or 'effect'} of {{}} is unresolved"
+            if applied is not None
+            else "nothing of {} waits for a person"
+        )
         raise click.ClickException(what.format(voice_id))
-    note = Resolved(applied=bool(applied), operator=operator, said_at=datetime.now(UTC), wish=uuid4().hex)
+    note = Resolved(
+        applied=bool(applied), effect=effect, operator=operator, said_at=datetime.now(UTC), wish=uuid4().hex
+    )
     try:
         await Store(redis, keys=keys).note(call_id, note, even_settled=True)
         place = {"institution": call_id.institution_key, "voice_id": call_id.voice_id}

@@ -10,6 +10,7 @@ from callkeeper.process import (
     collect_seldom,
     keep_own_secrets,
     require_extras,
+    require_single_redis,
     say_unstarted,
     warn_of_unknown_variables,
 )
@@ -30,6 +31,7 @@ def web(host: str, port: int | None) -> None:
     removed = keep_own_secrets(WebSettings)
     settings = WebSettings.load(os.environ)
     require_extras(settings)
+    require_single_redis(settings.store.redis)
     if port is not None:
         settings = replace(settings, port=port)
     log = set_up_logging(settings.store.log_format)

@@ -6,7 +6,13 @@ import sys
 import click
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.process import keep_own_secrets, require_extras, say_unstarted, warn_of_unknown_variables
+from callkeeper.process import (
+    keep_own_secrets,
+    require_extras,
+    require_single_redis,
+    say_unstarted,
+    warn_of_unknown_variables,
+)
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import say
 from calls.rules import RulesError
@@ -20,6 +26,7 @@ def worker() -> None:
     removed = keep_own_secrets(WorkerSettings)
     settings = WorkerSettings.load(os.environ)
     require_extras(settings)
+    require_single_redis(settings.store.redis)
     log = set_up_logging(settings.store.log_format)
     divert_crashes(log)
     if removed:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
+from callkeeper.connections import CLUSTER_REMEDY, is_cluster
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.redis_location import RedisLocation, Tls
 from calls.store.keys import KEYS, Keys
@@ -36,6 +37,8 @@ async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS
         return [fault(Topic.REDIS, f"{place.address} refuses the login", remedy)]
     except (RedisError, OSError) as error:
         return [_away(place, error)]
+    if is_cluster(info):
+        return [fault(Topic.REDIS, f"{place.address} is a Redis Cluster, which is not supported", CLUSTER_REMEDY)]
     return [
         _version(place, info),
         _tls(place),

@@ -19,6 +19,7 @@ redis.call('HDEL', KEYS[4], member)
 if redis.call('HEXISTS', KEYS[5], 'settled') == 1 then
     redis.call('HSET', KEYS[5], 'archived', '1')
     if redis.call('HEXISTS', KEYS[7], member) == 0 then
+        redis.call('HSET', KEYS[5], 'over', now_ms())
         redis.call('EXPIRE', KEYS[5], ARGV[4])
         redis.call('EXPIRE', KEYS[6], ARGV[4])
     end

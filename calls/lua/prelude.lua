@@ -117,8 +117,8 @@ local function follow_tombstones(prefix, member, ours)
 end
 
 -- Leave a note in a member's inbox (one field per kind of note, so a repetition replaces it) and make it due. A
--- tombstone forwards every note except a listing. A settled call accepts only notes meant for settled calls. Returns 1
--- if the note was accepted, 0 if not, 2 if not because `most` notes are waiting.
+-- tombstone forwards every note except a listing. A settled call accepts only notes meant for settled calls, a lost one
+-- every note. Returns 1 if the note was accepted, 0 if not, 2 if not because `most` notes are waiting.
 local function leave_note(prefix, due, member, id, note, at, even_settled, most)
     local item = prefix .. ':item:' .. member
     local known = redis.call('HMGET', item, 'moved', 'settled')
@@ -131,7 +131,7 @@ local function leave_note(prefix, due, member, id, note, at, even_settled, most)
         item = prefix .. ':item:' .. member
         known = redis.call('HMGET', item, 'moved', 'settled')
     end
-    if not even_settled and known[2] then return 0 end
+    if not even_settled and known[2] and known[2] ~= 'lost' then return 0 end
     local inbox = prefix .. ':inbox:' .. member
     if most and redis.call('HLEN', inbox) >= most and redis.call('HEXISTS', inbox, id) == 0 then return 2 end
     redis.call('HSET', inbox, id, note)

@@ -1,8 +1,8 @@
 -- Write and release the claim. Unread notes make the member due at once, unless the step failed and has to wait.
 -- KEYS: item, inbox, due, trail, live, settled, attention, open calls of the institution, changes
 -- ARGV: now, member, nonce, record ('' to leave it, '-' to delete the member), due ('' for never, else ms from now),
---       minimum of checks counted, failures, list ('live' | 'settled' | 'unconfirmed', which is settled until the queue
---       lists it | 'given up' | ''), seconds kept once settled, attention ('' for none, else the reason), voice id,
+--       minimum of checks counted, failures, list ('live' | 'settled' | 'unconfirmed' or 'lost', which is settled until
+--       a note reopens it | 'given up' | ''), seconds kept once settled, attention ('' for none, else the reason), voice id,
 --       prefix of the outbox ('' for none), fingerprint of the entry that the queue is expected to have for it ('' if
 --       unknown), prefix of the archive's outbox ('' for none), count of folded notes, their (id, note) pairs, trail
 --       entries ...
@@ -48,34 +48,35 @@ else
 end
 
 local kept_s = tonumber(ARGV[9])
+local settles = ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' or ARGV[8] == 'lost'
 if ARGV[8] == 'live' then
     redis.call('ZADD', KEYS[5], 'NX', now, member)
     if ARGV[13] ~= '' and redis.call('HEXISTS', KEYS[8], ARGV[11]) == 1 then
         redis.call('HSET', KEYS[8], ARGV[11], ARGV[13])
     end
-    if held[4] then -- a person's statement has reopened a settled call
+    if held[4] then -- a note has reopened a settled call
         redis.call('ZREM', KEYS[6], member)
         redis.call('HDEL', KEYS[1], 'settled')
         redis.call('PERSIST', KEYS[1])
         redis.call('PERSIST', KEYS[4])
         held[4] = false
     end
-elseif ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' then
+elseif settles then
     redis.call('ZREM', KEYS[5], member)
     redis.call('ZADD', KEYS[6], 'NX', now, member)
     redis.call('HDEL', KEYS[8], ARGV[11])
     redis.call('HSET', KEYS[1], 'settled', ARGV[8] == 'settled' and '1' or ARGV[8])
-    redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now - kept_s * 1000)
 end
 -- A settled call expires, but not while it needs a person. One that is given up expires anyway. If there is an archive,
 -- it expires only after it was archived (archived.lua).
-local is_settled = ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' or held[4]
+local is_settled = settles or held[4]
 local archive = is_settled and ARGV[14] or ''
 if archive ~= '' then
     redis.call('HDEL', KEYS[1], 'archived')
     leave_note(archive, archive .. ':due', member, 'saved', ARGV[3], now, true)
 end
 if ARGV[8] == 'given up' or (is_settled and archive == '' and ARGV[10] == '') then
+    redis.call('HSET', KEYS[1], 'over', now)
     redis.call('EXPIRE', KEYS[1], kept_s)
     redis.call('EXPIRE', KEYS[4], kept_s)
 elseif is_settled then

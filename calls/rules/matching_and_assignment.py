@@ -2,7 +2,7 @@
 
 The first matching live rule decides. Matching rules in shadow are recorded with what they would have done, but do not
 decide. What the law forbids is held, with every reason. An assign needs a person's statement, or a call with one
-candidate that nobody has claimed.
+candidate that nobody has claimed. The candidate may stand on the record already: only an assign correlates the account.
 """
 
 from collections.abc import Mapping
@@ -320,21 +320,23 @@ class Assignment:
 
 def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
     """Return whom to assign: whom the desk named, or the only candidate of a call that nobody has claimed."""
-    reasons = forbidden(EffectKind.ASSIGN, facts)
-    wish = call.assign_wish
+    wish, obstacle = call.assign_wish, _obstacle(call, book)
     if wish is not None:
-        because = "a person at the desk said who the caller is"
-        return Assignment(wish.person_id, because, wish.operator, reasons, book.digest)
-    obstacle = _obstacle(call, book)
-    if obstacle is not None:
-        return Assignment(None, obstacle, None, reasons, book.digest)
-    because = "the only candidate, and nobody has claimed the call"
-    return Assignment(call.candidates[0].person_id, because, None, reasons, book.digest)
+        person_id, because, operator = wish.person_id, "a person at the desk said who the caller is", wish.operator
+    elif obstacle is None:
+        because = "the only candidate, and nobody has claimed the call"
+        person_id, operator = call.candidates[0].person_id, None
+    else:
+        person_id, because, operator = None, obstacle, None
+    is_same = person_id is not None and person_id == call.person_id
+    reasons = forbidden(EffectKind.ASSIGN, facts, person_stays=is_same)
+    return Assignment(person_id, because, operator, reasons, book.digest)
 
 
 def _obstacle(call: Call, book: RuleBook) -> str | None:
     """Return why nobody is assigned without a request; None if the only candidate may be."""
-    if call.person_id is not None:
+    # Assumed: the service has filled in the only match if the call has a person and nobody has claimed it.
+    if call.person_id is not None and [one.person_id for one in call.candidates] != [call.person_id]:
         return "the call has a person"
     if not book.assign.automatic:
         return "[assign] automatic is false"

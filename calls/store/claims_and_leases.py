@@ -45,6 +45,9 @@ LONGEST_WAIT_MS = 60_000
 MOST_OF_ONE = 64
 """Calls of one institution that a worker handles at a time, if there are several: slow ones must not delay others."""
 
+TIDIED_AT_ONCE = 500
+"""How many settled members one script looks at when tidying. Redis does nothing else in that time, some milliseconds."""
+
 _MERGE_REFUSED = {0: "lease", 3: "notes"}
 _DUE_AT_ONCE = 2
 """The answer of ``save`` if unread notes wait."""
@@ -305,9 +308,11 @@ class Store(Inbox):
         elif due is not None:
             self._due_in(due / 1000)
 
-    async def tidy(self) -> int:
-        """Remove expired members from the list of what needs a person; return how many."""
-        return int(await self._scripts.call("tidy", [self.keys.attention], [self._scripts.now(), self.keys.prefix]))
+    async def tidy(self) -> None:
+        """Remove from the lists what has expired, and let records expire that were settled under a longer retention."""
+        keys, args = self.keys, [self._scripts.now(), self.keys.prefix, self._kept_s, TIDIED_AT_ONCE]
+        while int(await self._scripts.call("tidy", [keys.attention, keys.settled], args)) == TIDIED_AT_ONCE:
+            pass
 
     async def merge(self, item: ClaimedItem, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> bool:
         """Turn a claimed record into a tombstone that points to another record, and leave its contents there as a note.

@@ -71,7 +71,7 @@ def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownIns
 
 
 class Pausing:
-    """Changes and reads pauses. Workers see them with their next claim, and when they book an effect."""
+    """Changes and reads pauses. Workers see them with their next claim, and when they book an effect or a check."""
 
     def __init__(self, redis: "Redis", *, keys: Keys = KEYS, figures: Figures | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here

@@ -7,13 +7,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
-from calls.effect_ledger import EffectKind, EffectState
-from calls.effect_resolution import needs_person, refusals
+from calls.effect_ledger import DONE, EffectKind, EffectState
+from calls.effect_resolution import is_asking, needs_person, refusals, unresolved
 from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan_and_budget import desk_check_obstacle, reserve_left
-from calls.statement_folding import may_reopen
+from calls.statement_folding import may_reopen, may_return
 from calls.statuses import OTHERWISE
 from calls.store.keys import CallId
 from calls.store.queries import Known
@@ -82,28 +82,28 @@ _SILENT: Final[Mapping[str, Any]] = dict.fromkeys(("assign", "verified", "distru
 def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms:
     """Return the forms that a call's page shows."""
     facts = facts_of(call, book.policies)
-    is_open = not call.is_settled and not facts.ended
+    is_settled = call.is_settled and not may_return(call)
+    is_open = not is_settled and not facts.ended
+    is_claimed = facts.assigned and (bool(call.core_username) or call.assign.state in DONE)
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
-    unresolved = [
-        kind for kind in (EffectKind.ENROLL, EffectKind.REJECT) if call.effect(kind).state is EffectState.UNRESOLVED
-    ]
+    doubts = unresolved(call)
     return AvailableForms(
         people=_people(call),
         is_assigned=facts.assigned,
         is_enrolled=facts.enrolled,
-        unresolved=unresolved[0] if unresolved else None,
+        unresolved=doubts[0] if doubts else None,
         taken_back=needs_person(call),
         refused=next(iter(refusals(call)), None),
-        asked=call.asked if call.asked is not None and call.asked.closed_by is None else None,
-        assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
+        asked=call.asked if is_asking(call) else None,
+        assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll
         and (
             may_reopen(call, EffectKind.ENROLL, now)
-            if call.is_settled
+            if is_settled
             else call.end_seen_at is None or now - call.end_seen_at <= VERIFIED_AFTER_END
         ),
         distrusted=may_reopen(call, EffectKind.REJECT, now)
-        if call.is_settled
+        if is_settled
         else not facts.rejected or facts.rejected_by_rule,
         opted_out=is_open and not facts.opted_out,
         check=is_open and desk_check_obstacle(call, book.schedule, facts) is None,

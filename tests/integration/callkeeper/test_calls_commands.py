@@ -8,12 +8,13 @@ from itertools import takewhile
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
 from calls.effect_ledger import EffectState
 from calls.notes import Distrusted
-from calls.record import Reason
+from calls.record import Reason, encode_call
 from calls.store.delivery_log import DeliveryLog
 from calls.store.job_queue import RECONCILE
 from calls.store.keys import Keys
@@ -127,6 +128,27 @@ async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_ur
     await rig.run(130)
     assert rig.ledger(call)["reject_voice"] == before
     assert (await rig.record(call)).reason is not Reason.UNRESOLVED
+
+
+async def test_calls_resolve_names_the_effect_where_two_are_in_doubt(rig: Rig, redis_url: str) -> None:
+    """One answer closes one effect: without a name nothing is written, and the name of another one is refused."""
+    call = await doubtful(rig)
+    record = await rig.record(call)
+    item = rig.store.keys.item(rig.call_id(call).member)
+    await rig.redis.hset(item, "rec", encode_call(replace(record, enroll=record.reject)))
+    resolve = ("calls", "resolve", call.voice_id, "--operator", "ann")
+    unnamed = await callkeeper(redis_url, *resolve, "--applied")
+    assert (unnamed.exit_code, "enroll and reject" in unnamed.output, "--effect" in unnamed.output) == (1, True, True)
+    named = await callkeeper(redis_url, *resolve, "--absent", "--effect", "enroll")
+    assert (named.exit_code, "enroll of" in named.output) == (0, True)
+    await rig.run(1)
+    record = await rig.record(call)
+    assert (record.enroll.state, record.reject.state) == (EffectState.ABSENT, EffectState.UNRESOLVED)
+    again = await callkeeper(redis_url, *resolve, "--absent", "--effect", "enroll")
+    assert (again.exit_code, "no enroll of" in again.output) == (1, True)
+    assert (await callkeeper(redis_url, *resolve, "--applied")).exit_code == 0
+    await rig.run(1)
+    assert (await rig.record(call)).reject.state is EffectState.CONFIRMED
 
 
 async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_url: str) -> None:

@@ -17,6 +17,7 @@ from redis.asyncio import Redis as AsyncRedis
 from rq import Callback, Queue, Repeat
 from rq.job import Job
 from rq.serializers import JSONSerializer
+from rq.suspension import suspend
 from structlog.typing import FilteringBoundLogger
 
 from calls.metrics.counting import Figures
@@ -94,6 +95,14 @@ def test_job_of_a_stock_queue_is_run_and_says_what_it_did(
     assert done.description == "advance: 37 calls, 35 checks, 1 enroll"
     assert done.is_finished
     assert done.return_value() == {"attention": 0, "calls": 37, "checks": 35, "enrolled": 1}
+
+
+def test_suspension_by_rq_stops_no_worker(redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]]) -> None:
+    """``rq suspend`` is about every queue of a Redis, also another application's: only our own pause holds calls."""
+    suspend(redis)
+    stock(redis).enqueue(ADVANCE)
+    work()
+    assert ran == [()]
 
 
 def test_job_with_an_institution_is_run(redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]]) -> None:

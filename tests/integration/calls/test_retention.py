@@ -2,9 +2,11 @@
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError
 
 from calls.claimed_item import Placement
 from calls.notes import Distrusted, Resolved
+from calls.store.claims_and_leases import Store
 from calls.store.idempotent_intake import Intake
 from calls.store.keys import CallId, Keys, Retention
 from reseller.push_event import PushEvent
@@ -97,6 +99,45 @@ async def test_settled_call_is_kept_for_the_days_of_the_settings(kept: Rig) -> N
     await age(kept.redis, 120)
     assert await kept.find(call.voice_id) is None
     assert not await kept.trail(call)
+
+
+async def test_lower_setting_frees_what_is_older(kept: Rig) -> None:
+    """Calls settled under a longer setting go when they would have under the lower one, with their trails; others stay."""
+    old = kept.stage.call(BRIEF)
+    await kept.run(20)
+    closed = kept.stage.call(BRIEF)
+    await kept.run(20)
+    kept.stage.advance(3 * DAY_S)
+    await age(kept.redis, 3 * DAY_S)
+    seen = Resolved(applied=False, operator="ann", said_at=kept.clock.now)
+    await kept.store.note(kept.call_id(closed), seen, even_settled=True)  # it is kept from when she has closed it
+    young = kept.stage.call(BRIEF)
+    await kept.run(20)
+    lower = Store(kept.redis, now_ms=kept.now_ms, kept_s=DAY_S)
+    await Tidying([lower], kept.clock.monotonic).tidy()
+    left_s = {call.voice_id: await kept.redis.ttl(Keys().item(kept.call_id(call).member)) for call in (old, closed)}
+    assert left_s[old.voice_id] <= 1
+    assert await kept.redis.ttl(Keys().trail(kept.call_id(old).member)) <= 1
+    assert DAY_S - 60 < left_s[closed.voice_id] <= DAY_S
+    assert await kept.redis.zrange(Keys().settled, 0, -1) == [kept.call_id(young).member.encode()]
+    kept.stage.advance(DAY_S)
+    await Tidying([lower], kept.clock.monotonic).tidy()
+    assert await kept.redis.ttl(Keys().item(kept.call_id(young).member)) <= 1
+
+
+async def test_lower_setting_frees_a_full_redis(kept: Rig) -> None:
+    """A Redis that is full takes no jobs, so what is older is freed without any command that needs memory."""
+    call = kept.stage.call(BRIEF)
+    await kept.run(20)
+    kept.stage.advance(3 * DAY_S)
+    await kept.redis.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(OutOfMemoryError):
+            await kept.redis.set("test", "1")
+        await Tidying([Store(kept.redis, now_ms=kept.now_ms, kept_s=DAY_S)], kept.clock.monotonic).tidy()
+        assert await kept.redis.ttl(Keys().item(kept.call_id(call).member)) <= 1
+    finally:
+        await kept.redis.config_set("maxmemory", "0")
 
 
 async def test_settled_call_is_found_by_its_alternate_id_as_long_as_it_is_kept(kept: Rig) -> None:

@@ -8,10 +8,10 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.claimed_item import LEASE, ClaimedItem
-from calls.effect_ledger import EffectState
+from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.metrics.snapshot import read_present
 from calls.notes import Distrusted, Resolved, Verified
-from calls.record import Reason, parse_call
+from calls.record import Reason, encode_call, parse_call, with_effect
 from calls.rules import load_rules
 from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
@@ -351,6 +351,23 @@ async def test_later_word_reopens_what_was_refused(rig: Rig, target: str) -> Non
     await rig.run(10)
     assert (rig.ledger(call)[target], len(call.feedback)) == (3, 1)
     assert await rig.queries.attention() == {}
+
+
+@pytest.mark.parametrize(("target", "feedback"), [(ENROLLED, "SUCCESSFUL"), (REJECTED, "FAILED")])
+async def test_later_word_sends_what_a_person_found_absent(rig: Rig, target: str, feedback: str) -> None:
+    """Two requests left no trace, and a person found that neither was applied: the next word is carried out."""
+    call = rig.stage.call(Happening(Kind.END, 300))
+    await rig.run(10)
+    kind = EffectKind.REJECT if target == REJECTED else EffectKind.ENROLL
+    doubt = Effect(state=EffectState.UNRESOLVED, attempts=2, sent_at=rig.clock.now, last_word=1, person_id="p-1")
+    record = with_effect(await rig.record(call), kind, doubt)
+    await rig.redis.hset(rig.store.keys.item(rig.call_id(call).member), "rec", encode_call(record))
+    await rig.note(call, Resolved(applied=False, operator="ann", said_at=rig.clock.now))
+    await rig.run(10)
+    assert ((await rig.record(call)).effect(kind).state, call.feedback) == (EffectState.ABSENT, [])
+    await (distrust if target == REJECTED else say)(rig, call)
+    await rig.run(10)
+    assert call.feedback == [feedback]
 
 
 async def test_refused_reject_is_not_repeated_over_a_later_enroll(rig: Rig) -> None:

@@ -1,5 +1,6 @@
 """Pauses: nothing is sent while one lasts, nothing is lost after it, and everybody can read of it."""
 
+import asyncio
 from datetime import datetime, timedelta
 
 import pytest
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from calls.effect_ledger import EffectState
-from calls.notes import Distrusted, Verified
+from calls.notes import CheckWish, Distrusted, Verified
 from calls.pause import Pause, PauseScope
 from calls.rules import load_rules
 from calls.store.keys import CallId
@@ -121,6 +122,30 @@ async def test_pause_is_in_the_trail_of_what_it_held(rig: Rig) -> None:
     whats = await rig.whats(call)
     assert whats.index("intended enroll") > whats.index("decided hold")
     assert rig.ledger(call)[Operation.ENROLL] == 1
+
+
+@pytest.mark.parametrize("by_desk", [False, True], ids=["automatic", "asked for by a person"])
+async def test_pause_of_all_between_claim_and_booking_makes_no_automatic_check(rig: Rig, by_desk: bool) -> None:
+    """The write that books a check asks once more. A check that a person asks for is made all the same."""
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(5)
+    if by_desk:
+        await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now))
+    else:
+        due = (await rig.record(call)).next_check_at
+        assert due is not None
+        rig.stage.advance((due - rig.clock.now).total_seconds() + 0.01)
+    before = rig.ledger(call).get(Operation.CHECK, 0)
+    held = await rig.store.claim(100)
+    assert rig.call_id(call) in [item.owner for item in held]
+    await pause(rig, PauseScope.ALL)
+    await asyncio.gather(*(rig.shift.move(item) for item in held))
+    await rig.run(1)
+    made = rig.ledger(call).get(Operation.CHECK, 0)
+    assert (made - before, (await rig.record(call)).checks_used - before) == ((1, 1) if by_desk else (0, 0))
+    await resume(rig)
+    await rig.run(5)
+    assert rig.ledger(call)[Operation.CHECK] > made
 
 
 async def test_pause_between_intention_and_request_sends_nothing(rig: Rig) -> None:

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.action_status import ActionState, foresee, told
+from calls.action_status import ActionState, Told, foresee, told
 from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts_and_colours import ENOUGH_ANSWERS, Facts, facts_of
 from calls.fold import fold_check, fold_note, fold_reading, new_call
 from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
-from calls.record import Call, Candidate, Phase, Reason, with_effect
+from calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
 from calls.redis_restart import fold_epoch
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -319,6 +319,51 @@ def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() ->
     folded = with_effect(folded, EffectKind.REJECT, replace(folded.reject, state=EffectState.UNRESOLVED))
     folded, _ = fold_note(folded, Resolved(applied=True, operator="ann", said_at=NOW, number=2), NOW)
     assert (folded.enroll.state, folded.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
+
+
+def both_unresolved() -> Call:
+    """Return a settled call whose enroll and reject are both unresolved."""
+    doubt = Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=2)
+    return call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=doubt, reject=doubt)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_fold_of_a_persons_answer_that_may_mean_either_effect_changes_nothing(applied: bool) -> None:
+    """Where both are unresolved, an answer that does not name one is refused, and recorded as such if it comes anyway."""
+    answer = Resolved(applied=applied, operator="ann", said_at=NOW, number=1, wish="1" * 32)
+    doubtful = both_unresolved()
+    assert foresee(doubtful, answer, BOOK, NOW) == Told(ActionState.HELD, ("effect_not_named",))
+    folded, lines = fold_note(doubtful, answer, NOW)
+    assert (folded.enroll, folded.reject, folded.reason) == (doubtful.enroll, doubtful.reject, Reason.UNRESOLVED)
+    assert [line.what for line in lines] == ["said"]
+
+
+def test_fold_of_a_persons_answer_resolves_the_effect_that_it_names() -> None:
+    """The reject was applied, the enroll was not: two answers, and the second one is not about the first effect."""
+    answers = [
+        Resolved(applied=True, effect="reject", operator="ann", said_at=NOW, number=1, wish="1" * 32),
+        Resolved(applied=False, effect="enroll", operator="bob", said_at=NOW, number=2, wish="2" * 32),
+    ]
+    folded, trail = both_unresolved(), list[Entry]()
+    reasons = []
+    for answer in answers:
+        folded, lines = fold_note(folded, answer, NOW)
+        trail += lines
+        reasons.append(folded.reason)
+    assert (folded.enroll.state, folded.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
+    assert reasons == [Reason.UNRESOLVED, Reason.REJECTED]
+    states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
+    assert states == {"1" * 32: ActionState.DONE, "2" * 32: ActionState.DONE}
+
+
+def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
+    """Somebody said that the enroll was applied. Whoever has later seen what a rule asks says nothing about the enroll."""
+    confirmed = Effect(state=EffectState.CONFIRMED, sent_at=NOW, attempts=1, resolved=1)
+    asking = call(enroll=confirmed, asked=Asked(rule="r", because="why", asked_at=NOW))
+    folded, _ = fold_note(asking, Resolved(applied=False, operator="bob", said_at=NOW, number=2), NOW)
+    assert folded.enroll == confirmed
+    assert folded.asked is not None
+    assert folded.asked.closed_by == "bob"
 
 
 def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_that_takes_it() -> None:

@@ -102,6 +102,15 @@ def test_law_enrolls_nobody_whose_identity_was_not_established_otherwise(validat
     assert forbidden(EffectKind.ENROLL, facts) == reasons.get(validation_type, ())
 
 
+@given(any_facts())
+def test_law_forbids_less_to_assign_the_person_who_stands_there(facts: Facts) -> None:
+    """Only the articles against replacing a person do not apply, because nobody is replaced."""
+    replacing = {"somebody_assigned", "authenticated_as_another", "enrolled_for_another", "rejected_for_another"}
+    against = forbidden(EffectKind.ASSIGN, facts)
+    stays = forbidden(EffectKind.ASSIGN, facts, person_stays=True)
+    assert stays == tuple(name for name in against if name not in replacing)
+
+
 @given(any_facts(), any_facts(), st.sampled_from(EffectKind))
 def test_law_looks_at_no_other_facts(facts: Facts, other: Facts, kind: EffectKind) -> None:
     """Facts that no article of a kind names do not change what is forbidden."""

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calls.claimed_item import Epoch, LostWrites
-from calls.record import CHECK_LIMIT, Call, Phase
+from calls.effect_ledger import Effect, EffectState
+from calls.fold import assigned
+from calls.record import CHECK_LIMIT, Call, Phase, Reason
 from calls.redis_restart import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
 from calls.rules import load_rules
 from calls.rules.book import RuleBook
@@ -195,6 +197,24 @@ def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
     """The service had stopped asking before: nothing can have been spent."""
     call = replace(watched(SHIPPED), **{seen: True})
     assert charge_lost_writes(call, BOOK, LostWrites(None, at(60))) == call
+
+
+@pytest.mark.parametrize(("stood", "least"), [(True, 11), (False, 0)], ids=["stood there", "nobody stood there"])
+def test_checks_of_a_person_who_stood_there_before_our_assign_count(stood: bool, least: int) -> None:
+    """A lost record may have checked the call before we assigned it, unless nobody was on it before."""
+    charged = charge_lost_writes(nobody(), BOOK, LostWrites(None, at(60)))
+    effect = Effect(state=EffectState.APPLIED, person_id="p-1", person_stood=stood)
+    watching = assigned(replace(charged, assign=effect), BOOK, at(61))
+    assert (automatic_checks(watching) >= least, watching.checks_if_assigned) == (True, 0)
+    assert stood or automatic_checks(watching) == automatic_checks(charged)
+
+
+def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
+    """The writes that Redis lost may have reopened it: checks of that time count. For any other settled call, none do."""
+    ended = replace(watched(SHIPPED), phase=Phase.SETTLED, saved_at=START)
+    lost = replace(ended, reason=Reason.LOST, not_found_since=START)
+    assert charge_lost_writes(lost, BOOK, LostWrites(None, at(60))).checks_used > lost.checks_used
+    assert charge_lost_writes(ended, BOOK, LostWrites(None, at(60))) == ended
 
 
 LISTED = replace(nobody(), first_seen_at=at(60), saved_at=None, started_at=START, person_id="p-1")

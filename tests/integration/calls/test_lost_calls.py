@@ -1,0 +1,120 @@
+"""A call that the service forgets is settled as lost. When it is shown again it is handled again."""
+
+import pytest
+from msgspec.structs import replace
+
+from calls.action_status import ActionState, foresee, line_of, told
+from calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
+from calls.record import Phase, Reason
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import START
+
+NO_CALLS = '{"success": true, "phoneCalls": []}'
+NOT_FOUND = '{"success": false, "error": "Phone call not found."}'
+END = Happening(Kind.END, 3000)
+
+
+def forgets(rig: Rig) -> None:
+    """Let the service show none of its calls: its queue is empty, and details are "not found"."""
+    rig.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED, body=NOT_FOUND))
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
+
+
+async def lose(rig: Rig, *script: Happening) -> Call:
+    """Return a call that was settled as lost."""
+    call = rig.stage.call(*script, END)
+    await rig.run(5)
+    forgets(rig)
+    await rig.run(100)
+    assert (await rig.record(call)).reason is Reason.LOST
+    return call
+
+
+async def place(rig: Rig, call: Call) -> tuple[bool, bool, bool]:
+    """Return whether a call is in the list of live calls, in that of settled ones, and whether it expires."""
+    keys, member = rig.store.keys, rig.call_id(call).member
+    live, settled = await rig.redis.zscore(keys.live, member), await rig.redis.zscore(keys.settled, member)
+    return live is not None, settled is not None, await rig.redis.ttl(keys.item(member)) > 0
+
+
+async def test_lost_call_that_is_listed_again_is_handled_to_its_end(rig: Rig) -> None:
+    """The service forgets its calls for minutes, then lists them again: the verified caller is enrolled after all."""
+    call = await lose(rig, Happening(Kind.MFA_VALIDATED, 200))
+    assert await place(rig, call) == (False, True, True)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(15)
+    record = await rig.record(call)
+    assert (record.phase, record.reason, record.needs_verifying) == (Phase.LIVE, None, False)
+    assert await place(rig, call) == (True, False, False)
+    await rig.run(3300)
+    assert (await rig.record(call)).reason is Reason.ENROLLED
+    assert rig.ledger(call)["enroll"] == 1
+    assert rig.ledger(call)["assign"] == 1, "it was assigned before it was lost"
+
+
+@pytest.mark.parametrize("kind", ["CallStart", "CallEnd"])
+async def test_lost_call_that_is_pushed_again_is_handled_again(rig: Rig, kind: str) -> None:
+    """The queue leaves the call out (its number is ignored), but a push names it, and its details are there again."""
+    call = await lose(rig)
+    rig.stage.sandbox.faults.clear()
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
+    if kind == "CallEnd":
+        rig.stage.happen(call, Kind.END)
+    await rig.push(call, kind)
+    await rig.run(20)
+    record = await rig.record(call)
+    assert (record.phase, record.reason) == (
+        (Phase.LIVE, None) if kind == "CallStart" else (Phase.SETTLED, Reason.UNDECIDED)
+    )
+
+
+async def test_lost_call_that_is_only_pushed_is_lost_again(rig: Rig) -> None:
+    """A push is a hint: a call that the service still does not know is read for a minute, and settled as lost again."""
+    call = await lose(rig)
+    await rig.push(call)
+    await rig.run(30)
+    assert (await rig.record(call)).phase is Phase.LIVE
+    await rig.run(90)
+    assert (await rig.record(call)).reason is Reason.LOST
+    assert await place(rig, call) == (False, True, True)
+
+
+WISH = "a" * 32
+SAID: dict[str, Statement] = {
+    "verified": Verified(
+        operator="ann", said_at=START, wish=WISH, person_id="p-1", validation_type="KnowledgeBasedAuth"
+    ),
+    "distrusted": Distrusted(operator="ann", said_at=START, wish=WISH),
+    "assign": AssignWish(operator="ann", said_at=START, wish=WISH, person_id="p-1"),
+    "check": CheckWish(operator="ann", said_at=START, wish=WISH),
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+async def test_lost_call_is_reopened_by_a_persons_word(rig: Rig, kind: str) -> None:
+    """The agent hears the caller, so the call exists: the word is accepted, and carried out once details are there."""
+    call = await lose(rig)
+    word = replace(SAID[kind], said_at=rig.clock.now)
+    foreseen = foresee(await rig.record(call), word, rig.book, rig.clock.now)
+    assert foreseen.state in {ActionState.PENDING, ActionState.DONE}
+    assert await rig.note(call, word)
+    rig.stage.sandbox.faults.clear()
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
+    before = rig.ledger(call)
+    await rig.run(30)
+    assert (await rig.record(call)).phase is Phase.LIVE
+    sent = {"verified": "enroll", "distrusted": "reject_voice", "check": "check"}.get(kind)
+    assert sent is None or rig.ledger(call).get(sent, 0) > before.get(sent, 0)
+
+
+async def test_word_about_a_call_that_stays_lost_is_told_as_held(rig: Rig) -> None:
+    """The service does not know the call for another minute: the action's state says so, not that the call has ended."""
+    call = await lose(rig)
+    await rig.note(call, replace(SAID["distrusted"], said_at=rig.clock.now))
+    await rig.run(120)
+    trail = await rig.trail(call)
+    line = line_of(trail, WISH)
+    assert line is not None
+    assert told(await rig.record(call), trail, line, rig.book).reasons == ("call_lost",)

@@ -1,0 +1,116 @@
+"""The service shows the only matched member as the call's person before anybody has assigned or claimed the call."""
+
+from dataclasses import replace as changed
+
+import pytest
+
+from calls.action_status import ActionState, Told, foresee, line_of, told
+from calls.effect_ledger import EffectState
+from calls.notes import AssignWish
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+
+END = Happening(Kind.END, 60)
+WISH = "a" * 32
+
+
+@pytest.fixture(autouse=True, params=["person-prefilled", "person-prefilled-in-queue"])
+def prefilled(rig: Rig, request: pytest.FixtureRequest) -> None:
+    """Let the service show the only matched member."""
+    rig.stage.sandbox.choose([request.param])
+
+
+def by_hand(rig: Rig) -> None:
+    """Let the rules assign nobody without a person's word."""
+    rig.tools = changed(rig.tools, book=changed(rig.book, assign=changed(rig.book.assign, automatic=False)))
+    rig.shift.tools = rig.tools
+    rig.book = rig.tools.book
+
+
+def wish(rig: Rig, person_id: str = "p-1") -> AssignWish:
+    """Return what a person says now."""
+    return AssignWish(operator="ann", said_at=rig.clock.now, wish=WISH, person_id=person_id)
+
+
+async def answer(rig: Rig, call: Call) -> Told:
+    """Return what the person is told."""
+    trail = await rig.trail(call)
+    line = line_of(trail, WISH)
+    assert line is not None
+    return told(await rig.record(call), trail, line, rig.book)
+
+
+async def test_only_candidate_who_stands_on_the_record_is_assigned_once(rig: Rig) -> None:
+    """Only an assign correlates the account (Spec: Rules per operation 1), so the person on the record is assigned."""
+    call = rig.stage.call(Happening(Kind.GREEN, 8), END)
+    await rig.run(70)
+    assert rig.ledger(call)["assign"] == 1
+    assert call.aliases == ["cu-1-p-1"]
+    record = await rig.record(call)
+    assert (record.assign.state, record.assigned_person_id, record.checks_used) == (EffectState.APPLIED, "p-1", 1)
+
+
+async def test_person_on_a_record_that_an_operator_has_claimed_is_not_assigned(rig: Rig) -> None:
+    """Whoever has claimed the call has assigned its person, or will."""
+    call = rig.stage.call(Happening(Kind.CLAIMED, 0, "elsewhere", "p-1"), END)
+    await rig.run(70)
+    assert rig.ledger(call).get("assign", 0) == 0
+
+
+async def test_person_on_the_record_is_not_replaced_by_another(rig: Rig) -> None:
+    """The law still forbids to replace a person whom we did not assign."""
+    by_hand(rig)
+    call = rig.stage.call(END)
+    await rig.run(10)
+    foreseen = foresee(await rig.record(call), wish(rig, "p-2"), rig.book, rig.clock.now)
+    assert (foreseen.state, foreseen.reasons) == (ActionState.HELD, ("somebody_assigned",))
+
+
+@pytest.mark.parametrize("script", [(), (Happening(Kind.GREEN, 8),)], ids=["undecided", "green"])
+async def test_desk_may_assign_the_person_who_stands_there(rig: Rig, script: tuple[Happening, ...]) -> None:
+    """It is sent under the operator's name, once, and told as done only then."""
+    by_hand(rig)
+    call = rig.stage.call(*script, END)
+    await rig.run(20)
+    assert rig.ledger(call).get("assign", 0) == 0
+    assert foresee(await rig.record(call), wish(rig), rig.book, rig.clock.now).state is ActionState.PENDING
+    await rig.note(call, wish(rig))
+    await rig.run(20)
+    assert (call.aliases, call.core_username) == (["cu-1-p-1"], "ann")
+    assert await answer(rig, call) == Told(ActionState.DONE, operator="ann")
+    assert foresee(await rig.record(call), wish(rig), rig.book, rig.clock.now).state is ActionState.DONE
+    await rig.run(30)
+    assert rig.ledger(call)["assign"] == 1
+
+
+async def test_desk_may_assign_the_person_of_a_call_that_an_operator_has_claimed(rig: Rig) -> None:
+    """A claim may have correlated nothing. The person stays, so nobody is replaced; the details are read first."""
+    call = rig.stage.call(Happening(Kind.CLAIMED, 0, "elsewhere", "p-1"), END)
+    await rig.run(10)
+    await rig.note(call, wish(rig))
+    await rig.run(10)
+    assert rig.ledger(call)["assign"] == 1
+    assert (await answer(rig, call)).state is ActionState.DONE
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_lost_answer_is_not_confirmed_by_the_person_who_stood_there(rig: Rig, applied: bool) -> None:
+    """The person alone proves nothing: the core username on the record tells whether our assign was carried out."""
+    call = rig.stage.call(Happening(Kind.END, 200))
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.RESET, applied=applied, times=1))
+    await rig.run(60)
+    assert call.aliases == ["cu-1-p-1"]
+    assert (await rig.record(call)).assign.attempts == (1 if applied else 2)
+
+
+async def test_refused_assign_of_the_person_who_stands_there_is_tried_again_and_then_shown(rig: Rig) -> None:
+    """As any refused assign: a few more times while nothing shows it, then it needs a person."""
+    call = rig.stage.call(Happening(Kind.END, 200))
+    body = '{"success": false, "error": "Try later."}'
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED, body=body))
+    await rig.run(120)
+    record = await rig.record(call)
+    assert (record.assign.state, record.assign.attempts) == (EffectState.REFUSED, 3)
+    attention = await rig.redis.hget(rig.store.keys.attention, rig.call_id(call).member)
+    assert attention == b"assign refused by the service: Try later."
