@@ -206,7 +206,7 @@ def _reason(facts: Facts) -> Reason:
         (facts.red, Reason.RED),
         (facts.unenrolled, Reason.UNENROLLED),
         (facts.enrolled, Reason.ENROLLED),
-        (facts.green, Reason.AUTHENTICATED),
+        (facts.green and facts.assigned, Reason.AUTHENTICATED),
         (not facts.assigned, Reason.UNASSIGNED),
         (facts.provider_error, Reason.PROVIDER_ERROR),
     )

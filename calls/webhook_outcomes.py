@@ -196,7 +196,8 @@ class _Reader:
         facts = line.facts or {}
         is_done = state in DONE
         shown: tuple[tuple[OutcomeType, bool], ...] = (
-            ("authenticated", bool(facts.get("green")) and not facts.get("red")),
+            # With nobody assigned it is nobody's voice yet.
+            ("authenticated", bool(facts.get("green") and facts.get("assigned")) and not facts.get("red")),
             ("rejected", bool(facts.get("rejected")) or (is_done and line.kind == EffectKind.REJECT)),
             (
                 "enrolled",

@@ -169,7 +169,7 @@ def _by_facts(call: Call, facts: Facts) -> CallState | None:
         (facts.red, StateName.RED),
         (facts.unenrolled, StateName.UNENROLLED),
         (facts.enrolled, StateName.ENROLLED),
-        (facts.green, StateName.GREEN),
+        (facts.green and facts.assigned, StateName.GREEN),
     )
     for holds, state in shown:
         if holds:

@@ -66,7 +66,7 @@ async def test_verified_and_distrusted_at_once_have_one_outcome(desk: DeskRig) -
     await desk.run(6)
     assert (await desk.outcome(distrusted))["state"] == "done"
     held = await desk.outcome(verified)
-    assert (held["state"], [reason["name"] for reason in held["reasons"]]) == ("held", ["voice_rejected"])
+    assert (held["state"], [reason["name"] for reason in held["reasons"]]) == ("held", ["voice_rejected", "distrusted"])
     assert (desk.ledger(call).get("enroll", 0), desk.ledger(call)["reject_voice"]) == (0, 1)
 
 

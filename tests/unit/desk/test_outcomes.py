@@ -28,7 +28,7 @@ def told(*lines: Entry) -> list[str]:
     return [outcome.type for outcome in outcomes(lines)]
 
 
-GREEN = line("facts", facts={"green": True})
+GREEN = line("facts", facts={"green": True, "assigned": True})
 SENT = line("sent", kind="enroll")
 IN_DOUBT = line("facts", facts={"enrolled": True})
 APPLIED = line("answered", kind="enroll", state="applied")
@@ -121,3 +121,10 @@ def test_example_of_each_type_keeps_to_its_schema(kind: str) -> None:
     assert validator_of(kind).is_valid({**example_of(kind), "version": 2}) is False
     other = "call.settled" if kind != "call.settled" else "call.held"
     assert not validator_of(other).is_valid(example_of(kind))
+
+
+def test_green_voice_of_nobody_is_not_told_before_somebody_is_assigned() -> None:
+    """A call that nobody is assigned to may be green; whose voice it is, the assign says."""
+    unassigned = line("facts", facts={"green": True})
+    assert told(unassigned, line("settled", because="unassigned")) == ["settled"]
+    assert told(unassigned, GREEN) == ["authenticated"]
