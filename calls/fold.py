@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from calls.claimed_item import instant
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
-from calls.end_and_settlement import believed_end
+from calls.end_and_settlement import SETTLE_AFTER, believed_end
 from calls.facts_and_colours import MANUAL_GREEN, Colour, signs_of
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
@@ -279,11 +279,15 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 
 
 def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
-    """Return since when reads after the end have shown the same policies and signs; None before the end."""
-    if before.end_seen_at is None and believed_end(before, reading, now) is None:
+    """Return since when reads after the end have shown the same policies and signs; None before the end.
+
+    A read within ``SETTLE_AFTER`` of the end begins nothing: the provider's analysis comes with the end or after it.
+    """
+    ended_at = before.end_seen_at or believed_end(before, reading, now)
+    if ended_at is None:
         return None
     shown, since = before.reading, before.final_since
-    if shown is None or since is None or since > reading.read_at:
+    if shown is None or since is None or since > reading.read_at or since < ended_at + SETTLE_AFTER:
         return reading.read_at
     is_same = (shown.policies, signs_of(shown)) == (reading.policies, signs_of(reading))
     return since if is_same else reading.read_at

@@ -12,8 +12,9 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
+from calls.facts_and_colours import FACTS
 from calls.rules import load_rules
-from calls.rules.conditions import FORMS
+from calls.rules.conditions import forms_of
 from calls.trail import parse_recordings
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
@@ -116,7 +117,7 @@ async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tupl
         assert tallies["verified"]["ended"] == {"applied": 1}
 
 
-CALM = "verified = true, final_analysis = true, voice_mismatch = false, high_risk_device = false"
+CALM = "when.verified = true\n"
 """The conditions of the demo's rule that enrolls on the service's word."""
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "rulebook" / "rules.toml"
@@ -125,8 +126,7 @@ EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "rulebook" / "rules.
 def test_example_uses_every_form_and_passes_its_cases() -> None:
     """One rule book uses each condition, dates, an opt-in and ``ask``; its cases come out as written."""
     text = EXAMPLE.read_text(encoding="utf-8")
-    forms = {form for forms in FORMS.values() for form in forms} | {
-        "on_checks",
+    forms = {form for name in FACTS for form in forms_of(name)} | {
         "on_red_alone",
         "against_mismatch",
         "valid_from",
@@ -146,7 +146,7 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
     await asyncio.to_thread(type_in, "calls", "export", "--output", str(path), redis_url=redis_url)
     demo = (Path(__file__).parents[3] / "calls" / "rulebooks" / "demo.toml").read_text(encoding="utf-8")
     new = tmp_path / "new.toml"
-    new.write_text(demo.replace(CALM, f"{CALM}, opted_in = true"))
+    new.write_text(demo.replace(CALM, f"{CALM}when.opted_in = true\n"))
     told = type_in("rules", "diff", "demo", str(new), "--calls", str(path)).output.splitlines()
     assert told[1:] == [
         "rule 'verified': also needs opted_in = true",

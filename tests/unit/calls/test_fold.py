@@ -176,11 +176,17 @@ def test_fold_of_a_reading_after_the_end_keeps_who_was_verified_in_time() -> Non
 
 def test_fold_of_a_reading_after_the_end_that_shows_something_else_begins_the_final_analysis_anew() -> None:
     """Also one that does not show the end: a late copy of the record, or one whose status was overwritten."""
-    ended = read_again(call(), NOW, has_ended=True)
-    assert facts_of(read_again(ended, NOW + seconds(5), has_ended=True), BOOK.policies).final_analysis
-    late = read_again(ended, NOW + seconds(5), is_high_risk_device=True)
+    ended = read_again(read_again(call(), NOW, has_ended=True), NOW + seconds(3), has_ended=True)
+    assert facts_of(read_again(ended, NOW + seconds(8), has_ended=True), BOOK.policies).final_analysis
+    late = read_again(ended, NOW + seconds(8), is_high_risk_device=True)
     assert not facts_of(late, BOOK.policies).final_analysis
-    assert not facts_of(read_again(late, NOW + seconds(6), has_ended=True), BOOK.policies).final_analysis
+    assert not facts_of(read_again(late, NOW + seconds(9), has_ended=True), BOOK.policies).final_analysis
+
+
+def test_fold_of_a_reading_directly_after_the_end_begins_no_final_analysis() -> None:
+    """The provider's analysis comes with the end or after it: a read in the same second may be too early."""
+    ended = read_again(call(), NOW, has_ended=True)
+    assert not facts_of(read_again(ended, NOW + seconds(6), has_ended=True), BOOK.policies).final_analysis
 
 
 def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
