@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace as with_fields
 
 from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import BY_VOICE, GROWING, Facts, Policies, Value
+from calls.facts_and_colours import GROWING, Facts, Policies, Value
 from calls.named_lists import NO_LISTS, NamedLists
 from calls.record import CHECK_LIMIT
 from calls.schedule.check_plan_and_budget import Schedule
@@ -115,6 +115,20 @@ class Rule:
     valid_until: datetime | None = None
     on_red_alone: bool = False
     against_mismatch: bool = False
+
+    def is_always_about(self, name: str) -> bool:
+        """Tell whether it matches every call of which this fact is true, at any time and in every institution."""
+        is_limited = (self.institutions, self.valid_from, self.valid_until) != (None, None, None)
+        return self.when == ((name, True),) and not is_limited
+
+    @property
+    def enrolls_on_nobodys_word(self) -> bool:
+        """Tell whether it enrolls without a person at the desk who vouches for the caller."""
+        return self.outcome is Outcome.ENROLL and ("verified_by_desk", True) not in self.when
+
+
+_REACTIONS = frozenset({Outcome.REJECT, Outcome.ASK})
+"""What can be done about a caller whom a person distrusts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,16 +240,44 @@ class RuleBook:
     @property
     def oversights(self) -> list[str]:
         """Return what the author of the rules may not have thought of."""
-        found = []
-        if not any(("distrusted", True) in rule.when for rule in self.rules):
-            found.append("no rule reacts to distrusted = true: a person's distrust at the desk leads to nothing")
+        return [*self._on_distrust(), *self._on_enrolls(), *self._on_shadows(), *self._on_history()]
+
+    def _on_distrust(self) -> Iterator[str]:
+        on_distrust = [rule for rule in self.rules if rule.is_always_about("distrusted") and rule.outcome in _REACTIONS]
+        if not on_distrust:
+            yield "no rule reacts to distrusted = true alone: a person's distrust at the desk leads to nothing"
+        elif all(rule.stage is Stage.SHADOW for rule in on_distrust) and self._is_anything_live:
+            yield f"rule {on_distrust[0].name!r} is in shadow: a person's distrust at the desk leads to nothing"
+
+    @property
+    def _is_anything_live(self) -> bool:
+        return any(rule.stage is Stage.LIVE and rule.outcome is not Outcome.HOLD for rule in self.rules)
+
+    def _on_enrolls(self) -> Iterator[str]:
+        """An enroll that nobody vouches for should wait for the final analysis and name the signs against the caller."""
         for rule in self.rules:
-            named = {name for name, _ in rule.when}
-            is_open = rule.outcome is Outcome.ENROLL and "verified_by_desk" not in named
-            if is_open and not named & {*BY_VOICE, "voice_checked", "final_analysis"}:
-                what = "it enrolls without a condition on the voice"
-                found.append(f"rule {rule.name!r}: {what}; add final_analysis = true and high_risk_device = false")
-        return found
+            if rule.enrolls_on_nobodys_word:
+                wanted = (
+                    ("final_analysis", True),
+                    ("voice_mismatch", rule.against_mismatch),
+                    ("high_risk_device", False),
+                )
+                missing = [f"{name} = {str(value).lower()}" for name, value in wanted if (name, value) not in rule.when]
+                if missing:
+                    yield f"rule {rule.name!r}: it enrolls on nobody's word without {' and '.join(missing)}"
+
+    def _on_shadows(self) -> Iterator[str]:
+        shadow: list[str] = []
+        for rule in self.rules:
+            if rule.outcome is Outcome.ASK and rule.stage is Stage.SHADOW:
+                shadow.append(repr(rule.name))
+            elif shadow and rule.stage is Stage.LIVE and rule.enrolls_on_nobodys_word:
+                yield f"rule {rule.name!r} enrolls, and rules before it that ask a person are in shadow: {shadow[0]} first"
+
+    def _on_history(self) -> Iterator[str]:
+        asked = sorted({name for rule in self.rules for name, _ in rule.when if name.endswith("_before")})
+        if asked and not self.history_days:
+            yield f"{asked[0]} is never true: [history] days is 0, so that earlier calls leave nothing"
 
     def dated(self, now: datetime) -> list[str]:
         """Return which rules are not in force yet, and which are no longer in force."""
