@@ -19,6 +19,7 @@ from tests.rollout.test_procfile import PROCFILE, ROOT, SETTINGS
 
 PAGE = (ROOT / "docs" / "your-own-rulebook.md").read_text(encoding="utf-8")
 EXAMPLE = ROOT / "docs" / "examples" / "rulebook"
+LIST = EXAMPLE / "watched.txt"
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 
 
@@ -64,6 +65,7 @@ def test_ci_job_passes_and_notices_a_fault(tmp_path: Path) -> None:
     ):
         (tmp_path / "rules.toml").write_text(text)
         (tmp_path / "cases.toml").write_text(examples)
+        (tmp_path / LIST.name).write_bytes(LIST.read_bytes())
         assert [type_in(command, tmp_path).returncode for command in commands] == codes
 
 
@@ -72,6 +74,7 @@ def test_release_step_refuses_a_faulty_rule_book(tmp_path: Path, is_sound: bool)
     """With ``CALLKEEPER_RULES`` the release step reads the file, and fails with the line of a fault."""
     text = (EXAMPLE / "rules.toml").read_text()
     path = tmp_path / "rules.toml"
+    (tmp_path / LIST.name).write_bytes(LIST.read_bytes())
     path.write_text(text if is_sound else text.replace("at_least", "at_leats", 1))
     line = text[: text.index("at_least")].count("\n") + 1
     with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
