@@ -22,9 +22,17 @@ local function epoch()
 end
 
 -- Make a member due at an instant, unless it is due earlier. If it is claimed, its save or the end of its lease makes
--- it due.
+-- it due. A claimed member that is not in the due set was parked after its lease had ended.
 local function make_due(due, item, member, at)
-    if redis.call('HEXISTS', item, 'nonce') == 0 then redis.call('ZADD', due, 'LT', at, member) end
+    if redis.call('HEXISTS', item, 'nonce') == 0 or not redis.call('ZSCORE', due, member) then
+        redis.call('ZADD', due, 'LT', at, member)
+    end
+end
+
+-- Make parked members due again. MAX: one that is claimed meanwhile keeps its lease.
+local function unpark(due, parked)
+    redis.call('ZUNIONSTORE', due, 2, due, parked, 'AGGREGATE', 'MAX')
+    redis.call('DEL', parked)
 end
 
 -- Tell whether the caller must enqueue a job: not while one waits, nor within a second after another caller was told

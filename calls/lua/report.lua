@@ -29,10 +29,7 @@ if heard == 'answer' then
         redis.call('HDEL', KEYS[1], scope)
         if is_open(all[scope]) then
             closed[1] = scope
-            -- Parked members become due again. MAX: one that is claimed meanwhile keeps its lease.
-            local parked = prefix .. ':parked:' .. scope
-            redis.call('ZUNIONSTORE', KEYS[3], 2, KEYS[3], parked, 'AGGREGATE', 'MAX')
-            redis.call('DEL', parked)
+            unpark(KEYS[3], prefix .. ':parked:' .. scope)
             look_first('i:' .. scope)
         end
     end
@@ -83,7 +80,7 @@ if scope ~= '' and #opened == 1 and heard == 'failure' and not (account and is_o
     for other, b in pairs(all) do
         if other ~= '' and is_open(b) and b.why == 'failure' then
             failing = failing + 1
-            if now - b.since < tonumber(ARGV[9]) then together = together + 1 end
+            if math.abs(now - b.since) < tonumber(ARGV[9]) then together = together + 1 end
         end
     end
     local are_all = acted_for > 0 and failing >= acted_for

@@ -239,6 +239,7 @@ ScriptName = Literal[
     "merge",
     "pulse",
     "report",
+    "enlist",
     "probe",
     "retry",
     "count",

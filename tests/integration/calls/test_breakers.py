@@ -193,6 +193,64 @@ async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store
     assert names(await store.claim(10)) == {call.member}
 
 
+async def test_parked_calls_return_when_the_breaker_is_forgotten(store: Store, redis: Redis, hand: Hand) -> None:
+    """All workers stop for an hour, and the breakers expire: a worker's next regular look makes the calls due (c4)."""
+    call = CallId("cu-1", "v-1")
+    await due(store, call)
+    await fail(store, "cu-1")
+    assert await store.claim(10) == []
+    await store.enlist(["cu-1"])
+    assert call.member not in names(await store.claim(10)), "an open breaker keeps what is parked"
+    await redis.delete(store.keys.breakers)
+    hand.ms += 3_660_000
+    await store.enlist(["cu-1"])
+    assert call.member in names(await store.claim(10))
+
+
+async def test_parked_members_of_a_dead_worker_return(store: Store, redis: Redis, hand: Hand) -> None:
+    """Members that a killed worker held are parked with its nonce; call and institution are found all the same (c4c)."""
+    call, member = CallId("cu-1", "v-1"), institution_member("cu-1")
+    await store.enlist(["cu-1"])
+    await due(store, call)
+    assert names(await store.claim(10)) == {call.member, member}
+    await fail(store, "cu-1")
+    hand.ms += store.lease.ms + 1
+    await store.claim(10)
+    await redis.delete(store.keys.breakers)
+    hand.ms += 3_660_000
+    await store.enlist(["cu-1"])
+    assert names(await store.claim(10)) == {call.member, member}
+
+
+async def test_statement_about_a_parked_call_of_a_dead_worker_makes_it_due(
+    store: Store, redis: Redis, hand: Hand
+) -> None:
+    """A nonce says that a member is held only as long as the member is due at the end of its lease (c4b)."""
+    call = CallId("cu-1", "v-1")
+    await due(store, call)
+    assert len(await store.claim(10)) == 1
+    await fail(store, "cu-1")
+    hand.ms += store.lease.ms + 1
+    assert await store.claim(10) == []
+    await redis.delete(store.keys.breakers)
+    await due(store, call)
+    assert names(await store.claim(10)) == {call.member}
+
+
+async def test_live_call_in_no_schedule_is_found(store: Store, redis: Redis, hand: Hand) -> None:
+    """A live call that is neither due nor parked is made due by the regular look, one that waits for a person is not."""
+    calls = [CallId("cu-1", "v-1"), CallId("cu-1", "v-2")]
+    await due(store, *calls)
+    for held in await store.claim(10):
+        waits = held.member == calls[0].member
+        placement = Placement(None if waits else 1000, listed="live", attention="parked" if waits else "")
+        await store.save(held, b"{}", placement)
+    await redis.zrem(store.keys.due, calls[1].member)
+    hand.ms += 10_000
+    await store.enlist([])
+    assert names(await store.claim(10)) == {calls[1].member}
+
+
 async def test_half_of_a_claim_fell_due_last(store: Store, hand: Hand) -> None:
     """A claim takes the members that waited longest and those that fell due last."""
     calls = [CallId("cu-1", f"v-{n}") for n in range(100)]
