@@ -40,9 +40,15 @@ redis.call('HSET', KEYS[5], 'seen', now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 
--- If Redis's clock was set back, due times lie too far ahead: such members are due now.
-local far = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '(' .. (now + tonumber(ARGV[6])), 'LIMIT', 0, 100)
-for _, member in ipairs(far) do redis.call('ZADD', KEYS[1], now, member) end
+-- If Redis's clock was set back, due times lie too far ahead. Members that nobody holds are due now, others when a lease
+-- that begins now would end. If no claim has seen the clock before, times that are farther ahead than any legal one
+-- show it.
+local is_back = num(known[3], now) - now > 1000
+local far = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. (is_back and now or now + tonumber(ARGV[6])), '+inf')
+for _, member in ipairs(far) do
+    local is_held = redis.call('HEXISTS', prefix .. ':item:' .. member, 'nonce') == 1
+    redis.call('ZADD', KEYS[1], 'LT', is_held and now + tonumber(ARGV[4]) or now, member)
+end
 
 local limit = tonumber(ARGV[3])
 local away = breakers(KEYS[3])
