@@ -132,12 +132,23 @@ PROBES_AT_ONCE: Final = 16
 class BreakerBox:
     """One process's view of the breakers, and its reports to the others."""
 
-    def __init__(self, scripts: Scripts, keys: Keys, now: Callable[[], int | str], reporter: str) -> None:
-        """Start with all breakers closed. ``reporter`` names this process. ``now`` replaces Redis's clock."""
+    def __init__(
+        self, scripts: Scripts, keys: Keys, now: Callable[[], int | str], reporter: str, *, longest_pause_s: float
+    ) -> None:
+        """Start with all breakers closed.
+
+        Args:
+            scripts: Runs our scripts.
+            keys: The names of our keys.
+            now: Replaces Redis's clock.
+            reporter: Names this process.
+            longest_pause_s: The longest pause that may be asked for, in seconds.
+        """
         self.scripts = scripts
         self._keys = keys
         self._now = now
         self._reporter = reporter
+        self._longest_pause_ms = round(longest_pause_s * 1000)
         self._reports = 0
         self._known: dict[str, Breaker] = {}
         self.acted_for: frozenset[str] = frozenset()
@@ -199,7 +210,7 @@ class BreakerBox:
         """
         keys = self._keys
         taken = await self.scripts.call(
-            "probe", [keys.breakers, keys.token], [self._now(), PROBE_EVERY_MS, PROBES_AT_ONCE]
+            "probe", [keys.breakers, keys.token], [self._now(), PROBE_EVERY_MS, PROBES_AT_ONCE, self._longest_pause_ms]
         )
         return [institution_of_scope(scope) for scope in taken]
 

@@ -35,6 +35,7 @@ from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, instituti
 from calls.store.last_listing import LookBackAllowance
 from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
+from reseller.config import MAX_RETRY_AFTER_S
 
 FARTHEST_MS = 120_000
 """A due time farther ahead than this was written before the clock went back."""
@@ -72,6 +73,7 @@ class Store(Inbox):
         rps: float | None = None,
         limits: Mapping[str, float] | None = None,
         number_key: bytes | None = None,
+        longest_pause_s: float = MAX_RETRY_AFTER_S,
     ) -> None:
         """Set up.
 
@@ -90,6 +92,7 @@ class Store(Inbox):
             rps: Requests per second that all workers together may send; None: learned.
             limits: The same for single institutions.
             number_key: The key of the hash that hides phone numbers; None: calls are not found by number.
+            longest_pause_s: The longest pause between requests that is kept to, in seconds.
         """
         super().__init__(redis, keys=keys, now_ms=now_ms, kept_s=kept_s, figures=figures)
         self._outbox = outbox.prefix if outbox else ""
@@ -104,7 +107,9 @@ class Store(Inbox):
         self.unreadable = unreadable
         self.handover = Handover(self._scripts, self.keys, unreadable)
         self._claimer, self._claims = secrets.token_hex(8), 0
-        self.breakers = BreakerBox(self._scripts, self.keys, self._scripts.now, self._claimer)
+        self.breakers = BreakerBox(
+            self._scripts, self.keys, self._scripts.now, self._claimer, longest_pause_s=longest_pause_s
+        )
         self.budget = RequestBudget(
             self._scripts,
             redis,

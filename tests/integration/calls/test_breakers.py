@@ -251,6 +251,24 @@ async def test_live_call_in_no_schedule_is_found(store: Store, redis: Redis, han
     assert names(await store.claim(10)) == {calls[1].member}
 
 
+@pytest.mark.parametrize(("heard", "within_ms"), [(Heard.FAILURE, PROBE_EVERY_MS), (Heard.PAUSE, 60_000)])
+async def test_clock_that_goes_back_delays_no_probe(
+    store: Store, redis: Redis, hand: Hand, heard: Heard, within_ms: int
+) -> None:
+    """Redis's clock goes back by ten minutes: a probe comes after the longest wait of its kind at most (c1)."""
+    for _ in range(FAILURES_THAT_OPEN):
+        await store.breakers.report(heard, "cu-1", pause_s=60)
+    hand.ms += 600_000
+    assert await store.breakers.take_probes() == ["cu-1"]
+    hand.ms -= 600_000
+    assert await store.breakers.take_probes() == []  # workers look several times a second
+    hand.ms += within_ms
+    assert await store.breakers.take_probes() == ["cu-1"]
+    for breaker in await open_breakers(redis):
+        assert breaker.since is not None
+        assert breaker.since <= await store.now()
+
+
 async def test_half_of_a_claim_fell_due_last(store: Store, hand: Hand) -> None:
     """A claim takes the members that waited longest and those that fell due last."""
     calls = [CallId("cu-1", f"v-{n}") for n in range(100)]
