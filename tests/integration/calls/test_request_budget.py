@@ -110,6 +110,22 @@ async def test_rate_that_is_set_is_kept(sandbox_asgi: Asgi, redis: Redis) -> Non
     assert all(call.aliases and call.voice_validated for call in rig.stage.world.state.calls.values())
 
 
+@pytest.mark.parametrize("back_s", [20, 600])
+async def test_clock_that_goes_back_stops_no_requests(
+    make: Callable[..., Store], hand: Hand, redis: Redis, back_s: int
+) -> None:
+    """Redis's clock goes back: no request waits for the time of permits that were given before (c2)."""
+    budget = make(6.0).budget
+    for n in range(40):
+        await budget.wait_s(Permit.READ, f"m{n}", KEY)
+    hand.ms -= back_s * 1000
+    given = 0
+    for n in range(20):
+        given += await budget.wait_s(Permit.CHECK, f"n{n}", KEY) == 0
+        hand.ms += 500
+    assert given >= 15, "most of them, at a third of the rate"
+
+
 async def test_institution_has_a_limit_of_its_own(sandbox_asgi: Asgi, redis: Redis) -> None:
     """A limit in the rules file holds for its institution, and another one is not delayed."""
     sandbox_asgi.world.add_institution(OTHER)
