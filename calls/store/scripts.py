@@ -242,6 +242,7 @@ ScriptName = Literal[
     "enlist",
     "probe",
     "retry",
+    "try_check",
     "count",
     "tidy",
     "lead",

@@ -38,10 +38,11 @@ def test_refused_login_is_tried_again_without_being_told() -> None:
 
 
 def test_probe_does_not_wait_behind_one_that_hangs() -> None:
-    """Probes of an institution and of the account go out every three to five seconds, even if each hangs for six."""
+    """Probes of a queue and of a call go out every three to five seconds, even if each hangs for six."""
 
     async def law() -> None:
         async with working() as works:
+            await works.call()
             await asyncio.sleep(5)
             works.between.is_hanging = True
             await asyncio.sleep(30)
@@ -53,10 +54,11 @@ def test_probe_does_not_wait_behind_one_that_hangs() -> None:
 
 
 def test_outage_is_logged_in_two_lines_each_way() -> None:
-    """However long an outage lasts, service and institution log its begin once and its end once."""
+    """However long an outage lasts, service, institution and queues log its begin once and its end once."""
 
     async def law() -> None:
         async with working() as works:
+            await works.call(lasts_s=900)
             await asyncio.sleep(5)
             works.between.is_refusing = True
             await asyncio.sleep(600)
@@ -65,6 +67,7 @@ def test_outage_is_logged_in_two_lines_each_way() -> None:
             log = works.events()
             assert log["service_away"] == log["service_back"] == 1
             assert log["institution_away"] == log["institution_back"] == 1
+            assert log["queue_away"] == log["queue_back"] == 2, "of the institution, and of all"
             assert sum(log.values()) <= 20
 
     virtually(law())

@@ -261,7 +261,7 @@ async def test_outage_teaches_nothing(make: Callable[..., Store], hand: Hand, re
     await asked(10, every=1)
     assert await open_breakers(redis)
     assert await redis.hkeys(Keys().budget) == []
-    await asked(0.05)
+    await asked(0.1)
     assert not await open_breakers(redis)
     assert await redis.hkeys(Keys().budget) == []
 
