@@ -1,13 +1,16 @@
 """Trouble of one endpoint (the queue, checks) does not stop the others."""
 
 import pytest
+from msgspec.structs import replace
 
 from calls.notes import Distrusted
+from calls.record import Phase, Reason
 from calls.store.breakers import service_away
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import EAGER, KEY, Rig
 
+REFUSED = '{"success": false, "error": "not allowed"}'
 IDLE = [f"cu-{n}" for n in range(2, 10)]
 
 
@@ -30,3 +33,42 @@ async def test_queue_that_fails_stops_no_check_and_no_effect(rig: Rig, idle: lis
     assert rig.ledger(distrusted)["reject_voice"] == 1
     assert all(rig.ledger(call)["check"] > 10 for call in verified)
     assert "service_away" not in {entry["event"] for entry in rig.log.entries}
+
+
+QUEUE_FAULTS = {
+    "401": Fault(target="queue", action=Action.UNAUTHORIZED, institution_key=KEY),
+    "403": Fault(target="queue", action=Action.ANSWER, status=403, body=REFUSED, institution_key=KEY),
+    "500": Fault(target="queue", action=Action.ANSWER, status=500, institution_key=KEY),
+}
+
+
+@pytest.mark.parametrize("fault", QUEUE_FAULTS.values(), ids=QUEUE_FAULTS)
+async def test_pushed_call_is_handled_while_its_queue_is_not_listed(rig: Rig, fault: Fault) -> None:
+    """While the queue is refused or fails, a pushed call is read by the id of its push, checked and settled (c12)."""
+    rig.stage.world.add_institution("cu-2", "Second")
+    rig.stage.call(Happening(Kind.END, 600), key="cu-2")
+    await rig.run(20)
+    rig.stage.sandbox.faults.add(fault)
+    await rig.run(20)
+    call = rig.stage.call(Happening(Kind.GREEN, 60), Happening(Kind.END, 200))
+    call.person_id = "p-1"  # somebody else has assigned it: candidates come with the queue only
+    await rig.push(call)
+    await rig.run(10)
+    assert rig.ledger(call).get("read", 0) >= 1
+    await rig.run(190)
+    await rig.push(call, "CallEnd")
+    await rig.run(30)
+    record = await rig.record(call)
+    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.AUTHENTICATED)
+
+
+async def test_invented_call_is_dropped_while_its_queue_is_not_listed(rig: Rig) -> None:
+    """While the queue fails, a pushed id that the service does not know is read a few times, and dropped in two minutes."""
+    await rig.run(20)
+    rig.stage.sandbox.faults.add(QUEUE_FAULTS["500"])
+    await rig.run(20)
+    event = rig.event(rig.stage.call(Happening(Kind.END, 600)), "CallStart")
+    await rig.intake.record(replace(event, voice_id="invented", alternate_voice_id=None), event_id="ev-x")
+    await rig.run(120)
+    assert await rig.find("invented") is None
+    assert rig.stage.sandbox.ledger.entries.by_call["invented"].arrived["read"] <= 12

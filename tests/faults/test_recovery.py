@@ -5,7 +5,9 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
+from calls.store.last_listing import Standing
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.conftest import IS_NIGHT
@@ -144,13 +146,26 @@ async def test_hint_is_not_dropped_while_the_queue_cannot_be_listed(rig: Rig) ->
     assert assigns[0].at - back_at <= dt.timedelta(seconds=RECOVERS_S)
 
 
+async def test_hint_of_an_inactive_institution_is_not_dropped_unlisted(rig: Rig) -> None:
+    """A hint is kept while listings fail, also if nothing may be asked about its call."""
+    await rig.run(10)
+    await rig.listings.save_standings([Standing(key=KEY, status="Review", has_voice_auth=True)])
+    await rig.run(61)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
+    call = rig.stage.call(Happening(Kind.END, 600))
+    await rig.push(call)
+    await rig.run(60)
+    record = await rig.record(call)
+    assert (record.standing, rig.ledger(call)) == ("not_active", {})
+
+
 async def test_hint_is_dropped_after_a_complete_look(rig: Rig) -> None:
     """A hint is dropped after a complete listing without its call, also if listings failed until then."""
     await rig.run(10)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
-    event = rig.event(rig.stage.call(Happening(Kind.END, 1)), "CallStart")
+    event = replace(rig.event(rig.stage.call(Happening(Kind.END, 1)), "CallStart"), voice_id="invented")
     await rig.intake.record(event, event_id="ev-x")
-    await rig.run(60)
+    await rig.run(55)
     assert await rig.find(event.voice_id or "") is not None
     rig.stage.sandbox.faults.clear()
     await rig.run(30)
