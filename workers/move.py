@@ -100,6 +100,9 @@ _REQUESTS = (Read, LookBack, Check, Send)
 _ASKS = (Read, Check)
 """A claim may end before these. An effect's confirming read, its ``sent`` and its first byte must not be separated."""
 
+TURN_AGAIN_S = 3.0
+"""How often a call asks whether it may make a check while checks bring no results, in seconds."""
+
 RELEASE_AFTER_S = 1.0
 """An older claim is released before the next request, so that other calls get a turn while the service is slow."""
 
@@ -132,7 +135,15 @@ async def move(claim: Claim) -> None:
             allowed, because = past_the_bar(step, barred_s, now), REFUSED
         if allowed is not step and isinstance(allowed, Wait):
             claim.hold_back(because)
-        wait_s = await _wait_for_permits(claim, allowed, now)
+        turn_s = 0.0 if allowed != Check() else claim.tools.store.breakers.known_turn_wait_s(institution_key, now)
+        wait_s = 0.0 if turn_s else await _wait_for_permits(claim, allowed, now)
+        if allowed == Check() and not wait_s and not turn_s:
+            turn_s = await claim.tools.store.breakers.turn_wait_s(institution_key)
+            claim.permits += 1 if turn_s else 0
+        if turn_s:
+            # Checks bring no results. Reads go on meanwhile.
+            claim.call = replace(claim.call, next_check_at=claim.now + timedelta(seconds=min(turn_s, TURN_AGAIN_S)))
+            continue
         if wait_s and allowed == WATCH:
             # A check may become due before this read gets its permit.
             claim.call = replace(claim.call, next_read_at=claim.now + timedelta(seconds=wait_s))

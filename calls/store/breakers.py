@@ -273,7 +273,13 @@ class BreakerBox:
         )
         return _scopes(taken)
 
-    async def check_wait_s(self, institution_key: str) -> float:
+    def known_turn_wait_s(self, institution_key: str, now: datetime) -> float:
+        """Return for how many seconds no check is made because checks bring no results, as far as this worker knows."""
+        breaker = self.over(institution_key, EndpointKind.CHECK)
+        wait_s = 0.0 if breaker is None else (breaker.tried_at - now).total_seconds()
+        return wait_s if 0.0 < wait_s <= TRY_CHECK_EVERY_MS / 1000 else 0.0
+
+    async def turn_wait_s(self, institution_key: str) -> float:
         """Take the turn to make a check, if checks bring no results. Return 0.0 if it may be made, else seconds to wait.
 
         Only one call at a time gets the turn.

@@ -72,3 +72,56 @@ async def test_invented_call_is_dropped_while_its_queue_is_not_listed(rig: Rig) 
     await rig.run(120)
     assert await rig.find("invented") is None
     assert rig.stage.sandbox.ledger.entries.by_call["invented"].arrived["read"] <= 12
+
+
+REFUSED_CHECK = '{"success": false, "error": "The voice provider is not available."}'
+CHECK_FAULTS = {
+    "refused": Fault(target="check", action=Action.ANSWER, status=200, body=REFUSED_CHECK),
+    "503": Fault(target="check", action=Action.ANSWER, status=503),
+}
+
+
+@pytest.mark.parametrize("fault", CHECK_FAULTS.values(), ids=CHECK_FAULTS)
+async def test_checks_that_fail_are_spared_until_one_is_answered(rig: Rig, fault: Fault) -> None:
+    """Checks of six calls fail for 100 s while reads work: few are spent; afterwards all are checked again (e07)."""
+    rig.stage.sandbox.faults.add(fault)
+    calls = [rig.stage.call(Happening(Kind.END, 400)) for _ in range(6)]
+    await rig.run(100)
+    spent = [(await rig.record(call)).checks_used for call in calls]
+    assert sum(spent) <= 3 * 3 + 100 / 8 + 6
+    assert sum(rig.ledger(call)["read"] for call in calls) > 40
+    rig.stage.sandbox.faults.clear()
+    await rig.run(15)
+    assert all([(await rig.record(call)).checks_used > before for call, before in zip(calls, spent, strict=True)])
+    assert {"checks_away", "checks_back"} <= {entry["event"] for entry in rig.log.entries}
+
+
+async def test_provider_that_answers_with_errors_is_spared(rig: Rig) -> None:
+    """Every check answers with a provider error: after three calls' one call at a time tries, until one is answered."""
+    calls = [rig.stage.call(Happening(Kind.ERROR, 1, "Provider timeout"), Happening(Kind.END, 400)) for _ in range(6)]
+    await rig.run(100)
+    assert sum([(await rig.record(call)).checks_used for call in calls]) <= 3 + 100 / 8 + 6
+    well = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 400))
+    await rig.run(60)
+    assert (await rig.record(well)).authenticated_seen
+    assert "checks_back" in {entry["event"] for entry in rig.log.entries}
+
+
+async def test_provider_error_of_one_call_throttles_nobody(rig: Rig) -> None:
+    """One call's own error, however often, leaves the checks of all calls where they were planned."""
+    bad = rig.stage.call(Happening(Kind.ERROR, 1, "Provider timeout"), Happening(Kind.END, 400))
+    others = [rig.stage.call(Happening(Kind.END, 400)) for _ in range(2)]
+    await rig.run(150)
+    assert all(rig.ledger(call)["check"] >= 15 for call in (bad, *others))
+    assert "checks_away" not in {entry["event"] for entry in rig.log.entries}
+
+
+async def test_checks_of_one_call_that_fail_leave_some(rig: Rig) -> None:
+    """Checks of a single call fail for 100 s while reads work: at most two thirds of them are spent."""
+    rig.stage.sandbox.faults.add(CHECK_FAULTS["503"])
+    call = rig.stage.call(Happening(Kind.GREEN, 30), Happening(Kind.END, 400))
+    await rig.run(100)
+    assert (await rig.record(call)).checks_used <= 12
+    rig.stage.sandbox.faults.clear()
+    await rig.run(30)
+    assert (await rig.record(call)).authenticated_seen
