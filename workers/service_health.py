@@ -65,26 +65,21 @@ class ServiceObserver:
             self._figures.count(figure.LOGINS, outcome)
         if isinstance(error, AccessRefused):
             self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
-        was_away = self._is_away(institution_key, kind_of(endpoint))
+        is_503 = isinstance(error, ServiceUnavailable) and error.status == 503
+        counts = is_503 and bool(institution_key) and not self._is_away(institution_key, kind_of(endpoint))
         heard = heard_of(endpoint, institution_key, error)
         if heard is not None:
             pause_s = (error.retry_after_s or 0.0) if isinstance(error, _BUSY) else 0.0
             await self._tell(*heard, kind_of(endpoint), pause_s, outcome)
-        if error is not None:
-            await self._lower(institution_key, error, is_away=was_away)
-        elif not was_away and self._store.budget.answered(endpoint.name, institution_key, seconds):
-            with suppress(RedisError):
-                await self._store.budget.strained(ACCOUNT, len(self._store.breakers.acted_for))
-
-    async def _lower(self, institution_key: str, error: BaseException, *, is_away: bool) -> None:
-        """Report a 429 or 503 to the request budget. Neither a 503 at a login nor one while a breaker is open counts."""
         budget, acted_for = self._store.budget, len(self._store.breakers.acted_for)
-        is_503 = isinstance(error, ServiceUnavailable) and error.status == 503
+        if error is None:
+            budget.answered()
         with suppress(RedisError):
             if isinstance(error, _BUSY):
                 self._figures.count(figure.REQUESTS_TURNED_AWAY)
                 await budget.turned_away(institution_key, acted_for)
-            elif is_503 and institution_key and not is_away and budget.overloaded():
+            # Neither a 503 at a login nor one while a breaker is open counts.
+            elif counts and budget.overloaded():
                 await budget.strained(institution_key, acted_for)
 
     def _is_away(self, institution_key: str, kind: EndpointKind) -> bool:

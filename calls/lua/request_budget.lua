@@ -7,7 +7,7 @@
 --       we act for
 --       'calm', scopes ... or none for all
 -- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429, 'strained'
--- other signs of load (`ServiceStrain`), 'calm' forgets what those taught. They return the scopes that are
+-- 503 answers, 'calm' forgets what those taught. They return the scopes that are
 -- known. A repetition takes, or lowers, once more, which errs on the safe side.
 local now = now_ms()
 

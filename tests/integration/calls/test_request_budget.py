@@ -233,16 +233,21 @@ async def test_check_that_waits_is_not_booked(sandbox_asgi: Asgi, redis: Redis) 
     assert booked == arrived
 
 
-@pytest.mark.parametrize("answers", [{"every": 4}, {"took_s": 1.5}], ids=["503", "slow"])
-async def test_rate_is_learned_from_load(
-    make: Callable[..., Store], hand: Hand, redis: Redis, answers: dict[str, float]
-) -> None:
-    """503s or answers that take longer than before lower the rate; half a minute after the last one it is free."""
+async def test_rate_is_learned_from_503(make: Callable[..., Store], hand: Hand, redis: Redis) -> None:
+    """503s lower the rate; half a minute after the last one it is free."""
     asked = Asked(make(), hand, redis)
     assert await asked(5) == 0
-    assert 0.5 * 20 < await asked(15, **answers) < 20  # type: ignore[arg-type]
+    assert 0.5 * 20 < await asked(15, every=4) < 20
     assert await redis.hkeys(Keys().budget) == [b""]
     await asked(32)
+    assert await redis.hkeys(Keys().budget) == []
+
+
+async def test_latency_lowers_no_rate(make: Callable[..., Store], hand: Hand, redis: Redis) -> None:
+    """Answers that take longer than before say nothing of the load: waiting makes none of them faster."""
+    asked = Asked(make(), hand, redis)
+    await asked(5)
+    assert await asked(15, took_s=3.0) == 0
     assert await redis.hkeys(Keys().budget) == []
 
 
