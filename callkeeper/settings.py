@@ -285,7 +285,7 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     queue_page: int = defaulted("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
     """Entries of the queue requested at once, 10 to 10000; halved where the service refuses. Default 500."""
     service_rps: int | None = optional("CALLKEEPER_SERVICE_RPS", parsing.between(1, 10_000), "15")
-    """Highest number of requests per second of all workers together, 1 to 10000. Unset: learned from 429, 503, latency."""
+    """Highest number of requests per second of all workers together, 1 to 10000. Unset: learned from 429 and 503."""
     archive: WorkerArchiveSettings | None = part(WorkerArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     outcomes: OutcomeSettings | None = part(OutcomeSettings, only_if="CALLKEEPER_OUTCOME_URL")
 

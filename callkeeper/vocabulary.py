@@ -153,14 +153,24 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "login_made": _event("the service account has logged in; institutions: how many it manages", "institutions"),
     "service_away": _event(
-        "logins fail, or three institutions (or all) fail together: all requests are stopped", "because"
+        "logins fail, or queues and calls of several institutions: all requests are stopped", "because"
     ),
     "service_back": _event("the service answers again"),
     "institution_away": _event(
-        "five requests in a row failed for an institution, or the service asked for a pause: requests are stopped",
+        "five requests in a row about an institution's calls failed, or the service asked for a pause: they are stopped",
         *("institution", "because"),
     ),
     "institution_back": _event("the service answers for an institution again", "institution"),
+    "queue_away": _event(
+        "five listings in a row failed: they are stopped, for all if no institution is named; pushed calls are handled",
+        *("institution", "because"),
+    ),
+    "queue_back": _event("the service lists calls again", "institution"),
+    "checks_away": _event(
+        "checks of three calls of an institution brought no result: further ones wait, and one call at a time tries",
+        *("institution", "because"),
+    ),
+    "checks_back": _event("a check of an institution brought a result again", "institution"),
     "access_refused": _event(
         "401 with a token just issued: requests of this operation are stopped for the institution",
         "institution",

@@ -57,16 +57,24 @@ WATCH = Read("watch")
 """The read that looks for changes. Other reads are needed for the next step."""
 
 
-def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta(), busy: float = 0.0) -> Step:
+def decide(
+    call: Call,
+    book: RuleBook,
+    now: datetime,
+    *,
+    late: timedelta = timedelta(),
+    busy: float = 0.0,
+    is_silent: bool = False,
+) -> Step:
     """Return the next step of a call.
 
     ``late`` is how late workers are, ``busy`` the share of a core that this one uses: reads wait if there is too much
-    to do.
+    to do. ``is_silent``: a hint's queue could not be listed since.
     """
     if call.is_settled:
         return _rest(call, now)
     if call.phase is Phase.HINTED:
-        return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > LATE_TOLERANCE)
+        return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > LATE_TOLERANCE, is_silent=is_silent)
     if call.standing == FOREIGN:
         return age_out(call, book, facts_of(call, book.policies, now, lists=book.lists), now) or Wait(
             now + FOREIGN_WAIT

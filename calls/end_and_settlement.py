@@ -1,10 +1,11 @@
 """How a call ends: hints that are not confirmed, calls that have ended, and calls that are lost. Pure functions.
 
 A hint is a call that was pushed, or that a person named, and that the service has not confirmed yet. It waits for the
-queue to list it, and is dropped if that does not happen. If a CallEnd was pushed, the stored details are read once
-before the hint is dropped, so that a call that ended before it was listed still gets a record. Anyone who may push can
-invent such calls. So these reads have the lowest priority and a limit per minute
-(``calls.store.last_listing.LookBackAllowance``).
+queue to list it, and is dropped if that does not happen. While the queue cannot be listed, its stored details are read
+by the id of its push; it is dropped if the service does not know it for a minute. If a CallEnd was pushed, the stored
+details are read once before the hint is dropped, so that a call that ended before it was listed still gets a record.
+Anyone who may push can invent such calls. So these reads have the lowest priority, and those before a drop a limit per
+minute (``calls.store.last_listing.LookBackAllowance``).
 
 A hint that a person made a statement about is never dropped. Its stored details are read too, because its id may be an
 alternate id and the queue may be late. If the service knows no such call, it is settled as unconfirmed.
@@ -54,7 +55,13 @@ ASK_AGAIN = timedelta(seconds=1)
 """Until the service has said whether an institution is active, no requests are sent for its hints."""
 
 
-def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool) -> Step:
+BY_PUSH = Read("its queue is not listed")
+"""The read of a hint by the id of its push.
+
+Assumed: details are found by the id of a push before the queue has shown the call."""
+
+
+def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silent: bool) -> Step:
     """Return the next step of a hint.
 
     Args:
@@ -62,12 +69,18 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool) -> Step:
         now: The present.
         is_late: Whether workers are late.
         is_lost: Whether the service has not known the call for long, or it is too old to be watched.
+        is_silent: Whether its queue could not be listed since.
     """
     hinted_at, looks = _hinted_at(call, now), call.confirm_looks
     is_looked_for = looks < len(CONFIRM_LOOKS_S)
     due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[looks]) if is_looked_for else HINT_LIVES)
     if is_looked_for and due_at <= now:
         return Look()
+    if not call.has_statements and is_silent and call.standing is None:
+        read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
+        if is_lost:
+            return Drop(NOT_LISTED)
+        return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if is_looked_for else read_at)
     if not call.has_statements:
         return Wait(due_at) if now < due_at else look_back(call, hinted_at, now, is_late=is_late)
     if call.standing == FOREIGN or is_lost:
@@ -103,6 +116,11 @@ LIST_AGAIN = timedelta(seconds=20)
 """If the details of a call are "not found" and its last listing is older than this, the queue is asked."""
 
 
+def is_not_found(call: Call, now: datetime) -> bool:
+    """Tell whether the service has not known the call for so long that this is no delay."""
+    return call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR
+
+
 def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
     if not is_lost(call, book, now):
@@ -117,7 +135,7 @@ def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
     if call.is_reopened:
         born, most = call.end_seen_at, HEARD_AFTER_END
     too_old = born is not None and now - born > most
-    is_unknown = call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR
+    is_unknown = is_not_found(call, now)
     return too_old or (is_unknown and not _is_listed(call, now, LISTED_FOR))
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import UNSTARTED_KEPT_S, Signals
-from calls.store.breakers import ACCOUNT, Breaker, Heard
+from calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
 from calls.store.writable import REFUSALS
 
 
@@ -128,7 +128,7 @@ _SYMPTOMS: Final = {
     _K.REDIS_REFUSES: frozenset({_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH}),
     _K.NO_WORKER: frozenset({_K.LATE}),
     _K.LOGIN_REFUSED: frozenset({_K.SERVICE_AWAY, _K.LATE}),
-    _K.SERVICE_AWAY: frozenset({_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY}),
+    _K.SERVICE_AWAY: frozenset({_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED}),
     _K.SERVICE_SLOW: frozenset({_K.LATE}),
     _K.PUSHES_REFUSED: frozenset({_K.NO_PUSH}),
 }
@@ -174,8 +174,10 @@ def _service(signals: Signals) -> Iterator[Incident]:
             "workers. If the fault was the service's and is corrected, run: callkeeper service retry."
         )
         yield Incident(_K.LOGIN_REFUSED, "The service refuses our login", advice, since=refused_at)
+    away = {breaker.institution_key for breaker in signals.breakers if breaker.scope.kind is EndpointKind.CALLS}
     for breaker in signals.breakers:
-        yield _left_alone(breaker)
+        if breaker.scope.kind is EndpointKind.CALLS or breaker.institution_key not in away:
+            yield _left_alone(breaker)
     if _is_slow(signals):
         advice = f"Every request of the last seconds took longer than {SLOW_S:g} s. Checks come late; ask its operator."
         yield Incident(_K.SERVICE_SLOW, "The service is slow", advice)
@@ -183,10 +185,17 @@ def _service(signals: Signals) -> Iterator[Incident]:
 
 def _left_alone(breaker: Breaker) -> Incident:
     key, since = breaker.institution_key, breaker.since
+    if breaker.scope.kind is EndpointKind.QUEUE:
+        title = "The service does not list an institution's calls" if key else "The service does not list calls"
+        advice = f"Calls without a push are not found. Pushed calls are handled: {breaker.words}."
+        return Incident(_K.LISTING_REFUSED, title, advice, key, since)
+    if breaker.scope.kind is EndpointKind.CHECK:
+        advice = f"Its calls are handled, but further checks wait: {breaker.words}. Ask the service's operator."
+        return Incident(_K.INSTITUTION_AWAY, "Checks bring no results", advice, key, since)
     if breaker.why is Heard.PAUSE:
         advice = f"No requests are sent until then: {breaker.words}."
         return Incident(_K.RATE_LIMITED, "The service limits our requests", advice, key, since)
-    if key == ACCOUNT:
+    if breaker.scope == WHOLE:
         advice = f"Calls are not handled until it answers again: {breaker.words}."
         return Incident(_K.SERVICE_AWAY, "The service is away", advice, since=since)
     advice = f"Its calls wait; other institutions are not affected: {breaker.words}."
@@ -214,7 +223,9 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
         )
         since = min(bar.since for bar in signals.barred if bar.institution_key == key)
         yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
-    left_alone = {breaker.institution_key for breaker in signals.breakers}
+    left_alone = {
+        breaker.institution_key for breaker in signals.breakers if breaker.scope.kind is not EndpointKind.CHECK
+    }
     for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred.keys() - left_alone):
         unlisted_at = None if ACCOUNT in left_alone else _unlisted_at(signals, key)
         if unlisted_at is not None:

@@ -21,6 +21,7 @@ import msgspec
 
 from reseller.answer_parsing import Reader, Unreadable, parse
 from reseller.answer_records import BaseAnswer, InstitutionSummary
+from reseller.config import MAX_RETRY_AFTER_S
 from reseller.endpoints import (
     ADD_INSTITUTION,
     DETAILS,
@@ -79,9 +80,6 @@ def _texts(value: object) -> Iterator[str]:
 
 
 A = TypeVar("A", bound=BaseAnswer)
-
-MAX_RETRY_AFTER_S = 60.0
-"""The longest pause that is followed, in seconds, however long the service asks for."""
 
 _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
 _CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")

@@ -14,6 +14,9 @@ REQUEST_DEADLINE_S = 6.0
 
 The length of a worker's lease is derived from this number (``calls.claimed_item.Lease``). Change it only here."""
 
+MAX_RETRY_AFTER_S = 60.0
+"""The longest pause that is kept to, in seconds, however long the service asks for."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoginPolicy:

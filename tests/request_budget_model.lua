@@ -68,8 +68,13 @@ function commands.ZRANK(key, member)
     return score and rank(set, member, score) or false
 end
 
-function commands.ZREMRANGEBYSCORE(key, _, highest)
+function commands.ZREMRANGEBYSCORE(key, lowest, highest)
     local set = set_of(key)
+    if highest == '+inf' then -- above a score
+        lowest = tonumber(string.sub(lowest, 2))
+        while set.order[1] and set.scores[set.order[#set.order]] > lowest do remove(set, set.order[#set.order]) end
+        return
+    end
     highest = tonumber(highest)
     while set.order[1] and set.scores[set.order[1]] <= highest do remove(set, set.order[1]) end
 end

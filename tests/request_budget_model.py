@@ -1,7 +1,7 @@
 """The request budget in virtual time: the real script, on a hash and sorted sets in memory.
 
 ``Load`` gives work of four classes to a number of processes. Each asks for permits as a worker does, waits as told, sends,
-and reports 429, 503 and slow answers. Only ``calls/lua/request_budget.lua`` and `ServiceStrain` are real.
+and reports 429 and 503. Only ``calls/lua/request_budget.lua`` and `AnswerCount` are real.
 """
 
 import heapq
@@ -14,7 +14,7 @@ from typing import Any
 
 from lupa import luajit21
 
-from calls.store.request_budget import ServiceStrain
+from calls.store.request_budget import AnswerCount
 from calls.store.scripts import source
 
 CLASSES = (1, 2, 3, 4)
@@ -54,18 +54,6 @@ class Script:
 
 def _text(value: Any) -> str:
     return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
-def queueing(capacity: float, latency_s: float = 0.05) -> Service:
-    """Return a service without a limit: requests that it cannot answer at once wait in a queue."""
-    free_at = 0.0
-
-    def answer(now: float) -> tuple[int, float]:
-        nonlocal free_at
-        free_at = max(free_at, now) + 1 / capacity
-        return 200, free_at - now + latency_s
-
-    return answer
 
 
 def shedding(capacity: int) -> Service:
@@ -112,8 +100,6 @@ class Load:
     waits: list[tuple[float, int, float]] = field(default_factory=list)
     """When something was sent, its class, how long it had waited."""
     asks: Counter[str] = field(default_factory=Counter)
-    took_s: list[tuple[float, float]] = field(default_factory=list)
-    """When an answer of the service came, and how long it took."""
     rates: list[tuple[float, float]] = field(default_factory=list)
     """The rate every quarter of a second; 0: none."""
 
@@ -124,7 +110,7 @@ class Load:
         is_limited = self.set_rate > 0
         answered = deque[float]()
         events: list[tuple[float, int, Callable[[float], None]]] = []
-        strains = [ServiceStrain() for _ in range(self.processes)]
+        counts = [AnswerCount() for _ in range(self.processes)]
         number = 0
 
         def at(when: float, what: Callable[[float], None]) -> None:
@@ -176,13 +162,12 @@ class Load:
         ) -> Callable[[float], None]:
             def run(now: float) -> None:
                 nonlocal is_limited
-                strain, is_late = chance.choice(strains), seconds > DEADLINE_S
-                if not is_late:
-                    self.took_s.append((now, seconds))
-                    kind = "queue" if c == 3 else "details"
-                    if strain.overloaded(now) if status == 503 else strain.answered(kind, "", seconds, now):
-                        script(1000 * now, "strained", "", self.set_rate, 0, 1)
-                        is_limited = True
+                count, is_late = chance.choice(counts), seconds > DEADLINE_S
+                if status == 503 and count.overloaded(now):
+                    script(1000 * now, "strained", "", self.set_rate, 0, 1)
+                    is_limited = True
+                elif status != 503 and not is_late:
+                    count.answered(now)
                 if is_late or status == 503:
                     self.refused_at.append(now)
                     at(now + 1, ask(c, name, since))
@@ -195,8 +180,6 @@ class Load:
 
         def look(now: float) -> None:
             nonlocal is_limited
-            for strain in strains:
-                strain.look(now)
             is_limited = self.set_rate > 0 or any(True for _ in script.stored)
             self.rates.append((now, script.rate))
             at(now + 0.25, look)

@@ -23,10 +23,11 @@ from calls.notes import Merged, encode_note
 from calls.pause import PauseScope
 from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
-from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed
+from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, must_read_first
 from calls.schedule.reads import next_read, read_retry
 from calls.statuses import STATUSES
 from calls.steps import Decline
+from calls.store.breakers import EndpointKind, Heard
 from calls.store.inbox import Ask
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -41,6 +42,7 @@ from reseller import (
 )
 from reseller.endpoints import is_same_id, is_voice_id
 from workers.claimed_call import REFUSED, Claim
+from workers.service_health import log_closed, log_opened
 
 
 class AnswerMisnamed(AnswerUnreadable):
@@ -245,7 +247,34 @@ async def read(claim: Claim) -> None:
             await claim.tools.store.ask_whether_listed(claim.call_id)
         return
     if not claim.is_over:
+        unanswered = must_read_first(claim.call) and claim.now - (claim.call.last_check_at or claim.now) < JUST_NOW
         take_in(claim, phone_call)
+        if unanswered:  # stored details can be read, so it is not the service that is away
+            await _without_result(claim, "unanswered")
+
+
+JUST_NOW = timedelta(seconds=10)
+"""A read that follows a failed check within this time shows that only checks fail."""
+
+
+async def _without_result(claim: Claim, outcome: str) -> None:
+    """Report a check that brought no result. After three from three calls, further checks of the institution wait.
+
+    Assumed: a refused check, or one that is answered with a voice authentication error, may be the voice provider's
+    trouble and not the call's.
+    """
+    breakers, key = claim.tools.store.breakers, claim.call_id.institution_key
+    opened, _ = await breakers.report(Heard.FAILURE, key, EndpointKind.CHECK, member=claim.item.member)
+    for scope in opened:
+        log_opened(claim.tools.log, scope, Heard.FAILURE, outcome)
+
+
+async def _with_result(claim: Claim) -> None:
+    """Report a check that brought a result, if others did not."""
+    breakers, key = claim.tools.store.breakers, claim.call_id.institution_key
+    if breakers.has_failed(key, EndpointKind.CHECK):
+        for scope in (await breakers.report(Heard.ANSWER, key, EndpointKind.CHECK))[1]:
+            log_closed(claim.tools.log, scope)
 
 
 def _read_failed(claim: Claim, error: ResellerError) -> None:
@@ -291,6 +320,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         claim.add("checks_failed")
         claim.tools.log.warning("check_failed", n=n, error=type(error).__name__, said=error.plain)
         await _after_lapse(claim, error, call, by_desk=by_desk)
+        if isinstance(error, ServiceRefused) and not isinstance(error, CallNotFound):
+            await _without_result(claim, type(error).__name__)
         return
     if claim.is_over:
         return
@@ -298,6 +329,10 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
+    if claim.call.reading is not None and claim.call.reading.provider_error is not None:
+        await _without_result(claim, "provider_error")
+    else:
+        await _with_result(claim)
 
 
 def decline(claim: Claim, step: Decline) -> None:
@@ -324,8 +359,8 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
 async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> None:
     """After a 401, log in (once per claim) and plan the check again, for the person who asked for it if any.
 
-    A check that was answered with 401 was not made, so the data of the last check is restored. A refusal counts as an
-    answer. After any other failure the next check is planned from the last answer.
+    A check that was answered with 401 was not made, so the data of the last check is restored. "Not found" counts
+    as an answer. After any other failure the next check is planned from the last answer.
     """
     if isinstance(error, TokenLapsed) and await claim.renew_token():
         next_check_at = claim.call.next_check_at if by_desk else claim.now
@@ -335,5 +370,5 @@ async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_d
             last_check_at=before.last_check_at,
             next_check_at=next_check_at,
         )
-    elif not isinstance(error, ServiceRefused):
+    elif not isinstance(error, CallNotFound):
         claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)

@@ -89,7 +89,7 @@ class Watchdog:
             redis.exceptions.RedisError: Redis is down. The next look tries again.
         """
         keys = self._keys
-        named = [keys.due, keys.wake, keys.queue, keys.breakers, keys.epoch, keys.token]
+        named = [keys.due, keys.wake, keys.queue, keys.breakers, keys.epoch, keys.endpoints]
         if self._script(keys=named, args=[self._now_ms() if self._now_ms else "", late_ms, int(QUIET_S * 1000)]) != 1:
             return
         try:

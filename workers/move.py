@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from calls.claimed_item import ListName, Placement
 from calls.decide import WATCH, decide, is_confirmed_free
 from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
-from calls.end_and_settlement import CONFIRM_LOOKS_S
+from calls.end_and_settlement import BY_PUSH, CONFIRM_LOOKS_S, HINT_LIVES, is_not_found
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
 from calls.statement_folding import may_return
@@ -68,11 +68,17 @@ LISTED_WITHIN = timedelta(seconds=CONFIRM_LOOKS_S[-1])
 
 LOOK_AGAIN = timedelta(seconds=5)
 
+SILENT_LOOKS = 2
+"""A queue that was asked for this many looks since a hint, and was not listed, is refused or broken."""
+
 
 async def drop(claim: Claim, step: Drop) -> None:
-    """Delete the record of a hint if a complete look at the queue did not list it. A failed look proves nothing."""
+    """Delete the record of a hint if a complete look at the queue did not list it, or the service does not know it.
+
+    A failed look proves nothing.
+    """
     now, hinted_at = claim.now, claim.call.hinted_at or claim.now
-    if claim.call.standing != FOREIGN:
+    if claim.call.standing != FOREIGN and not is_not_found(claim.call, now):
         looked_at = await claim.tools.listings.looked_at(claim.call_id.institution_key)
         if looked_at is None or looked_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.
@@ -96,6 +102,9 @@ _REQUESTS = (Read, LookBack, Check, Send)
 _ASKS = (Read, Check)
 """A claim may end before these. An effect's confirming read, its ``sent`` and its first byte must not be separated."""
 
+TURN_AGAIN_S = 3.0
+"""How often a call asks whether it may make a check while checks bring no results, in seconds."""
+
 RELEASE_AFTER_S = 1.0
 """An older claim is released before the next request, so that other calls get a turn while the service is slow."""
 
@@ -110,7 +119,14 @@ async def move(claim: Claim) -> None:
     for n in range(MAX_STEPS):
         await claim.look_up_earlier()
         now = claim.now
-        step = decide(claim.call, claim.tools.book, now, late=claim.item.late, busy=claim.tools.cpu_share())
+        step = decide(
+            claim.call,
+            claim.tools.book,
+            now,
+            late=claim.item.late,
+            busy=claim.tools.cpu_share(),
+            is_silent=await _is_silent(claim),
+        )
         if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
             step = Wait(now)
         institution_key = claim.call_id.institution_key
@@ -121,7 +137,15 @@ async def move(claim: Claim) -> None:
             allowed, because = past_the_bar(step, barred_s, now), REFUSED
         if allowed is not step and isinstance(allowed, Wait):
             claim.hold_back(because)
-        wait_s = await _wait_for_permits(claim, allowed, now)
+        turn_s = 0.0 if allowed != Check() else claim.tools.store.breakers.known_turn_wait_s(institution_key, now)
+        wait_s = 0.0 if turn_s else await _wait_for_permits(claim, allowed, now)
+        if allowed == Check() and not wait_s and not turn_s:
+            turn_s = await claim.tools.store.breakers.turn_wait_s(institution_key)
+            claim.permits += 1 if turn_s else 0
+        if turn_s:
+            # Checks bring no results. Reads go on meanwhile.
+            claim.call = replace(claim.call, next_check_at=claim.now + timedelta(seconds=min(turn_s, TURN_AGAIN_S)))
+            continue
         if wait_s and allowed == WATCH:
             # A check may become due before this read gets its permit.
             claim.call = replace(claim.call, next_read_at=claim.now + timedelta(seconds=wait_s))
@@ -132,6 +156,17 @@ async def move(claim: Claim) -> None:
         if claim.is_over:
             return
     raise RuntimeError(f"the steps did not end after {MAX_STEPS}: a bug in decide")
+
+
+async def _is_silent(claim: Claim) -> bool:
+    """Tell whether a hint's queue could not be listed since, although it was asked for two looks."""
+    hinted_at = claim.call.hinted_at
+    if claim.call.phase is not Phase.HINTED or hinted_at is None or claim.call.confirm_looks < SILENT_LOOKS:
+        return False
+    looked_at = await claim.tools.listings.looked_at(claim.call_id.institution_key)
+    # A listing that was late enough to show the call comes before the hint is dropped.
+    since = hinted_at if claim.now - hinted_at < HINT_LIVES else hinted_at + LISTED_WITHIN
+    return looked_at is None or looked_at < since
 
 
 async def _wait_for_permits(claim: Claim, step: Step, now: datetime) -> float:
@@ -162,7 +197,7 @@ def permits_of(step: Step, call: Call, now: datetime) -> tuple[Permit, int]:
             return Permit.CHECK, 1
         case LookBack():
             return Permit.READ, 1
-        case Read() if step == WATCH:
+        case Read() if step in (WATCH, BY_PUSH):
             return Permit.READ, 1
         case Read():
             states = {call.assign.state, call.enroll.state, call.reject.state}

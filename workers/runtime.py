@@ -41,7 +41,7 @@ from workers.outbox import Outbox
 from workers.queue_listing import Listing
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
-from workers.webhook_client import WebhookClient
+from workers.webhook_client import LONGEST_PAUSE_S, WebhookClient
 from workers.webhook_delivery import Deliveries
 
 TIDY_EVERY_S = 3600.0
@@ -249,7 +249,9 @@ class WorkerRuntime:
         )
         listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
         if self._open_webhook_client is not None:
-            sent = Store(self._redis, keys=outbox, kept_s=self._kept_s, unreadable=unreadable)
+            sent = Store(
+                self._redis, keys=outbox, kept_s=self._kept_s, unreadable=unreadable, longest_pause_s=LONGEST_PAUSE_S
+            )
             lookup = Lookup(self._redis, keys=keys)
             attempts = DeliveryLog(self._redis, outbox, kept_s=self._kept_s)
             self._outboxes.append(

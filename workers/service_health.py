@@ -1,15 +1,16 @@
 """Tracks whether the service answers: observes every request, and probes where a breaker is open.
 
-The observer counts each request and reports its result to the circuit breakers, which all workers share. A breaker
-opens for an institution after five failures in a row, or when the service asks for a pause. It opens for the whole
-account when logins fail or when several institutions fail together. See ``calls.store.breakers``.
+The observer counts each request and reports its result to the circuit breakers, which all workers share. See
+``calls.store.breakers``.
 
-Every few seconds a probe is sent: a login if there is no token, else a listing of one entry. Each probe is a task of
-its own, so that a hanging one delays no other. Its result is observed like any other, and a success closes the breaker.
+Every few seconds a probe is sent for each open breaker: a listing of one entry for a queue, stored details of a call for
+calls, both for the account, or a login if there is no token. Each probe is a task of its own, so that a hanging one
+delays no other. Its result is observed like any other, and a success closes the breaker.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,8 +19,9 @@ from redis.exceptions import RedisError
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.store.breakers import ACCOUNT, Heard
+from calls.store.breakers import ACCOUNT, QUEUES, WHOLE, EndpointKind, Heard, Scope
 from calls.store.claims_and_leases import Store
+from calls.store.keys import CallId
 from calls.store.request_budget import Permit
 from calls.store.tasks import end
 from reseller import (
@@ -36,7 +38,7 @@ from reseller import (
     TurnedAway,
     Unsendable,
 )
-from reseller.endpoints import TOKEN, AuthMode, Endpoint
+from reseller.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 
@@ -63,57 +65,74 @@ class ServiceObserver:
             self._figures.count(figure.LOGINS, outcome)
         if isinstance(error, AccessRefused):
             self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
-        was_away = self._is_away(institution_key)
+        is_503 = isinstance(error, ServiceUnavailable) and error.status == 503
+        counts = is_503 and bool(institution_key) and not self._is_away(institution_key, kind_of(endpoint))
         heard = heard_of(endpoint, institution_key, error)
         if heard is not None:
             pause_s = (error.retry_after_s or 0.0) if isinstance(error, _BUSY) else 0.0
-            await self._tell(*heard, pause_s, outcome)
-        if error is not None:
-            await self._lower(institution_key, error)
-        elif not was_away and self._store.budget.answered(endpoint.name, institution_key, seconds):
-            with suppress(RedisError):
-                await self._store.budget.strained(ACCOUNT, len(self._store.breakers.acted_for))
-
-    async def _lower(self, institution_key: str, error: BaseException) -> None:
-        """Report a 429 or 503 to the request budget. Neither a 503 at a login nor one while a breaker is open counts."""
+            await self._tell(*heard, kind_of(endpoint), pause_s, outcome)
         budget, acted_for = self._store.budget, len(self._store.breakers.acted_for)
-        is_503 = isinstance(error, ServiceUnavailable) and error.status == 503
+        if error is None:
+            budget.answered()
         with suppress(RedisError):
             if isinstance(error, _BUSY):
                 self._figures.count(figure.REQUESTS_TURNED_AWAY)
                 await budget.turned_away(institution_key, acted_for)
-            elif is_503 and institution_key and not self._is_away(institution_key) and budget.overloaded():
+            # Neither a 503 at a login nor one while a breaker is open counts.
+            elif counts and budget.overloaded():
                 await budget.strained(institution_key, acted_for)
 
-    def _is_away(self, institution_key: str) -> bool:
+    def _is_away(self, institution_key: str, kind: EndpointKind) -> bool:
         breakers = self._store.breakers
-        return breakers.has_failed(institution_key) and breakers.over(institution_key) is not None
+        return breakers.has_failed(institution_key, kind) and breakers.over(institution_key, kind) is not None
 
-    async def _tell(self, heard: Heard, institution_key: str, pause_s: float, outcome: str) -> None:
+    async def _tell(self, heard: Heard, institution_key: str, kind: EndpointKind, pause_s: float, outcome: str) -> None:
         """Report to the breakers. A success is reported only after failures, so that the usual case costs nothing."""
         breakers = self._store.breakers
-        if heard is Heard.ANSWER and not breakers.has_failed(institution_key):
+        if heard is Heard.ANSWER and not breakers.has_failed(institution_key, kind):
             return
         with suppress(RedisError):
-            opened, closed = await breakers.report(heard, institution_key, pause_s=pause_s)
-            for key in opened:
-                self._log_opened(key, heard, outcome)
-                await self._store.budget.calm(key, len(breakers.acted_for))
-            for key in closed:
-                self._log_closed(key)
+            opened, closed = await breakers.report(heard, institution_key, kind, pause_s=pause_s)
+            for scope in opened:
+                if scope == WHOLE:
+                    self._figures.count(figure.SERVICE_OUTAGES)
+                log_opened(self._log, scope, heard, outcome)
+                await self._store.budget.calm(scope.institution_key, len(breakers.acted_for))
+            for scope in closed:
+                log_closed(self._log, scope)
 
-    def _log_opened(self, institution_key: str, heard: Heard, outcome: str) -> None:
-        if institution_key == ACCOUNT:
-            self._figures.count(figure.SERVICE_OUTAGES)
-            self._log.error("service_away", error=outcome, because=heard)
-        else:
-            self._log.error("institution_away", institution=institution_key, error=outcome, because=heard)
 
-    def _log_closed(self, institution_key: str) -> None:
-        if institution_key == ACCOUNT:
-            self._log.info("service_back")
-        else:
-            self._log.info("institution_back", institution=institution_key)
+def log_opened(log: Any, scope: Scope, heard: Heard, outcome: str) -> None:
+    """Log that a breaker opened, and because of what."""
+    key = scope.institution_key
+    match scope.kind:
+        case _ if scope == WHOLE:
+            log.error("service_away", error=outcome, because=heard)
+        case EndpointKind.CALLS:
+            log.error("institution_away", institution=key, error=outcome, because=heard)
+        case EndpointKind.QUEUE:
+            log.error("queue_away", institution=key, error=outcome, because=heard)
+        case EndpointKind.CHECK:
+            log.error("checks_away", institution=key, error=outcome, because=heard)
+
+
+def log_closed(log: Any, scope: Scope) -> None:
+    """Log that a breaker closed."""
+    key = scope.institution_key
+    match scope.kind:
+        case _ if scope == WHOLE:
+            log.info("service_back")
+        case EndpointKind.CALLS:
+            log.info("institution_back", institution=key)
+        case EndpointKind.QUEUE:
+            log.info("queue_back", institution=key)
+        case EndpointKind.CHECK:
+            log.info("checks_back", institution=key)
+
+
+def kind_of(endpoint: Endpoint) -> EndpointKind:
+    """Return whether an endpoint lists calls or is about one."""
+    return EndpointKind.QUEUE if endpoint == QUEUE else EndpointKind.CALLS
 
 
 def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | None) -> tuple[Heard, str] | None:
@@ -164,6 +183,7 @@ class Probing:
     institutions: Institutions
     told: Callable[[], None] = lambda: None
     sleep: Callable[[float], Any] = asyncio.sleep
+    choose: Callable[[Sequence[CallId]], CallId] = random.choice
     _turn: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -181,8 +201,8 @@ class Probing:
         with suppress(RedisError):
             await self.tools.store.budget.look()
             if self.tools.store.breakers.opened:
-                for key in await self.tools.store.breakers.take_probes():
-                    probe = asyncio.ensure_future(self._try(key))
+                for scope in await self.tools.store.breakers.take_probes():
+                    probe = asyncio.ensure_future(self._try(scope))
                     self._tasks.add(probe)
                     probe.add_done_callback(self._tasks.discard)
         return set(self._tasks)
@@ -192,27 +212,53 @@ class Probing:
             await self.look()
             await self.sleep(LOOK_EVERY_S)
 
-    async def _try(self, institution_key: str) -> None:
+    async def _try(self, scope: Scope) -> None:
         follow_trace()
         with suppress(ResellerError, RedisError):
-            if institution_key == ACCOUNT:
+            if scope == WHOLE:
                 await self._try_account()
-            else:
-                await self._list_one(institution_key)
+            elif scope == QUEUES:
+                await self._list_another()
+            elif scope.kind is EndpointKind.QUEUE:
+                await self._list_one(scope.institution_key)
+            elif not await self._read_one(scope.institution_key):
+                await self._list_one(scope.institution_key)
+                await self._close(scope)  # there is no call that could fail
         self.told()
 
     async def _try_account(self) -> None:
-        """Log in if there is no token; else list an institution without an open breaker, each in turn."""
+        """Log in if there is no token; else list an institution without an open breaker and read a call."""
         if not self.institutions.are_known:
             await self.institutions.refresh()
-            return
+        elif not self.institutions.keys:
+            await self.tools.service.institution_keys()
+        else:
+            await asyncio.gather(self._list_another(), self._read_one(), return_exceptions=True)
+
+    async def _close(self, scope: Scope) -> None:
+        _, closed = await self.tools.store.breakers.report(Heard.ANSWER, scope.institution_key, scope.kind)
+        for one in closed:
+            log_closed(self.tools.log, one)
+
+    async def _list_another(self) -> None:
+        """List an institution, each in turn, those without an open breaker first."""
         tried = {breaker.institution_key for breaker in self.tools.store.breakers.opened}
         keys = sorted(self.institutions.keys - tried) or sorted(self.institutions.keys)
         self._turn += 1
-        if keys:
-            await self._list_one(keys[self._turn % len(keys)])
-        else:
-            await self.tools.service.institution_keys()
+        await self._list_one(keys[self._turn % len(keys)])
+
+    async def _read_one(self, institution_key: str | None = None) -> bool:
+        """Read stored details of a call, of an institution if given. Return whether there was one."""
+        ours = self.institutions.keys
+        calls = [call for call in await self.tools.store.some_calls(institution_key) if call.institution_key in ours]
+        if not calls:
+            return False
+        call_id = self.choose(calls)
+        follow_member(*call_id)
+        requested_by = self.tools.requested_by(call_id.institution_key)
+        await self.tools.store.budget.wait_s(Permit.READ, "probe", call_id.institution_key)
+        await self.tools.service.details(*call_id, check=False, requested_by=requested_by)
+        return True
 
     async def _list_one(self, institution_key: str) -> None:
         follow_member(institution_key)

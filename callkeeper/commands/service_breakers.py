@@ -16,8 +16,9 @@ from calls.store.keys import Keys
 def service(context: click.Context, *, wants_json: bool) -> None:
     """Show where requests are stopped now: the whole service, or single institutions.
 
-    After five failures in a row, workers send no requests for an institution. If logins or several institutions fail,
-    they send none at all. They try again every 3 seconds, and continue after the first success.
+    After five failures in a row, workers do not list an institution's calls, or send no requests about them. If logins
+    fail, or both for several institutions, they send none at all. They try again every 3 seconds, and continue after the
+    first success.
     """
     if context.invoked_subcommand is not None:
         return
@@ -56,6 +57,7 @@ def _line(breaker: Breaker) -> str:
 def _as_json(breaker: Breaker) -> dict[str, object]:
     return {
         "institution": breaker.institution_key or None,
+        "endpoints": breaker.scope.kind,
         "because": breaker.why,
         "failures": breaker.failures,
         "since": breaker.since.isoformat() if breaker.since else None,

@@ -13,7 +13,7 @@ from calls.metrics import catalogue as figure
 from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
 from calls.schedule.reads import BUSY
-from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
+from calls.store.breakers import QUEUES, WHOLE, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
 from calls.store.last_listing import Listings
 from calls.store.pausing import Pausing
@@ -109,12 +109,7 @@ def _lateness(present: Present, processes: list[Process]) -> Finding:
 
 def _breakers(present: Present, breakers: list[Breaker]) -> list[Finding]:
     remedy = "ask the service operator; nothing is lost, and workers try again (callkeeper service retry: at once)"
-    found = [
-        warning(Topic.BREAKER, f"the service is {breaker.words}", remedy)
-        if breaker.institution_key == ACCOUNT
-        else warning(Topic.BREAKER, f"{breaker.words}; others are not affected", remedy, about=breaker.institution_key)
-        for breaker in breakers
-    ]
+    found = [warning(Topic.BREAKER, _stopped(breaker), remedy, about=breaker.institution_key) for breaker in breakers]
     if account_of(breakers) is not None:
         return found
     if present.login_failures >= _LOGINS_IN_VAIN:
@@ -122,6 +117,12 @@ def _breakers(present: Present, breakers: list[Breaker]) -> list[Finding]:
         remedy = "see the line login; correct the account's password everywhere"
         return [warning(Topic.BREAKER, detail, remedy), *found]
     return found or [ok(Topic.BREAKER, "no requests are stopped")]
+
+
+def _stopped(breaker: Breaker) -> str:
+    if breaker.scope == WHOLE:
+        return f"the service is {breaker.words}"
+    return f"{breaker.words}; {'pushed calls' if breaker.scope == QUEUES else 'others'} are not affected"
 
 
 def _budget(use: BudgetUse) -> Finding:

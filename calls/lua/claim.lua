@@ -1,19 +1,20 @@
 -- Claim due members: each gets a lease and a nonce.
--- KEYS: due, wake marker, breakers, pauses, epoch, RQ queue, last claim of this claimer, token,
---       live calls
+-- KEYS: due, wake marker, breakers of account and institutions, pauses, epoch, RQ queue, last claim of this claimer,
+--       breakers of kinds of endpoints, live calls
 -- ARGV: now, prefix, how many, lease in ms, claimer, farthest legal due time in ms from now, a shift starts ('1' or
 --       ''), this claim is the probe of the account ('1' or ''), number of the claim, seconds its number is kept, epoch
 --       of the claimer's last claim ('' for none), that server's present time by the claimer's own clock, how many
 --       calls of one institution the claimer may hold ('' for any number), schema number of the claimer, then
 --       (institution, how many it holds) pairs
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
--- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, [member, nonce, checks, lost
+-- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, [member, nonce, checks, lost
 -- writes, failures, record, ms overdue, [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the
 -- record was written; then 'from:until', in ms of the old server's clock, each empty if unknown. If the claimer's last
 -- claim is repeated, the answer is what it still holds; a repeated earlier claim gets nothing. Without the number, a
 -- late repetition would return an old nonce again, and a former holder could write.
 local now = now_ms()
 local prefix = ARGV[2]
+local LISTED_LATER = 3000 -- ms after which an institution is looked at again whose queue is not listed
 local current = epoch()
 local last = redis.call('HMGET', KEYS[7], 'number', 'members')
 local number, last_number = tonumber(ARGV[9]), num(last[1], 0)
@@ -40,16 +41,22 @@ redis.call('HSET', KEYS[5], 'seen', now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 
--- If Redis's clock was set back, due times lie too far ahead: such members are due now.
-local far = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '(' .. (now + tonumber(ARGV[6])), 'LIMIT', 0, 100)
-for _, member in ipairs(far) do redis.call('ZADD', KEYS[1], now, member) end
+-- If Redis's clock was set back, due times lie too far ahead. Members that nobody holds are due now, others when a lease
+-- that begins now would end. If no claim has seen the clock before, times that are farther ahead than any legal one
+-- show it.
+local is_back = num(known[3], now) - now > 1000
+local far = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. (is_back and now or now + tonumber(ARGV[6])), '+inf')
+for _, member in ipairs(far) do
+    local is_held = redis.call('HEXISTS', prefix .. ':item:' .. member, 'nonce') == 1
+    redis.call('ZADD', KEYS[1], 'LT', is_held and now + tonumber(ARGV[4]) or now, member)
+end
 
 local limit = tonumber(ARGV[3])
-local away = breakers(KEYS[3])
+local away, kinds = breakers(KEYS[3]), breakers(KEYS[8])
 if is_open(away['']) and ARGV[8] ~= '1' then limit = 0 end
 
 local answer = {now, current, since, redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms,
-    redis.call('ZCARD', KEYS[9])}
+    redis.call('ZCARD', KEYS[9]), redis.call('HGETALL', KEYS[8])}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
@@ -68,12 +75,19 @@ elseif number > last_number then
     local most, holds = num(ARGV[13], math.huge), {}
     for n = 15, #ARGV, 2 do holds[ARGV[n]] = tonumber(ARGV[n + 1]) end
 
+    -- Tell whether the service asked for a pause of an institution's requests, of whatever kind.
+    local function is_paused(institution) return is_open(away[institution]) and away[institution].why == 'pause' end
+
     -- Claim a member if possible. Returns false if it stays in the due set.
     local function take(member, score)
         local item = prefix .. ':item:' .. member
         local kind, institution = string.match(member, '^(%a):([^:]*)')
         institution = institution or ''
-        if institution ~= '' and is_open(away[institution]) then
+        if kind == 'i' and (is_open(kinds['queue ']) or is_open(kinds['queue ' .. institution]) or is_paused(institution)) then
+            redis.call('ZADD', KEYS[1], now + LISTED_LATER, member) -- a probe that is answered makes it due before
+            return true
+        end
+        if kind ~= 'i' and institution ~= '' and is_open(away[institution]) then
             -- Park it until the institution answers, so that it is not claimed again and again.
             redis.call('ZREM', KEYS[1], member)
             redis.call('ZADD', prefix .. ':parked:' .. institution, 'LT', score, member)
@@ -127,7 +141,7 @@ elseif number > last_number then
     redis.call('EXPIRE', KEYS[7], ARGV[10])
 end
 local first = num(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2], math.huge)
-local probe = next_probe(away, has_token(KEYS[8], now)) or math.huge
+local probe = next_probe(away, kinds) or math.huge
 if is_open(away['']) then first = probe end
 if math.min(first, probe) < math.huge then answer[6] = math.max(0, math.floor(math.min(first, probe)) - now) end
 return answer

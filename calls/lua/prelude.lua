@@ -22,9 +22,17 @@ local function epoch()
 end
 
 -- Make a member due at an instant, unless it is due earlier. If it is claimed, its save or the end of its lease makes
--- it due.
+-- it due. A claimed member that is not in the due set was parked after its lease had ended.
 local function make_due(due, item, member, at)
-    if redis.call('HEXISTS', item, 'nonce') == 0 then redis.call('ZADD', due, 'LT', at, member) end
+    if redis.call('HEXISTS', item, 'nonce') == 0 or not redis.call('ZSCORE', due, member) then
+        redis.call('ZADD', due, 'LT', at, member)
+    end
+end
+
+-- Make parked members due again. MAX: one that is claimed meanwhile keeps its lease.
+local function unpark(due, parked)
+    redis.call('ZUNIONSTORE', due, 2, due, parked, 'AGGREGATE', 'MAX')
+    redis.call('DEL', parked)
 end
 
 -- Tell whether the caller must enqueue a job: not while one waits, nor within a second after another caller was told
@@ -62,8 +70,10 @@ local function reopen(prefix, member, item, moved)
     redis.call('PERSIST', trail)
 end
 
--- The breakers (`calls.store.breakers`): a hash of institution, as in members ('' for the account) -> 'failures since
--- wait why'. `since` is 0 while closed, `wait` is the time of the next probe. An unreadable breaker counts as closed.
+-- The breakers (`calls.store.breakers`). One hash has those of the account ('') and of institutions, as in members. Another
+-- one has those of kinds of endpoints: 'queue ' for all institutions, 'queue <institution>' for one, 'check <institution>'
+-- for its checks. The value is 'failures since wait why'. `since` is 0 while closed. `wait` is the time of the next probe,
+-- or of the last failure while closed. An unreadable breaker counts as closed.
 local function breakers(key)
     local found, all = {}, redis.call('HGETALL', key)
     for n = 1, #all, 2 do
@@ -84,24 +94,31 @@ local function is_open(b) return b ~= nil and b.since > 0 end
 
 local function has_token(key, now) return num(redis.call('HGET', key, 'expires'), 0) > now end
 
--- Return which open breakers are probed. Without a token, or during a pause of the account, only the account is.
-local function probed(all, there_is_token)
-    if is_open(all['']) and (not there_is_token or all[''].why == 'pause') then return {''} end
+-- Return the open breakers that are probed, those with the earliest probe first: {key (1 or 2 as above), scope, breaker}.
+-- While one covers others, only it is probed. Checks are not: calls try them (try_check.lua).
+local function probed(all, kinds)
     local found = {}
-    for scope, b in pairs(all) do
-        if is_open(b) then found[#found + 1] = scope end
+    local function add(key, scope, b)
+        if is_open(b) then found[#found + 1] = {key = key, scope = scope, breaker = b} end
+    end
+    add(1, '', all[''])
+    if #found > 0 then return found end
+    for scope, b in pairs(all) do add(1, scope, b) end
+    local is_everywhere = is_open(kinds['queue '])
+    for scope, b in pairs(kinds) do
+        if string.match(scope, '^queue') and (scope == 'queue ' or not is_everywhere) then add(2, scope, b) end
     end
     table.sort(found, function(one, other)
-        if all[one].wait ~= all[other].wait then return all[one].wait < all[other].wait end
-        return one < other
+        if one.breaker.wait ~= other.breaker.wait then return one.breaker.wait < other.breaker.wait end
+        return one.scope < other.scope
     end)
     return found
 end
 
 -- Return when the next probe is due; nil if no breaker is open.
-local function next_probe(all, there_is_token)
-    local first = probed(all, there_is_token)[1]
-    return first and all[first].wait
+local function next_probe(all, kinds)
+    local first = probed(all, kinds)[1]
+    return first and first.breaker.wait
 end
 
 -- Return the member at the end of a chain of tombstones, because a merged record may have been merged again; nil if the

@@ -1,97 +1,169 @@
 -- Record the result of a request for all workers: see `calls.store.breakers`.
--- KEYS: breakers, last claim of the reporter (its reports are numbered there too), due, token
--- ARGV: now, number of the report, prefix, result ('answer' | 'failure' | 'pause' | 'login'), its institution ('' for
---       the account), ms of the pause, failures that open a breaker, institutions that open the account's, within how
---       many ms, ms until the first probe, seconds the number is kept, the institutions we act for, as members ...
--- Returns {breakers, which were opened, which were closed}. A report whose number is not above the reporter's last one
--- changes nothing.
+-- KEYS: breakers of account and institutions, last claim of the reporter (its reports are numbered there too), due,
+--       token, breakers of kinds of endpoints, live calls
+-- ARGV: now, number of the report, prefix, result ('answer' | 'failure' | 'pause' | 'login'), kind of endpoint ('calls' |
+--       'queue' | 'check'), its institution ('' for the account), the call that a failed check was made for, ms of the
+--       pause, failures that open a breaker, institutions (or, for checks, calls) that open a wider one, within how many
+--       ms, ms until the first probe, seconds the number is kept, the institutions we act for, as in members ...
+-- Returns {breakers, breakers of kinds, which were opened, which were closed}. A report whose number is not above the
+-- reporter's last one changes nothing.
 local now = now_ms()
 local opened, closed = {}, {}
-local function answer() return {redis.call('HGETALL', KEYS[1]), opened, closed} end
+local function answer() return {redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[5]), opened, closed} end
 if tonumber(ARGV[2]) <= num(redis.call('HGET', KEYS[2], 'report'), 0) then return answer() end
 redis.call('HSET', KEYS[2], 'report', ARGV[2])
-redis.call('EXPIRE', KEYS[2], ARGV[11])
+redis.call('EXPIRE', KEYS[2], ARGV[13])
 
-local prefix, heard, scope = ARGV[3], ARGV[4], ARGV[5]
-local all, there_is_token = breakers(KEYS[1]), has_token(KEYS[4], now)
-local account = all['']
+local prefix, heard, kind, institution = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local together, within, first_probe = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local all, kinds = breakers(KEYS[1]), breakers(KEYS[5])
+local checked = prefix .. ':unchecked:' .. institution
 
 -- Have an institution's queue read before anything else is done for it, unless it is claimed.
-local function look_first(member)
+local function look_first(its)
+    local member = 'i:' .. its
     local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
     if redis.call('HEXISTS', prefix .. ':item:' .. member, 'nonce') == 0 then
         redis.call('ZADD', KEYS[3], 'XX', math.min(now, tonumber(first or now)) - 1, member)
     end
 end
 
-if heard == 'answer' then
-    if scope ~= '' and all[scope] then
-        redis.call('HDEL', KEYS[1], scope)
-        if is_open(all[scope]) then
-            closed[1] = scope
-            -- Parked members become due again. MAX: one that is claimed meanwhile keeps its lease.
-            local parked = prefix .. ':parked:' .. scope
-            redis.call('ZUNIONSTORE', KEYS[3], 2, KEYS[3], parked, 'AGGREGATE', 'MAX')
-            redis.call('DEL', parked)
-            look_first('i:' .. scope)
+local function look_everywhere()
+    for n = #ARGV, 14, -1 do look_first(ARGV[n]) end
+end
+
+-- Close a breaker. Returns whether it was open.
+local function close(key, found, scope)
+    local b = found[scope]
+    if not b then return false end
+    redis.call('HDEL', key, scope)
+    found[scope] = nil
+    if is_open(b) then closed[#closed + 1] = scope end
+    return is_open(b)
+end
+
+-- Have the other failing scopes probed at once: the one that covered them is closed.
+local function probe_others(key, found, mine)
+    for scope, b in pairs(found) do
+        if scope ~= mine and is_open(b) and b.why == 'failure' then
+            b.wait = now
+            set_breaker(key, scope, b)
         end
     end
-    if account then
-        redis.call('HDEL', KEYS[1], '')
-        if is_open(account) then
-            closed[#closed + 1] = ''
-            for other, b in pairs(all) do
-                if other ~= '' and other ~= scope and is_open(b) and b.why == 'failure' then
-                    b.wait = now
-                    set_breaker(KEYS[1], other, b)
-                end
+end
+
+local function close_institution()
+    if close(KEYS[1], all, institution) then
+        unpark(KEYS[3], prefix .. ':parked:' .. institution)
+        look_first(institution)
+    end
+end
+
+if heard == 'answer' then
+    if kind == 'check' then
+        close(KEYS[5], kinds, 'check ' .. institution)
+        redis.call('DEL', checked)
+    elseif institution ~= '' then
+        if kind == 'calls' or (all[institution] and all[institution].why == 'pause') then close_institution() end
+        if kind == 'queue' then
+            if close(KEYS[5], kinds, 'queue ' .. institution) then look_first(institution) end
+            if close(KEYS[5], kinds, 'queue ') then
+                probe_others(KEYS[5], kinds, 'queue ' .. institution)
+                look_everywhere()
             end
-            for n = #ARGV, 12, -1 do look_first(ARGV[n]) end
         end
+    end
+    if close(KEYS[1], all, '') then
+        probe_others(KEYS[1], all, institution)
+        look_everywhere()
     end
     return answer()
 end
 
 -- Without a token no request can be made for any institution, so this counts as a failed login.
-if heard == 'failure' and scope ~= '' and not there_is_token then heard = 'login' end
+if heard == 'failure' and institution ~= '' and not has_token(KEYS[4], now) then heard = 'login' end
 if heard == 'login' then
-    if there_is_token then return answer() end
-    scope = ''
+    if has_token(KEYS[4], now) then return answer() end
+    institution, kind = '', 'calls'
 end
-local mine = all[scope] or {failures = 0, since = 0, wait = 0, why = heard}
-mine.failures = mine.failures + 1
-local function open(name, b, wait)
+
+local function open(key, found, scope, failures, wait)
+    local b = found[scope] or {failures = failures, since = 0, wait = 0, why = heard}
     if not is_open(b) then
         b.since = now
-        opened[#opened + 1] = name
+        opened[#opened + 1] = scope
     end
-    b.wait = math.max(b.wait, now + wait)
+    b.why, b.wait = heard, math.max(b.wait, now + wait)
+    found[scope] = b
+    set_breaker(key, scope, b)
 end
-if heard == 'pause' then
-    mine.why = heard
-    open(scope, mine, tonumber(ARGV[6]))
-elseif not is_open(mine) and (heard == 'login' or mine.failures >= tonumber(ARGV[7])) then
-    mine.why = heard
-    open(scope, mine, tonumber(ARGV[10]))
-end
-set_breaker(KEYS[1], scope, mine)
 
--- Institutions that fail together open the account's breaker. It is probed at once, since others may answer.
-if scope ~= '' and #opened == 1 and heard == 'failure' and not (account and is_open(account)) then
-    all[scope] = mine
-    local failing, together, acted_for = 0, 0, #ARGV - 11
-    for other, b in pairs(all) do
-        if other ~= '' and is_open(b) and b.why == 'failure' then
+if kind == 'check' then
+    redis.call('SADD', checked, ARGV[7])
+    redis.call('EXPIRE', checked, 600)
+    local calls, scope = redis.call('SCARD', checked), 'check ' .. institution
+    local b = kinds[scope] or {since = 0, wait = 0, why = heard}
+    b.failures, kinds[scope] = calls, b
+    if calls >= together and not is_open(b) then open(KEYS[5], kinds, scope, calls, first_probe) end
+    set_breaker(KEYS[5], scope, b)
+    return answer()
+end
+
+local key, found, scope = KEYS[1], all, institution
+-- A pause is asked for the institution, whatever the endpoint.
+if kind == 'queue' and heard ~= 'pause' then key, found, scope = KEYS[5], kinds, 'queue ' .. institution end
+local mine = found[scope] or {failures = 0, since = 0, wait = 0, why = heard}
+mine.failures = mine.failures + 1
+if not is_open(mine) then mine.why, mine.wait = heard, now end -- `wait` of a closed one is its last failure
+found[scope] = mine
+if heard == 'pause' then
+    open(key, found, scope, 1, tonumber(ARGV[8]))
+elseif not is_open(mine) and (heard == 'login' or mine.failures >= tonumber(ARGV[9])) then
+    open(key, found, scope, mine.failures, first_probe)
+end
+set_breaker(key, scope, mine)
+if heard ~= 'failure' or institution == '' then return answer() end
+
+-- Tell whether a kind of endpoint has failed for an institution since it last answered for it.
+local function is_failing(others, pattern)
+    for other, b in pairs(others) do
+        local is_such = b.why == 'failure' and string.match(other, pattern)
+        if is_such and (is_open(b) or math.abs(now - b.wait) < 4 * within) then return true end
+    end
+    return false
+end
+
+-- Return how many institutions' breakers of a kind are open: all, and those that opened together. The last one has.
+local function count(others, pattern)
+    local failing, lately = 0, 0
+    for other, b in pairs(others) do
+        if string.match(other, pattern) and is_open(b) and b.why == 'failure' then
             failing = failing + 1
-            if now - b.since < tonumber(ARGV[9]) then together = together + 1 end
+            if math.abs(now - b.since) < within then lately = lately + 1 end
         end
     end
-    local are_all = acted_for > 0 and failing >= acted_for
-    if are_all or together >= tonumber(ARGV[8]) then
-        account = account or {failures = mine.failures, since = 0, wait = 0, why = heard}
-        account.why = heard
-        open('', account, are_all and tonumber(ARGV[10]) or 0)
-        set_breaker(KEYS[1], '', account)
-    end
+    return failing, lately
 end
+
+-- Institutions that fail together show that a kind of endpoint fails for all of them. If no other kind works either, it is
+-- the service that fails.
+local QUEUES, CALLS = '^queue (.+)$', '^.+$'
+local acted_for = #ARGV - 13
+local is_everywhere, are_all, is_news = false, false, #opened > 0
+if is_news then
+    local failing, lately = count(found, kind == 'queue' and QUEUES or CALLS)
+    are_all = acted_for > 0 and failing >= acted_for
+    is_everywhere = are_all or lately >= together
+end
+local is_away
+if kind == 'queue' then
+    -- It is probed at once, since others may answer.
+    if is_everywhere and not is_open(kinds['queue ']) then
+        open(KEYS[5], kinds, 'queue ', mine.failures, are_all and first_probe or 0)
+        is_away = is_failing(all, CALLS) or redis.call('ZCARD', KEYS[6]) == 0
+    end
+else
+    is_away = is_open(kinds['queue ']) or (is_everywhere and is_failing(kinds, QUEUES))
+end
+if is_away and not is_open(all['']) then open(KEYS[1], all, '', mine.failures, are_all and first_probe or 0) end
 return answer()

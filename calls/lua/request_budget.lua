@@ -7,12 +7,13 @@
 --       we act for
 --       'calm', scopes ... or none for all
 -- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429, 'strained'
--- other signs of load (`ServiceStrain`), 'calm' forgets what those taught. They return the scopes that are
+-- 503 answers, 'calm' forgets what those taught. They return the scopes that are
 -- known. A repetition takes, or lowers, once more, which errs on the safe side.
 local now = now_ms()
 
 local CLASSES = 4 -- effects; checks; listings; reads
 local SHARES = {0.3, 0.3, 0.15, 0.1} -- the least share of each waiting class; the rest goes to the first of them
+local LONGEST = 30000 -- no member waits longer than this, in ms
 local GRACE = 1000 -- a member that is this many ms late does not count as waiting any more
 local MOST = {2, 1, 1, 1} -- permits that a member of each class takes at most
 local NEAR = 4 -- a member that asked in vain waits a random number of turns of its class, up to this many: a larger
@@ -47,8 +48,9 @@ local function load(scope)
         s.credit[c] = is_known and values[#FIELDS + c] or 1
         s.pace[c] = is_known and values[#FIELDS + CLASSES + c] or 0
     end
-    for n = #FIELDS + 2 * CLASSES + 1, #values do s.log[#s.log + 1] = values[n] end
-    if not is_known then s.at = now end
+    -- What is stored is never later than now, except if Redis's clock was set back.
+    for n = #FIELDS + 2 * CLASSES + 1, #values do s.log[#s.log + 1] = math.min(values[n], now) end
+    s.at, s.lowered = is_known and math.min(s.at, now) or now, math.min(s.lowered, now)
     return s
 end
 
@@ -95,6 +97,7 @@ local function go_on(s)
     s.at, s.head, s.size, s.waiting, s.ahead = now, {}, {}, 0, {}
     for c = 1, CLASSES do
         redis.call('ZREMRANGEBYSCORE', queue(s, c), '-inf', now - GRACE)
+        redis.call('ZREMRANGEBYSCORE', queue(s, c), '(' .. now + LONGEST, '+inf') -- from before the clock was set back
         s.head[c] = num(redis.call('ZRANGE', queue(s, c), 0, 0, 'WITHSCORES')[2], math.huge)
         s.size[c] = s.head[c] < math.huge and redis.call('ZCARD', queue(s, c)) or 0
         s.waiting = s.waiting + s.size[c]
@@ -165,7 +168,7 @@ local function take()
             wait = math.max(wait, waits[#waits])
         end
     end
-    if wait > 0 then wait = math.min(30000, math.max(1, math.ceil(wait))) end
+    if wait > 0 then wait = math.min(LONGEST, math.max(1, math.ceil(wait))) end
     for i, s in ipairs(states) do
         if wait == 0 then
             for _ = 1, n do s.log[#s.log + 1] = now end

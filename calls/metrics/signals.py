@@ -104,10 +104,10 @@ class SignalReader:
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
         pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
-        pipe.hgetall(keys.breakers).hgetall(keys.outbox.breakers).hgetall(keys.archive.breakers).hgetall(
-            keys.refused
-        ).hgetall(keys.counted).get(keys.emergency_login)
-        time, unstarted, first, breakers, outbox, archive, refused, counted, emergency = await pipe.execute()
+        pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
+            keys.archive.breakers
+        ).hgetall(keys.refused).hgetall(keys.counted).get(keys.emergency_login)
+        time, unstarted, first, breakers, endpoints, outbox, archive, refused, counted, emergency = await pipe.execute()
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
         present = instant(now_ms)
         if minutes is None:
@@ -118,7 +118,7 @@ class SignalReader:
             processes=await self._figures.processes(),
             unstarted=[_unstarted(name.decode(), value) for name, value in sorted(unstarted.items())],
             late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
-            breakers=opened(breakers),
+            breakers=opened(breakers, endpoints),
             receiver=next(iter(opened(outbox)), None),
             archive=next(iter(opened(archive)), None),
             barred=barred_of(refused),

@@ -238,7 +238,7 @@ async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None 
     pipe.zdiff([keys.due, keys.live])
     for key in keys.attentions:
         pipe.hvals(key)
-    pipe.hgetall(keys.breakers).hmget(keys.login_gate, ["failures"])
+    pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hmget(keys.login_gate, ["failures"])
     pipe.llen(keys.queue).zcard(keys.outbox.due).zcard(keys.archive.due)
     (
         time,
@@ -249,7 +249,8 @@ async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None 
         attention,
         unsent,
         unarchived,
-        stored,
+        scopes,
+        endpoints,
         login,
         waiting,
         outcomes,
@@ -259,6 +260,7 @@ async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None 
     now = now_ms if now_ms is not None else time[0] * 1000 + time[1] // 1000
     # A failed job is stored with the time when it expires. A killed worker's and an outage's expire within the hour.
     # One that is kept longer failed because of a bug, or is not ours.
+    stopped = opened(scopes, endpoints)
     bugs_from_s = now / 1000 + FAILURE_TTL_S
     overdue, failed = (
         await client.pipeline(transaction=False)
@@ -273,9 +275,9 @@ async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None 
         overdue=overdue,
         late_s=max(0.0, (now - first[0][1]) / 1000) if first else 0.0,
         attention=Counter(without_service_words(why.decode()) for why in (*attention, *unsent, *unarchived)),
-        is_service_away=account_of(opened(stored)) is not None,
-        institutions_away=sum(breaker.institution_key != ACCOUNT for breaker in opened(stored)),
-        service_failures=max((breaker.failures for breaker in breakers_of(stored).values()), default=0),
+        is_service_away=account_of(stopped) is not None,
+        institutions_away=len({breaker.institution_key for breaker in stopped} - {ACCOUNT}),
+        service_failures=max((breaker.failures for breaker in breakers_of(scopes, endpoints).values()), default=0),
         login_failures=int(login[0] or 0),
         jobs_waiting=waiting,
         jobs_failed=failed,

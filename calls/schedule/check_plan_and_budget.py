@@ -28,7 +28,10 @@ PACE = 0.03
 """The most by which a call's own pace differs from the schedule's."""
 
 RETRY = timedelta(seconds=1)
-"""Minimum wait after a failed check. It doubles with every further failure."""
+"""Minimum wait after a failed check. It doubles with every further failure, up to 16 s."""
+
+PATIENT = 3
+"""After this many failed checks in a row the next ones are spared, because they will probably fail too."""
 
 MOST_AHEAD = 2
 """How many checks that replace lost ones may be made ahead of the slots. This bounds what a call can have used by any
@@ -87,7 +90,8 @@ class Schedule:
         Otherwise the checks left share evenly the time from the last *answered* check, whose result is known, to the
         end: with k of n + 1 gaps passed by then, the next one is made where k + (n + 1 - k) / (left + 1) gaps have
         passed. After a failure that would be almost at once, so it waits at least 1, 2, 4 ... s, but at most until the
-        next slot. Once ``MOST_AHEAD`` lost checks were replaced, it waits for the slot.
+        next slot. Once ``MOST_AHEAD`` lost checks were replaced, it waits for the slot. From the third failure in a row
+        on, it waits for the slot, or longer if it has not waited for up to 16 s.
 
         Args:
             watch_from: When the watch began.
@@ -106,7 +110,9 @@ class Schedule:
         at = watch_from + timedelta(seconds=self._time(known + share))
         if failures:
             made = len(self.at_s) - left
-            wait = RETRY * float(2 ** min(failures - 1, 10))
+            wait = RETRY * float(2 ** min(failures - 1, 4))
+            if failures >= PATIENT:
+                return max(slot, now + wait)
             at = max(at, slot if made - passed >= MOST_AHEAD else min(slot, now + wait))
         return max(at, now)
 

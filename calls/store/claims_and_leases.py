@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from itertools import chain
 from math import inf
 
 from redis.asyncio import Redis
@@ -35,6 +36,7 @@ from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, instituti
 from calls.store.last_listing import LookBackAllowance
 from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
+from reseller.config import MAX_RETRY_AFTER_S
 
 FARTHEST_MS = 120_000
 """A due time farther ahead than this was written before the clock went back."""
@@ -75,6 +77,7 @@ class Store(Inbox):
         rps: float | None = None,
         limits: Mapping[str, float] | None = None,
         number_key: bytes | None = None,
+        longest_pause_s: float = MAX_RETRY_AFTER_S,
     ) -> None:
         """Set up.
 
@@ -93,6 +96,7 @@ class Store(Inbox):
             rps: Requests per second that all workers together may send; None: learned.
             limits: The same for single institutions.
             number_key: The key of the hash that hides phone numbers; None: calls are not found by number.
+            longest_pause_s: The longest pause between requests that is kept to, in seconds.
         """
         super().__init__(redis, keys=keys, now_ms=now_ms, kept_s=kept_s, figures=figures)
         self._outbox = outbox.prefix if outbox else ""
@@ -107,7 +111,9 @@ class Store(Inbox):
         self.unreadable = unreadable
         self.handover = Handover(self._scripts, self.keys, unreadable)
         self._claimer, self._claims = secrets.token_hex(8), 0
-        self.breakers = BreakerBox(self._scripts, self.keys, self._scripts.now, self._claimer)
+        self.breakers = BreakerBox(
+            self._scripts, self.keys, self._scripts.now, self._claimer, longest_pause_s=longest_pause_s
+        )
         self.budget = RequestBudget(
             self._scripts,
             redis,
@@ -146,7 +152,7 @@ class Store(Inbox):
             "claim",
             [
                 *(keys.due, keys.wake, keys.breakers, keys.pause, keys.epoch, keys.queue),
-                *(keys.claimer(self._claimer), keys.token, keys.live),
+                *(keys.claimer(self._claimer), keys.endpoints, keys.live),
             ],
             [
                 self._scripts.now(),
@@ -175,7 +181,7 @@ class Store(Inbox):
             since = max(since, now - timedelta(seconds=asked_at_s - self._changed_at_s))
         lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
         epoch = Epoch(epoch_id, since, lost, was_seen_to_begin=self._changed_at_s is not None)
-        self.breakers.see(answer[3])
+        self.breakers.see(answer[3], answer[9])
         self.pauses = pauses_of(answer[4])
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
@@ -184,13 +190,26 @@ class Store(Inbox):
             self._due_in(self.next_due_s)
         self.jobs_waiting = answer[6]
         items = []
-        for row in answer[9:]:
+        for row in answer[10:]:
             try:
                 items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
             except UnicodeDecodeError:
                 await self._remove(row[0])
         share_lateness(items)
         return items
+
+    async def some_calls(self, institution_key: str | None = None, most: int = 20) -> list[CallId]:
+        """Return some calls to ask the service about: live or waiting ones of an institution, or of any."""
+        keys, pipe = self.keys, self._redis.pipeline(transaction=False)
+        if institution_key is None:
+            stored = await pipe.zrange(keys.live, 0, most).zrange(keys.due, 0, most).execute()
+        else:
+            pipe.hkeys(keys.opened(institution_key)).zrange(keys.parked(institution_key), 0, most)
+            listed, parked = await pipe.execute()
+            voice_ids = [voice_id.decode(errors="replace") for voice_id in listed[:most]]
+            stored = [[CallId(institution_key, voice_id).member.encode() for voice_id in voice_ids], parked]
+        owners = (owner_of(member.decode(errors="replace")) for member in chain(*stored))
+        return [owner for owner in owners if isinstance(owner, CallId)]
 
     async def _remove(self, member: bytes) -> None:
         """Remove a member whose name is not text, so we cannot have written it."""

@@ -4,7 +4,6 @@ Leaving a note makes the member due. When a person's voice is rejected, the pers
 States, row reject-voice: "all prior manual authentications of that member are un-enrolled").
 """
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from redis.asyncio import Redis
 from calls.metrics.counting import Figures
 from calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from calls.record import Call
-from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_member
+from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_member, institution_part
 from calls.store.scripts import Scripts
 
 MOST_TOLD = 100
@@ -80,7 +79,15 @@ class Members:
         return bool(await self._redis.zcount(place, f"({since.timestamp()}", "+inf"))
 
 
+SEARCH_EVERY_MS = 4000
+"""How often live calls that are in no schedule are searched for, by all workers together, in milliseconds."""
+
 _FULL = 2
+
+
+def _stamp() -> bytes:
+    """Return a unique content for a request, so that one that comes during a claim is not taken for an earlier one."""
+    return f'"{secrets.token_hex(4)}"'.encode()
 
 
 class Ask(StrEnum):
@@ -145,8 +152,7 @@ class Inbox:
 
     async def ask(self, call_id: CallId, what: str) -> None:
         """Make a call due now, with a request. Its content is unique, so a request during a claim is not lost."""
-        stamp = f'"{secrets.token_hex(4)}"'.encode()
-        await self._note(call_id.member, what, stamp, even_settled=True, wake=False)
+        await self._note(call_id.member, what, _stamp(), even_settled=True, wake=False)
 
     async def ask_to_look(self, institution_key: str, ask: Ask, *, wake: bool = False) -> bool:
         """Make an institution's queue due for listing now. Return whether the caller must enqueue a job.
@@ -154,8 +160,7 @@ class Inbox:
         The note's content is unique, so a request during a look leads to another look.
         """
         member = institution_member(institution_key)
-        stamp = f'"{secrets.token_hex(4)}"'.encode()
-        return (await self._note(member, ask, stamp, even_settled=True, wake=wake))[1]
+        return (await self._note(member, ask, _stamp(), even_settled=True, wake=wake))[1]
 
     async def ask_whether_listed(self, call_id: CallId) -> None:
         """Ask for a full listing of a queue, and for a note to the call if it is listed, even if it got one before."""
@@ -174,13 +179,19 @@ class Inbox:
         return None if voice_id is None else voice_id.decode()
 
     async def enlist(self, institution_keys: Sequence[str]) -> None:
-        """Make every institution due that is not in the due set: new ones, and those that a lost Redis forgot."""
-        members = {institution_member(key): key for key in institution_keys}
-        if not members:
-            return
-        scores: list[float | None] = await self._redis.zmscore(self.keys.due, list(members))
-        missing = [key for key, score in zip(members.values(), scores, strict=True) if score is None]
-        await asyncio.gather(*(self.ask_to_look(key, Ask.FULL) for key in missing))
+        """Make due what is in no schedule: new institutions, what a lost Redis forgot, calls that were parked.
+
+        Call it every few seconds: nothing else finds calls whose institution's breaker was forgotten.
+        """
+        keys = self.keys
+        await self._scripts.call(
+            "enlist",
+            [keys.due, keys.live, keys.breakers, keys.attention, keys.epoch],
+            [
+                *(self._scripts.now(), keys.prefix, Ask.FULL, _stamp(), SEARCH_EVERY_MS),
+                *map(institution_part, institution_keys),
+            ],
+        )
 
     async def _note(
         self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, wish: str | None = None

@@ -132,6 +132,7 @@ class Keys:
         self.pause_history = f"{prefix}:pause:history"
         self.rules = f"{prefix}:rules"
         self.breakers = f"{prefix}:breakers"
+        self.endpoints = f"{prefix}:endpoints"
         self.replicated = f"{prefix}:replicated"
         self.looked = f"{prefix}:looked"
         self.token = f"{prefix}:token"
@@ -241,6 +242,10 @@ class Keys:
     def look_backs(self, minute: int) -> str:
         """Return the key that counts the unlisted calls that were read in a minute because their end was pushed."""
         return f"{self.prefix}:look-backs:{minute}"
+
+    def parked(self, institution_key: str) -> str:
+        """Return the key of an institution's calls that wait until its breaker closes."""
+        return f"{self.prefix}:parked:{institution_part(institution_key)}"
 
     def sample(self, institution_key: str) -> str:
         """Return the key that holds the time of an institution's last sample push."""

@@ -1,8 +1,8 @@
 """The request budget: how many requests per second all workers may send together, and their priorities.
 
 Every request to the service takes a permit here first. The limit is the configured rate (``CALLKEEPER_SERVICE_RPS``) or
-a rate learned from 429 answers, whichever is lower. Without a configured rate it is also learned from 503 answers and
-rising latency (`ServiceStrain`). Without any, permits are free and Redis is not asked. A limit applies to the
+a rate learned from 429 answers, whichever is lower. Without a configured rate it is also learned from 503 answers
+(`AnswerCount`). Without any, permits are free and Redis is not asked. A limit applies to the
 account, or to a single institution if only that one gets 429 or 503.
 
 Any window of Redis's clock holds a limited number of permits. With a rate R of up to 18 per second, a window holds R
@@ -16,7 +16,7 @@ there for a while before it grows further (the cubic function of TCP CUBIC, whic
 losses). It grows only while requests wait. While few requests are refused, it stays above 80 % of the highest rate that
 was answered in the last minutes: a 429 may have other reasons than the rate.
 
-503 and latency are weaker signs. After the first one requests are counted for four seconds. Then the rate falls by 15 % a
+503 is a weaker sign. After the first one requests are counted for four seconds. Then the rate falls by 15 % a
 second, to 60 % of what was sent before at the least, so that only reads are postponed. Thirty seconds after the last sign
 the limit is forgotten; at once when a breaker opens, because an outage says nothing of the load.
 """
@@ -24,7 +24,7 @@ the limit is forgotten; at once when a breaker opens, because an outage says not
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from math import exp, inf
+from math import exp
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -39,7 +39,7 @@ MARGIN: Final = 0.95
 """The share of a configured rate that is used; the rest is for requests that leave later than they get their permit."""
 
 LOOK_EVERY_S: Final = 1.0
-"""Seconds between two checks whether others have learned a rate, and at least between two reports of strain."""
+"""Seconds between two checks whether others have learned a rate, and at least between two reports of 503."""
 
 GOLDEN: Final = 0.618034
 """Fractional parts of its multiples are spread evenly, so that waiting requests do not come back at the same time."""
@@ -86,46 +86,16 @@ FADE_S: Final = 2.0
 FADE_EVERY_S: Final = 0.1
 """Time constant of all counts (``MEMORY`` of the script), and how often those of a process fade, in seconds."""
 
-SLOWER: Final = 2.0
-"""An answer is slow if it takes this many times the minimum, ..."""
-
-NOISE_S: Final = 0.5
-"""... and this many seconds more. A busy process measures its own delay too."""
-
-SLOW_ANSWERS: Final = 10
-SLOW_KINDS: Final = 2
-SLOW_FOR_S: Final = 2.0
-"""The service is slow after this many slow answers in a row, of this many kinds, over this many seconds."""
-
-STALLED_S: Final = 0.5
-"""A process that looks at its clock this many seconds late is slow itself. It looks every quarter of a second."""
-
-PERIOD_S: Final = 120.0
-"""The minimum is that of this period and the one before, in seconds."""
-
 OVERLOADS: Final = 3
 OVERLOADED_SHARE: Final = 0.03
 """503 says something of the load if it was the answer to this many recent requests, and to this share of them."""
 
 
-class ServiceStrain:
-    """What the answers to one process tell of the service's load. Instants are seconds of the process's own clock.
-
-    As in adaptive concurrency limits (Netflix's gradient limit, Envoy's filter), an answer is slow if it takes much
-    longer than the fastest one of its kind and institution in the last minutes. The service is slow if all answers were
-    for two seconds: at least ten, of at least two kinds. So one slow kind or institution says nothing, nor does a
-    service that was always slow.
-    """
+class AnswerCount:
+    """Counts the answers to one process. Instants are seconds of the process's own clock."""
 
     def __init__(self) -> None:
         """Start without an answer."""
-        self._least: dict[tuple[str, str], float] = {}
-        self._least_before: dict[tuple[str, str], float] = {}
-        self._period_began_s = 0.0
-        self._slow = 0
-        self._slow_since_s = 0.0
-        self._slow_kinds: set[str] = set()
-        self._looked_at_s = 0.0
         self._answers = self._overloads = self._faded_at_s = 0.0
 
     def answers_per_s(self, now_s: float) -> float:
@@ -133,58 +103,16 @@ class ServiceStrain:
         self._fade(now_s)
         return self._answers / FADE_S
 
-    def answered(self, kind: str, institution_key: str, seconds: float, now_s: float) -> bool:
-        """Count an answer. Return whether the service is slow.
-
-        Args:
-            kind: Requests of one kind take about as long as each other.
-            institution_key: For which institution it was.
-            seconds: How long the answer took.
-            now_s: The present instant.
-        """
+    def answered(self, now_s: float) -> None:
+        """Count an answer."""
         self._fade(now_s)
         self._answers += 1.0
-        pair = (kind, institution_key)
-        least = self._least.get(pair, inf)
-        if seconds <= NOISE_S and least <= seconds:
-            self._slow = 0
-            return False
-        self._least[pair] = min(least, seconds)
-        least = min(least, self._least_before.get(pair, inf))
-        if least < inf and seconds > SLOWER * least + NOISE_S:
-            return self._is_slow(kind, now_s)
-        if least < inf or seconds <= NOISE_S:
-            self._slow = 0
-        return False
 
     def overloaded(self, now_s: float) -> bool:
         """Count a 503. Return whether so many requests get one that it says something of the load."""
         self._fade(now_s)
         self._overloads += 1.0
         return self._overloads >= OVERLOADS and self._overloads > OVERLOADED_SHARE * self._answers
-
-    def look(self, now_s: float) -> None:
-        """Note that this process runs. If it did not for a while, answers seem slow that are not.
-
-        Called several times a second.
-        """
-        if now_s - self._looked_at_s > STALLED_S:
-            self._slow = 0
-        self._looked_at_s = now_s
-        if now_s - self._period_began_s > PERIOD_S:
-            self._least_before, self._least, self._period_began_s = self._least, {}, now_s
-
-    def _is_slow(self, kind: str, now_s: float) -> bool:
-        if not self._slow:
-            self._slow_since_s = now_s
-            self._slow_kinds.clear()
-        self._slow += 1
-        self._slow_kinds.add(kind)
-        return (
-            self._slow >= SLOW_ANSWERS
-            and len(self._slow_kinds) >= SLOW_KINDS
-            and now_s - self._slow_since_s >= SLOW_FOR_S
-        )
 
     def _fade(self, now_s: float) -> None:
         if now_s - self._faded_at_s < FADE_EVERY_S:
@@ -230,7 +158,7 @@ class RequestBudget:
         self._limited: frozenset[str] = frozenset()
         self._looked_at_s = -LOOK_EVERY_S
         self._spread = 0.0
-        self._strain = ServiceStrain()
+        self._answers = AnswerCount()
         self._strained_at_s = -LOOK_EVERY_S
 
     async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
@@ -259,21 +187,17 @@ class RequestBudget:
             redis.exceptions.RedisError: Redis is down.
         """
         now_s = self._monotonic()
-        self._strain.look(now_s)
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._see(await self._redis.hkeys(self._key))
 
-    def answered(self, kind: str, institution_key: str, seconds: float) -> bool:
-        """Count a request of a kind that was answered after so many seconds. Return whether the service is slow.
-
-        The first rate that is learned from a 429 is this process's rate of answered requests.
-        """
-        return self._strain.answered(kind, institution_key, seconds, self._monotonic())
+    def answered(self) -> None:
+        """Count a request that was answered. The first rate that is learned from a 429 is this process's rate of these."""
+        self._answers.answered(self._monotonic())
 
     def overloaded(self) -> bool:
         """Count a 503. Return whether so many requests get one that the rate should fall."""
-        return self._strain.overloaded(self._monotonic())
+        return self._answers.overloaded(self._monotonic())
 
     async def turned_away(self, institution_key: str, acted_for: int) -> None:
         """Lower the rate after a 429.
@@ -288,7 +212,7 @@ class RequestBudget:
         await self._tell("busy", institution_key, acted_for)
 
     async def strained(self, institution_key: str, acted_for: int) -> None:
-        """Lower the rate because the service is slow (for the account) or answers 503. Arguments as `turned_away`.
+        """Lower the rate because the service answers 503. Arguments as `turned_away`.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
@@ -299,7 +223,7 @@ class RequestBudget:
             await self._tell("strained", institution_key, acted_for)
 
     async def calm(self, institution_key: str, acted_for: int) -> None:
-        """Forget what 503 and latency taught about an institution, or everything about the account.
+        """Forget what 503 taught about an institution, or everything about the account.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
@@ -312,7 +236,7 @@ class RequestBudget:
             )
 
     async def _tell(self, what: str, institution_key: str, acted_for: int) -> None:
-        answers_per_s = self._strain.answers_per_s(self._monotonic())
+        answers_per_s = self._answers.answers_per_s(self._monotonic())
         scope = institution_part(institution_key) if acted_for > 1 else ""
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
         self._see(await self._ask(what, scope, set_rate, answers_per_s, acted_for))

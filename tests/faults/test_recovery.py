@@ -5,7 +5,9 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
+from calls.store.last_listing import Standing
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.conftest import IS_NIGHT
@@ -38,10 +40,11 @@ def test_refused_login_is_tried_again_without_being_told() -> None:
 
 
 def test_probe_does_not_wait_behind_one_that_hangs() -> None:
-    """Probes of an institution and of the account go out every three to five seconds, even if each hangs for six."""
+    """Probes of a queue and of a call go out every three to five seconds, even if each hangs for six."""
 
     async def law() -> None:
         async with working() as works:
+            await works.call()
             await asyncio.sleep(5)
             works.between.is_hanging = True
             await asyncio.sleep(30)
@@ -53,10 +56,11 @@ def test_probe_does_not_wait_behind_one_that_hangs() -> None:
 
 
 def test_outage_is_logged_in_two_lines_each_way() -> None:
-    """However long an outage lasts, service and institution log its begin once and its end once."""
+    """However long an outage lasts, service, institution and queues log its begin once and its end once."""
 
     async def law() -> None:
         async with working() as works:
+            await works.call(lasts_s=900)
             await asyncio.sleep(5)
             works.between.is_refusing = True
             await asyncio.sleep(600)
@@ -65,6 +69,7 @@ def test_outage_is_logged_in_two_lines_each_way() -> None:
             log = works.events()
             assert log["service_away"] == log["service_back"] == 1
             assert log["institution_away"] == log["institution_back"] == 1
+            assert log["queue_away"] == log["queue_back"] == 2, "of the institution, and of all"
             assert sum(log.values()) <= 20
 
     virtually(law())
@@ -141,13 +146,26 @@ async def test_hint_is_not_dropped_while_the_queue_cannot_be_listed(rig: Rig) ->
     assert assigns[0].at - back_at <= dt.timedelta(seconds=RECOVERS_S)
 
 
+async def test_hint_of_an_inactive_institution_is_not_dropped_unlisted(rig: Rig) -> None:
+    """A hint is kept while listings fail, also if nothing may be asked about its call."""
+    await rig.run(10)
+    await rig.listings.save_standings([Standing(key=KEY, status="Review", has_voice_auth=True)])
+    await rig.run(61)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
+    call = rig.stage.call(Happening(Kind.END, 600))
+    await rig.push(call)
+    await rig.run(60)
+    record = await rig.record(call)
+    assert (record.standing, rig.ledger(call)) == ("not_active", {})
+
+
 async def test_hint_is_dropped_after_a_complete_look(rig: Rig) -> None:
     """A hint is dropped after a complete listing without its call, also if listings failed until then."""
     await rig.run(10)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
-    event = rig.event(rig.stage.call(Happening(Kind.END, 1)), "CallStart")
+    event = replace(rig.event(rig.stage.call(Happening(Kind.END, 1)), "CallStart"), voice_id="invented")
     await rig.intake.record(event, event_id="ev-x")
-    await rig.run(60)
+    await rig.run(55)
     assert await rig.find(event.voice_id or "") is not None
     rig.stage.sandbox.faults.clear()
     await rig.run(30)

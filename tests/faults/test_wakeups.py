@@ -16,16 +16,23 @@ from redis import Redis as BlockingRedis
 from calls.claimed_item import ClaimedItem, Placement
 from calls.metrics.counting import Figures
 from calls.notes import Pushed
+from calls.store.breakers import FAILURES_THAT_OPEN, Heard
 from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
 from calls.store.tasks import end
 from tests.redis_in_step import emptied, in_step
 from workers.job_watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
+from workers.managed_institutions import ENLIST_S
 from workers.shift import Shift, Wakeups
 
 RESUMED_S = 1.5
 """Due work is claimed at most this late, whatever was lost."""
+
+FOUND_S = 10.0
+"""What is in no schedule is claimed at most this late."""
+
+KEY = "cu-1"
 
 TAKE_S = 0.005
 """How long a worker takes from fetching a job to the start of its shift."""
@@ -63,15 +70,21 @@ class Institutions:
     are_known = True
     keys: frozenset[str] = frozenset()
 
-    def __init__(self, refresh_s: float) -> None:
+    def __init__(self, refresh_s: float, store: Store) -> None:
         self.refresh_s = refresh_s
+        self._store = store
+        self._enlisted_at_s = -ENLIST_S
 
     async def refresh(self) -> None:
         """Take a while."""
         await asyncio.sleep(self.refresh_s)
 
     async def enlist(self) -> None:
-        """Do nothing: all are enlisted."""
+        """Look every few seconds whether a call or an institution is in no schedule, as a worker does."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._enlisted_at_s >= ENLIST_S:
+            self._enlisted_at_s = now_s
+            await self._store.enlist([KEY])
 
 
 class WorkShift(Shift):
@@ -126,7 +139,7 @@ class World:
     async def push(self, number: int) -> None:
         """Record a push about a call, as a web process does."""
         hint = Pushed(has_ended=False, event_id="ev-1", received_at=datetime.now(UTC))
-        _, asks = await self._web.note(CallId("cu-1", f"v-{number}"), hint, wake=True)
+        _, asks = await self._web.note(CallId(KEY, f"v-{number}"), hint, wake=True)
         self._tell()
         if asks:
             self.enqueue("a push")
@@ -168,7 +181,7 @@ class World:
             counting=SimpleNamespace(figures=Figures()),
             pauses=SimpleNamespace(see=lambda *_: self._count_claim()),
         )
-        shift = WorkShift(tools, Institutions(self.refresh_s), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
+        shift = WorkShift(tools, Institutions(self.refresh_s, store), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
         shift.world = self
         listening = asyncio.ensure_future(wakeups.listen(self, self.keys.wakeup))
         try:
@@ -319,6 +332,39 @@ def test_job_that_a_failover_loses_is_replaced(virtual: Run, number: int) -> Non
         await world.redis.delete(world.keys.queue, world.keys.wakeup)
         await asyncio.sleep(3)
         assert world.latest_s() <= RESUMED_S
+        await world.close()
+
+    virtual(law())
+
+
+@pytest.mark.parametrize("lost", ["breakers", "due"])
+def test_call_in_no_schedule_is_found(virtual: Run, lost: str) -> None:
+    """A parked call whose breaker was forgotten, or a live one that is not due any more, is claimed within ten seconds.
+
+    All workers stop for an hour, so that every key that can expire has expired.
+    """
+
+    async def law() -> None:
+        world = World(work=lambda _: (0.03, 20_000))
+        worker = world.worker()
+        await world.push(1)
+        await asyncio.sleep(1)
+        opener = Store(world.redis, now_ms=world.now_ms)
+        if lost == "breakers":
+            await world.redis.hset(world.keys.token, "expires", world.now_ms() + 10**9)
+            for _ in range(FAILURES_THAT_OPEN):
+                await opener.breakers.report(Heard.FAILURE, KEY)
+            await asyncio.sleep(25)
+            assert await world.redis.zcard(f"ck:parked:{KEY}")
+        worker.cancel()
+        with suppress(asyncio.CancelledError):
+            await worker
+        await world.redis.delete(world.keys.breakers, *([world.keys.due] if lost == "due" else []))
+        await asyncio.sleep(3660)
+        began_s = world.now_s
+        world.worker()
+        await asyncio.sleep(FOUND_S)
+        assert [at_s for at_s, _ in world.late_s if at_s > began_s]
         await world.close()
 
     virtual(law())

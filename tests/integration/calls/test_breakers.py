@@ -14,15 +14,17 @@ from calls.store.breakers import (
     ACCOUNT,
     FAILURES_THAT_OPEN,
     PROBE_EVERY_MS,
-    Breaker,
+    WHOLE,
+    EndpointKind,
     Heard,
+    Scope,
     breakers_of,
     open_breakers,
     retry_service,
     service_away,
 )
 from calls.store.claims_and_leases import MOST_OF_ONE, Store
-from calls.store.keys import CallId, Keys, institution_member
+from calls.store.keys import CallId, institution_member
 from receiver.health import health_routes
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
@@ -48,17 +50,24 @@ async def store(redis: Redis, hand: Hand) -> Store:
     return store
 
 
-async def fail(store: Store, key: str, times: int = FAILURES_THAT_OPEN) -> list[str]:
+async def fail(
+    store: Store, key: str, times: int = FAILURES_THAT_OPEN, *, kind: EndpointKind = EndpointKind.CALLS
+) -> list[Scope]:
     """Report failures of an institution; return whose breakers that opened."""
     opened = []
     for _ in range(times):
-        opened += (await store.breakers.report(Heard.FAILURE, key))[0]
+        opened += (await store.breakers.report(Heard.FAILURE, key, kind))[0]
     return opened
 
 
-async def read_all(redis: Any, keys: Keys) -> dict[str, Breaker]:
-    """Return all breakers, closed ones too."""
-    return breakers_of(await redis.hgetall(keys.breakers))
+def calls(*keys: str) -> list[Scope]:
+    """Return the scopes of the calls of institutions."""
+    return [Scope(EndpointKind.CALLS, key) for key in keys]
+
+
+def queues(*keys: str) -> list[Scope]:
+    """Return the scopes of the queues of institutions."""
+    return [Scope(EndpointKind.QUEUE, key) for key in keys]
 
 
 async def due(store: Store, *calls: CallId) -> None:
@@ -76,7 +85,7 @@ async def test_five_failures_of_an_institution_open_its_breaker_only(store: Stor
     """Its calls are claimed by nobody, those of others by everybody; an answer brings them back with their due times."""
     one, other = CallId("cu-1", "v-1"), CallId("cu-2", "v-2")
     assert await fail(store, "cu-1", FAILURES_THAT_OPEN - 1) == []
-    assert await fail(store, "cu-1", 1) == ["cu-1"]
+    assert await fail(store, "cu-1", 1) == calls("cu-1")
     assert await service_away(redis) is None
     second = Store(redis, now_ms=store._now_ms)
     await due(store, one, other)
@@ -88,6 +97,50 @@ async def test_five_failures_of_an_institution_open_its_breaker_only(store: Stor
     assert await redis.hgetall(store.keys.breakers) == {}
 
 
+@pytest.mark.parametrize("key", ["cu-1", "queue"])
+async def test_queue_that_fails_stops_listings_only(store: Store, redis: Redis, hand: Hand, key: str) -> None:
+    """An institution's queue is not listed while it fails, and its calls are handled; the first answer ends that."""
+    await store.enlist([key, "cu-2"])
+    await redis.zadd(store.keys.live, {"c:cu-1:v": 1})
+    assert await fail(store, key, kind=EndpointKind.QUEUE) == queues(key)
+    await due(store, CallId(key, "v-1"))
+    assert names(await store.claim(10)) == {CallId(key, "v-1").member, institution_member("cu-2")}
+    hand.ms += 60_000
+    assert institution_member(key) not in names(await store.claim(10))
+    assert await store.breakers.take_probes() == queues(key)
+    assert await store.breakers.report(Heard.ANSWER, key, EndpointKind.QUEUE) == ([], queues(key))
+    assert institution_member(key) in names(await store.claim(10))
+
+
+async def test_queues_that_fail_everywhere_stop_no_calls(store: Store, redis: Redis) -> None:
+    """Queues of three institutions fail together: nothing is listed, one probe tests them, and calls are handled (c13).
+
+    When a request about a call fails too, it is the service that fails.
+    """
+    await redis.zadd(store.keys.live, {"c:cu-1:v": 1})
+    await store.enlist(sorted(ALL))
+    for key in ("cu-1", "cu-2"):
+        assert await fail(store, key, kind=EndpointKind.QUEUE) == queues(key)
+    assert await fail(store, "cu-3", kind=EndpointKind.QUEUE) == queues("cu-3", ACCOUNT)
+    await due(store, CallId("cu-1", "v-1"))
+    assert names(await store.claim(10)) == {CallId("cu-1", "v-1").member}
+    assert await store.breakers.take_probes() == queues(ACCOUNT)
+    assert await fail(store, "cu-1", 1) == [WHOLE]
+    assert (await store.breakers.report(Heard.ANSWER, "cu-1"))[1] == [WHOLE]
+    assert (await store.breakers.report(Heard.ANSWER, "cu-4", EndpointKind.QUEUE))[1] == queues(ACCOUNT)
+    assert names(await store.claim(10)) == {institution_member("cu-4")}
+    assert set(await store.breakers.take_probes()) == set(queues("cu-1", "cu-2", "cu-3")), "they are tried at once"
+
+
+async def test_calls_that_fail_everywhere_stop_no_listings(store: Store, hand: Hand) -> None:
+    """While queues answer, requests about calls are stopped for the institutions for which they fail, and no others."""
+    await store.enlist(["cu-4"])
+    for key in ("cu-1", "cu-2", "cu-3"):
+        assert await fail(store, key) == calls(key)
+    await due(store, CallId("cu-4", "v-4"), CallId("cu-1", "v-1"))
+    assert names(await store.claim(10)) == {CallId("cu-4", "v-4").member, institution_member("cu-4")}
+
+
 async def test_answer_begins_the_count_anew(store: Store) -> None:
     """An answer resets the count of failures in a row."""
     for _ in range(4):
@@ -95,40 +148,50 @@ async def test_answer_begins_the_count_anew(store: Store) -> None:
         await store.breakers.report(Heard.ANSWER, "cu-1")
 
 
-async def test_three_institutions_that_fail_together_open_the_account(store: Store, hand: Hand) -> None:
-    """Three failing institutions open the account's breaker, two do not. The first answer closes it."""
-    assert await fail(store, "cu-1") == ["cu-1"]
-    assert await fail(store, "cu-2") == ["cu-2"]
+async def test_service_that_fails_opens_the_account(store: Store, redis: Redis) -> None:
+    """If queues and calls of three institutions fail, nothing is claimed and one probe tests; an answer ends that."""
+    await redis.zadd(store.keys.live, {"c:cu-1:v": 1})
+    assert await fail(store, "cu-1", 1, kind=EndpointKind.QUEUE) == []
+    assert await fail(store, "cu-1") == calls("cu-1")
+    assert await fail(store, "cu-2") == calls("cu-2")
     await due(store, CallId("cu-4", "v-4"))
     assert len(await store.claim(1)) == 1
-    assert await fail(store, "cu-3") == ["cu-3", ACCOUNT]
+    assert await fail(store, "cu-3") == [*calls("cu-3"), WHOLE]
     await due(store, CallId("cu-4", "v-5"))
     assert await store.claim(10) == []
-    assert await store.breakers.take_probes() == [ACCOUNT]
-    assert (await store.breakers.report(Heard.ANSWER, "cu-4"))[1] == [ACCOUNT]
+    assert await store.breakers.take_probes() == [WHOLE]
+    assert (await store.breakers.report(Heard.ANSWER, "cu-4"))[1] == [WHOLE]
     assert len(await store.claim(10)) == 1
-    assert set(await store.breakers.take_probes()) == {"cu-1", "cu-2", "cu-3"}, "they are tried at once"
-    hand.ms += 1
+    assert set(await store.breakers.take_probes()) == set(calls("cu-1", "cu-2", "cu-3")), "they are tried at once"
 
 
-async def test_institutions_that_fail_one_after_another_leave_the_account_alone(store: Store, hand: Hand) -> None:
-    """Failures a minute apart do not open the account's breaker, unless all institutions fail."""
+async def test_queues_that_fail_open_the_account_while_there_are_no_calls(store: Store) -> None:
+    """Without a call only listings show that the service is away. An answer about a pushed call ends that."""
+    for key in ("cu-1", "cu-2"):
+        await fail(store, key, kind=EndpointKind.QUEUE)
+    assert await fail(store, "cu-3", kind=EndpointKind.QUEUE) == [*queues("cu-3", ACCOUNT), WHOLE]
+    assert (await store.breakers.report(Heard.ANSWER, "cu-1"))[1] == [WHOLE]
+    assert await fail(store, "cu-3", kind=EndpointKind.QUEUE) == [], "it stays closed until another kind fails"
+
+
+async def test_institutions_that_fail_one_after_another_do_not_fail_together(store: Store, hand: Hand) -> None:
+    """Queues that fail a minute apart stop no other listings, unless all institutions fail."""
     for key in ("cu-1", "cu-2", "cu-3"):
-        assert await fail(store, key) == [key]
+        assert await fail(store, key, kind=EndpointKind.QUEUE) == queues(key)
         hand.ms += 60_000
-    assert await fail(store, "cu-4") == ["cu-4", ACCOUNT]
+    assert await fail(store, "cu-4", kind=EndpointKind.QUEUE) == [*queues("cu-4", ACCOUNT), WHOLE]
 
 
 async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: Store, hand: Hand) -> None:
     """429 with Retry-After: nothing is tried before its end, however many others ask for pauses; others go on."""
     for key in ("cu-1", "cu-2", "cu-3"):
-        assert await store.breakers.report(Heard.PAUSE, key, pause_s=20) == ([key], [])
+        assert await store.breakers.report(Heard.PAUSE, key, pause_s=20) == (calls(key), [])
     await due(store, CallId("cu-1", "v-1"), CallId("cu-4", "v-4"))
     assert names(await store.claim(10)) == {CallId("cu-4", "v-4").member}
     hand.ms += 19_999
     assert await store.breakers.take_probes() == []
     hand.ms += 1
-    assert set(await store.breakers.take_probes()) == {"cu-1", "cu-2", "cu-3"}
+    assert set(await store.breakers.take_probes()) == set(calls("cu-1", "cu-2", "cu-3"))
 
 
 async def test_pause_for_a_request_of_no_institution_holds_for_all(store: Store, hand: Hand) -> None:
@@ -138,17 +201,17 @@ async def test_pause_for_a_request_of_no_institution_holds_for_all(store: Store,
     assert await store.claim(10) == []
     assert await store.breakers.take_probes() == []
     hand.ms += 5000
-    assert await store.breakers.take_probes() == [ACCOUNT]
+    assert await store.breakers.take_probes() == [WHOLE]
 
 
 async def test_failed_login_opens_the_account_where_there_is_no_token(store: Store, redis: Redis) -> None:
     """With a token that others use it says nothing; without one a failed request of any institution says the same."""
     assert await store.breakers.report(Heard.LOGIN) == ([], [])
     await redis.delete(store.keys.token)
-    assert await store.breakers.report(Heard.LOGIN) == ([ACCOUNT], [])
+    assert await store.breakers.report(Heard.LOGIN) == ([WHOLE], [])
     await redis.delete(store.keys.breakers)
-    assert await store.breakers.report(Heard.FAILURE, "cu-1") == ([ACCOUNT], [])
-    assert await store.breakers.report(Heard.ANSWER, "cu-1") == ([], [ACCOUNT])
+    assert await store.breakers.report(Heard.FAILURE, "cu-1") == ([WHOLE], [])
+    assert await store.breakers.report(Heard.ANSWER, "cu-1") == ([], [WHOLE])
 
 
 async def test_probes_are_three_seconds_apart_for_all_workers_together(store: Store, redis: Redis, hand: Hand) -> None:
@@ -170,11 +233,11 @@ async def test_hundreds_of_failing_institutions_are_tried_by_turns(store: Store,
     for key in keys:
         await fail(store, key)
     await store.breakers.report(Heard.ANSWER, "cu-other")
-    tried: list[str] = []
+    tried: list[Scope] = []
     for _ in range(4 * 60):
         hand.ms += 250
         tried += await store.breakers.take_probes()
-    assert {tried.count(key) for key in keys} <= {2, 3, 4}
+    assert {tried.count(scope) for scope in calls(*keys)} <= {2, 3, 4}
 
 
 async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store, hand: Hand) -> None:
@@ -191,6 +254,82 @@ async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store
     await store.save(held, b"{}", Placement(0))
     hand.ms += 1
     assert names(await store.claim(10)) == {call.member}
+
+
+async def test_parked_calls_return_when_the_breaker_is_forgotten(store: Store, redis: Redis, hand: Hand) -> None:
+    """All workers stop for an hour, and the breakers expire: a worker's next regular look makes the calls due (c4)."""
+    call = CallId("cu-1", "v-1")
+    await due(store, call)
+    await fail(store, "cu-1")
+    assert await store.claim(10) == []
+    await store.enlist(["cu-1"])
+    assert call.member not in names(await store.claim(10)), "an open breaker keeps what is parked"
+    await redis.delete(store.keys.breakers)
+    hand.ms += 3_660_000
+    await store.enlist(["cu-1"])
+    assert call.member in names(await store.claim(10))
+
+
+async def test_parked_members_of_a_dead_worker_return(store: Store, redis: Redis, hand: Hand) -> None:
+    """Members that a killed worker held are parked with its nonce; call and institution are found all the same (c4c)."""
+    call, member = CallId("cu-1", "v-1"), institution_member("cu-1")
+    await store.enlist(["cu-1"])
+    await due(store, call)
+    assert names(await store.claim(10)) == {call.member, member}
+    await fail(store, "cu-1")
+    hand.ms += store.lease.ms + 1
+    await store.claim(10)
+    await redis.delete(store.keys.breakers)
+    hand.ms += 3_660_000
+    await store.enlist(["cu-1"])
+    assert names(await store.claim(10)) == {call.member, member}
+
+
+async def test_statement_about_a_parked_call_of_a_dead_worker_makes_it_due(
+    store: Store, redis: Redis, hand: Hand
+) -> None:
+    """A nonce says that a member is held only as long as the member is due at the end of its lease (c4b)."""
+    call = CallId("cu-1", "v-1")
+    await due(store, call)
+    assert len(await store.claim(10)) == 1
+    await fail(store, "cu-1")
+    hand.ms += store.lease.ms + 1
+    assert await store.claim(10) == []
+    await redis.delete(store.keys.breakers)
+    await due(store, call)
+    assert names(await store.claim(10)) == {call.member}
+
+
+async def test_live_call_in_no_schedule_is_found(store: Store, redis: Redis, hand: Hand) -> None:
+    """A live call that is neither due nor parked is made due by the regular look, one that waits for a person is not."""
+    calls = [CallId("cu-1", "v-1"), CallId("cu-1", "v-2")]
+    await due(store, *calls)
+    for held in await store.claim(10):
+        waits = held.member == calls[0].member
+        placement = Placement(None if waits else 1000, listed="live", attention="parked" if waits else "")
+        await store.save(held, b"{}", placement)
+    await redis.zrem(store.keys.due, calls[1].member)
+    hand.ms += 10_000
+    await store.enlist([])
+    assert names(await store.claim(10)) == {calls[1].member}
+
+
+@pytest.mark.parametrize(("heard", "within_ms"), [(Heard.FAILURE, PROBE_EVERY_MS), (Heard.PAUSE, 60_000)])
+async def test_clock_that_goes_back_delays_no_probe(
+    store: Store, redis: Redis, hand: Hand, heard: Heard, within_ms: int
+) -> None:
+    """Redis's clock goes back by ten minutes: a probe comes after the longest wait of its kind at most (c1)."""
+    for _ in range(FAILURES_THAT_OPEN):
+        await store.breakers.report(heard, "cu-1", pause_s=60)
+    hand.ms += 600_000
+    assert await store.breakers.take_probes() == calls("cu-1")
+    hand.ms -= 600_000
+    assert await store.breakers.take_probes() == []  # workers look several times a second
+    hand.ms += within_ms
+    assert await store.breakers.take_probes() == calls("cu-1")
+    for breaker in await open_breakers(redis):
+        assert breaker.since is not None
+        assert breaker.since <= await store.now()
 
 
 async def test_half_of_a_claim_fell_due_last(store: Store, hand: Hand) -> None:
@@ -229,11 +368,12 @@ async def test_calls_of_one_institution_leave_room_for_another(store: Store) -> 
 async def test_report_repeated_by_the_client_counts_once(store: Store, redis: Redis) -> None:
     """A report whose answer was lost and that Redis runs twice leaves the same state as once (C14)."""
     keys = store.keys
-    named = [keys.breakers, keys.claimer("c-1"), keys.due, keys.token]
+    named = [keys.breakers, keys.claimer("c-1"), keys.due, keys.token, keys.endpoints, keys.live]
     for _ in range(4):
-        args = [store._scripts.now(), 7, keys.prefix, "failure", "cu-1", 0, 5, 3, 15_000, 1000, 60]
+        args = [store._scripts.now(), 7, keys.prefix, "failure", "calls", "cu-1", "", 0, 5, 3, 15_000, 1000, 60]
         await store._scripts.call("report", named, args)
-    assert [breaker.failures for breaker in (await read_all(redis, keys)).values()] == [1]
+    client: Any = redis
+    assert [breaker.failures for breaker in breakers_of(await client.hgetall(keys.breakers)).values()] == [1]
 
 
 async def test_retry_lets_everything_be_tried_at_once(store: Store, redis: Redis) -> None:
@@ -337,6 +477,6 @@ async def test_trouble_of_one_institution_is_not_the_services(rig: Rig) -> None:
     await rig.run(5)
     rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500, institution_key="cu-2"))
     await rig.run(20)
-    assert [breaker.institution_key for breaker in await open_breakers(rig.redis)] == ["cu-2"]
+    assert {breaker.institution_key for breaker in await open_breakers(rig.redis)} == {"cu-2"}
     assert await ready(rig) == (200, {"ready": True, "service": "there"})
     assert KEY not in {entry.get("institution") for entry in rig.log.entries if entry["event"] == "institution_away"}

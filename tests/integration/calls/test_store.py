@@ -246,6 +246,28 @@ async def test_due_times_from_before_the_clock_went_back_are_repaired(store: Sto
     assert LONGEST_WAIT_MS < FARTHEST_MS, "no legal due time looks like one from another time"
 
 
+async def test_clock_that_goes_back_a_little_makes_calls_due(store: Store, hand: Hand) -> None:
+    """Redis's clock goes back by half a minute: a call is claimed when it would have been, or earlier, not later."""
+    await live(store, due_in_ms=5000)
+    await store.claim(10)  # a worker saw the clock before
+    hand.ms -= 30_000
+    assert (await claim(store)).member == A.member
+
+
+@pytest.mark.parametrize("back_ms", [30_000, 600_000])
+async def test_clock_that_goes_back_ends_no_lease(store: Store, hand: Hand, back_ms: int) -> None:
+    """A held call is not claimed by a second worker because Redis's clock went back, and is after one lease."""
+    await live(store)
+    held = await claim(store)
+    hand.ms -= back_ms
+    assert await store.claim(10) == []
+    hand.ms += store.lease.ms - 1
+    await store.keep(held, RECORD)
+    assert await store.claim(10) == []
+    hand.ms += store.lease.ms + 1
+    assert (await claim(store)).member == A.member
+
+
 async def test_due_names_without_a_record_are_removed(store: Store, redis: Redis) -> None:
     """A member of the due set without a record and notes is removed."""
     await redis.zadd(store.keys.due, {A.member: 0, "somebody else's": 0})

@@ -11,7 +11,7 @@ from calls.metrics import catalogue as figure
 from calls.metrics.counting import field_name
 from calls.metrics.signals import LastCounted, Signals, Unstarted
 from calls.metrics.snapshot import Process
-from calls.store.breakers import Breaker, Heard
+from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
 from calls.store.sso_token import Barred
 from calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
@@ -39,9 +39,9 @@ def last(**seconds_ago: float) -> LastCounted:
     )
 
 
-def away(key: str, why: Heard) -> Breaker:
+def away(key: str, why: Heard, kind: EndpointKind = EndpointKind.CALLS) -> Breaker:
     """Return an open breaker."""
-    return Breaker(key, 5, NOW, NOW, why)
+    return Breaker(Scope(kind, key), 5, NOW, NOW, why)
 
 
 def kinds(**signals: Any) -> list[str]:
