@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from reseller.answer_parsing import Reader, Unreadable, parse
-from reseller.answer_records import BaseAnswer, InstitutionSummary
+from reseller.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from reseller.config import MAX_RETRY_AFTER_S
 from reseller.endpoints import (
     ADD_INSTITUTION,
@@ -28,6 +28,7 @@ from reseller.endpoints import (
     INSTITUTION,
     INSTITUTIONS,
     LOGIN_AS,
+    TOKEN,
     UPDATE_INSTITUTION,
     Endpoint,
 )
@@ -35,6 +36,7 @@ from reseller.errors import (
     AnswerUnreadable,
     CallNotFound,
     InstitutionNotFound,
+    LoginRefused,
     OutcomeUnknown,
     ResellerError,
     ServiceBusy,
@@ -123,6 +125,43 @@ def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, 
     if record.success is None and needs_success:
         raise AnswerUnreadable(endpoint.name, "success is missing")
     return record
+
+
+def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> TokenAnswer:
+    """Return the record of a successful login, which has a token.
+
+    Raises:
+        LoginRefused: The service answered and gave no token, so it may have counted a failed login: ``success`` is
+            false, whatever the status; a 4xx; or an answer below 500 without ``success``.
+        ServiceUnavailable: 5xx that does not say so, or 429.
+        AnswerUnreadable: ``success`` without a token; 404 or 2xx that is not the service's: a page of something before
+            it.
+
+    Spec: Errors 1. Assumed: the Spec does not show how credentials are refused, nor how many refusals lock an account.
+    """
+    try:
+        record = verdict(TOKEN, answer, reader)
+    except ResellerError as error:
+        if not _refuses_login(answer):
+            raise
+        reason, texts = error.reason, error.texts
+    else:
+        if record.token:
+            return record
+        raise AnswerUnreadable(TOKEN.name, "token is missing")
+    raise LoginRefused(TOKEN.name, reason).saying(texts)
+
+
+def _refuses_login(answer: ServiceResponse) -> bool:
+    if answer.status_code in (408, 429):
+        return False
+    if 400 <= answer.status_code < 500 and answer.status_code != 404:
+        return True
+    try:
+        success = _BASE.read(answer.content).success
+    except Unreadable:
+        return False
+    return success is False or (success is None and answer.status_code < 500)
 
 
 def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:

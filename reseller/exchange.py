@@ -14,7 +14,7 @@ import httpx
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from reseller.answer_meaning import effect_verdict, institution_list, verdict
+from reseller.answer_meaning import effect_verdict, institution_list, login_verdict, verdict
 from reseller.answer_parsing import Reader
 from reseller.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from reseller.config import ServiceConfig
@@ -23,13 +23,10 @@ from reseller.errors import (
     AccessRefused,
     AnswerUnreadable,
     CertificateRefused,
-    LoginRefused,
     NotSent,
     OutcomeUnknown,
     ResellerError,
-    ServiceRefused,
     ServiceUnavailable,
-    TokenLapsed,
 )
 from reseller.login_session import Session
 from reseller.secret import Secret
@@ -252,9 +249,8 @@ class Exchange:
         """Log in without the token store.
 
         Raises:
-            LoginRefused: The credentials are not accepted.
-            AnswerUnreadable: No token in the answer.
-            ServiceUnavailable: No answer.
+            ServiceUnavailable: No answer in time.
+            ResellerError: As `login_verdict`.
 
         Spec: Endpoints 1; Authentication.
         """
@@ -263,15 +259,7 @@ class Exchange:
     async def _request_token(self) -> TokenAnswer:
         request = self._token_request()
         answer = await self._in_time(request, self._send(self._reads, request, None))
-        try:
-            record = self._heeded(verdict(TOKEN, answer, _TOKEN))
-        except (TokenLapsed, ServiceRefused) as error:
-            reason, texts = error.reason, error.texts
-        else:
-            if record.token:
-                return record
-            raise AnswerUnreadable(TOKEN.name, "token is missing")
-        raise LoginRefused(TOKEN.name, reason).saying(texts)
+        return self._heeded(login_verdict(answer, _TOKEN))
 
     def _token_request(self) -> Request:
         config = self._config

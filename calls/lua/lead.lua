@@ -3,6 +3,8 @@
 -- ARGV: the asking process, how many ms it leads, 1 to lead or 0 to step down
 -- Returns 1 if the asking process leads now.
 local leader = redis.call('GET', KEYS[1])
+-- The end of a key's life is an instant too.
+bounded(redis.call('PTTL', KEYS[1]), 0, tonumber(ARGV[2]), function(ms) redis.call('PEXPIRE', KEYS[1], ms) end)
 if leader and leader ~= ARGV[1] then return 0 end
 if ARGV[3] == '0' then
     redis.call('DEL', KEYS[1])

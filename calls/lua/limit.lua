@@ -8,12 +8,13 @@ local now, every, most, counts = now_ms(), tonumber(ARGV[2]), tonumber(ARGV[3]),
 local next_wait = 0
 for n = 5, #ARGV, 2 do
   local name, limit = ARGV[n], (tonumber(ARGV[n + 1]) - 1) * every
-  local left = math.max(0, (tonumber(redis.call('ZSCORE', KEYS[1], name) or 0)) - now)
+  local function store(instant) redis.call('ZADD', KEYS[1], instant, name) end
+  local left = math.max(0, bounded(redis.call('ZSCORE', KEYS[1], name), now, limit + every, store) - now)
   if left > limit then return {left - limit, left - limit} end
   if counts then
     left = left + every
     redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-    redis.call('ZADD', KEYS[1], now + left, name)
+    store(now + left)
     local too_many = redis.call('ZCARD', KEYS[1]) - most
     if too_many > 0 then redis.call('ZPOPMIN', KEYS[1], too_many) end
     if redis.call('PTTL', KEYS[1]) < left then redis.call('PEXPIRE', KEYS[1], left) end

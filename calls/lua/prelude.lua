@@ -4,6 +4,15 @@
 -- Read a stored number; the default if it is missing or unreadable, because an error would stop all workers.
 local function num(stored, default) return stored and tonumber(stored) or default end
 
+-- Return an instant until which something waits, at most `longest` ms from now. One that is stored farther ahead was
+-- written before the clock was set back: `store` writes the bound instead, so that the wait ends.
+local function bounded(stored, now, longest, store)
+    local at = num(stored, 0)
+    if at - now <= longest then return at end
+    store(now + longest)
+    return now + longest
+end
+
 local function now_ms()
     if ARGV[1] ~= '' then return tonumber(ARGV[1]) end
     local t = redis.call('TIME')

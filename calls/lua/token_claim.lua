@@ -5,13 +5,16 @@ local is_old = is_repetition('token_claim')
 local token = load_token(now)
 if token ~= nil and token[2] ~= ARGV[3] then return token end
 
-local gate = redis.call('HMGET', GATE, 'nonce', 'lease', 'failures', 'shut', 'reason', 'refused:' .. ARGV[6])
-local failures, shut, refused = num(gate[3], 0), num(gate[4], 0), num(gate[6], 0)
+local gate = redis.call('HMGET', GATE, 'nonce', 'failures', 'reason')
+local failures = num(gate[2], 0)
 if gate[1] == ARGV[2] then return {'granted', failures} end
 if is_old then return {'pending'} end
-if gate[1] and now < num(gate[2], 0) then return {'pending'} end
+if gate[1] and now < shut_until('lease', now, tonumber(ARGV[4])) then return {'pending'} end
+local refused = shut_until('refused:' .. ARGV[6], now, LONGEST_REFUSED_MS)
 if now < refused then return {'shut', 'refused', refused - now} end
-if now < shut then return {'shut', gate[5] or 'outage', shut - now} end
+local shut_at = shut_until('shut', now, LONGEST_SHUT_MS)
+if now < shut_at then return {'shut', gate[3] or 'outage', shut_at - now} end
 
-set_gate('nonce', ARGV[2], 'lease', now + tonumber(failures > 0 and ARGV[5] or ARGV[4]), 'failures', failures + 1)
+set_gate('nonce', ARGV[2], 'failures', failures + 1)
+shut('lease', now, tonumber(failures > 0 and ARGV[5] or ARGV[4]))
 return {'granted', failures + 1}

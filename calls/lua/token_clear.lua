@@ -2,15 +2,13 @@
 -- Returns 1 if the scope was barred.
 if is_repetition('token_clear ' .. ARGV[2]) then return 0 end
 local now = now_ms()
-local known = refusal(redis.call('HGET', REFUSED, ARGV[2]))
+local known = refusal(ARGV[2], now)
 redis.call('HDEL', REFUSED, ARGV[2])
 if not known or known.till == 0 then return 0 end
-local all = redis.call('HGETALL', REFUSED)
-for n = 1, #all, 2 do
-    local other = refusal(all[n + 1])
-    if other and other.till > now and string.match(all[n], '^%S+ (.*)$') == ARGV[3] then
-        other.till = now
-        set_refusal(all[n], other)
+for _, each in ipairs(refusals(now)) do
+    if each[4].till > now and each[3] == ARGV[3] then
+        each[4].till = now
+        set_refusal(each[1], each[4])
     end
 end
 return 1

@@ -3,7 +3,7 @@
 if redis.call('HGET', GATE, 'nonce') ~= ARGV[2] then return 0 end
 local now, pause_ms = now_ms(), tonumber(ARGV[4])
 if ARGV[3] == 'refused' then
-    set_gate('refused:' .. ARGV[5], now + pause_ms)
+    shut('refused:' .. ARGV[5], now, pause_ms)
     pause_ms = 0
 end
 end_turn(now, ARGV[3], pause_ms)

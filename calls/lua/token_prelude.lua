@@ -2,8 +2,10 @@
 -- KEYS: the token's hash, the gate's hash, the caller's last calls, the refusals' hash.
 -- ARGV[1]: as in prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is recognised,
 -- however late.
--- Token: generation, value, institutions (JSON), issued, expires, proven. Gate: nonce, lease, failures, shut, reason.
--- Refusals: scope -> 'generation at until since'; until and since are 0 as long as the scope is not barred.
+-- `calls.store.sso_token` puts TOKEN_TTL_MS, PROBE_EVERY_MS, LONGEST_SHUT_MS and LONGEST_REFUSED_MS in front.
+-- Token: generation, value, institutions (JSON), issued, expires, proven. Gate: nonce, lease, failures, shut, reason,
+-- refused:<credentials>. Refusals: scope -> 'generation at until since'; until and since are 0 as long as the scope is
+-- not barred.
 local TOKEN, GATE, REFUSED = KEYS[1], KEYS[2], KEYS[4]
 local GATE_TTL_MS = 86400000
 
@@ -16,32 +18,53 @@ local function is_repetition(script)
     return false
 end
 
--- Read the refusal of a scope, or nil.
-local function refusal(text)
-    if not text then return nil end
-    local generation, at, till, since = string.match(text, '^(%S+) (%d+) (%d+) (%d+)$')
-    if not generation then return nil end
-    return {generation = generation, at = tonumber(at), till = tonumber(till), since = tonumber(since)}
-end
-
 local function set_refusal(scope, r)
     redis.call('HSET', REFUSED, scope, string.format('%s %.0f %.0f %.0f', r.generation, r.at, r.till, r.since))
     redis.call('PEXPIRE', REFUSED, GATE_TTL_MS)
 end
 
+-- Read the refusal of a scope, or nil.
+local function refusal(scope, now)
+    local text = redis.call('HGET', REFUSED, scope)
+    local generation, at, till, since = string.match(text or '', '^(%S+) (%d+) (%d+) (%d+)$')
+    if not generation then return nil end
+    local r = {generation = generation}
+    local function store(field)
+        return function(instant)
+            r[field] = instant
+            set_refusal(scope, r)
+        end
+    end
+    r.at, r.till, r.since = tonumber(at), tonumber(till), tonumber(since)
+    bounded(at, now, 0, store('at'))
+    bounded(since, now, 0, store('since'))
+    bounded(till, now, PROBE_EVERY_MS, store('till'))
+    return r
+end
+
+-- Return all refusals: {scope, operation, institution, refusal}.
+local function refusals(now)
+    local found = {}
+    for _, scope in ipairs(redis.call('HKEYS', REFUSED)) do
+        local operation, institution = string.match(scope, '^(%S+) (.*)$')
+        local r = refusal(scope, now)
+        if r then found[#found + 1] = {scope, operation, institution, r} end
+    end
+    return found
+end
+
 -- When a barred scope is tried again: see probe_wait_s in reseller/tokens.py.
-local function next_try(r, now, first, most)
-    return now + math.max(first, math.min(most, now - r.since))
+local function next_try(r, now, first)
+    return now + math.max(first, math.min(PROBE_EVERY_MS, now - r.since))
 end
 
 -- Return the barred scopes and the ms until each may be tried, in turn.
 local function barred(now)
-    local found, all = {}, redis.call('HGETALL', REFUSED)
-    for n = 1, #all, 2 do
-        local r = refusal(all[n + 1])
-        if r and r.till > 0 then
-            found[#found + 1] = all[n]
-            found[#found + 1] = math.max(0, r.till - now)
+    local found = {}
+    for _, each in ipairs(refusals(now)) do
+        if each[4].till > 0 then
+            found[#found + 1] = each[1]
+            found[#found + 1] = math.max(0, each[4].till - now)
         end
     end
     return found
@@ -50,15 +73,18 @@ end
 -- Tell whether an institution is refused: it may not read, or another of its operations was barred a moment ago.
 local function is_refused(institution, now, moment)
     if institution == '' then return false end
-    local all = redis.call('HGETALL', REFUSED)
-    for n = 1, #all, 2 do
-        local operation, owner = string.match(all[n], '^(%S+) (.*)$')
-        local r = refusal(all[n + 1])
-        if r and owner == institution and r.till > 0 then
+    for _, each in ipairs(refusals(now)) do
+        local operation, owner, r = each[2], each[3], each[4]
+        if owner == institution and r.till > 0 then
             if operation == 'queue' or operation == 'details' or now - r.since < moment then return true end
         end
     end
     return false
+end
+
+local function expire_at(instant, now)
+    redis.call('HSET', TOKEN, 'expires', instant)
+    redis.call('PEXPIRE', TOKEN, instant - now)
 end
 
 -- Return the token as a reply; nil if it is missing, expired or unreadable.
@@ -66,7 +92,9 @@ local function load_token(now)
     local t = redis.call('HMGET', TOKEN, 'generation', 'value', 'institutions', 'issued', 'proven', 'expires')
     if not t[1] or not t[2] or not num(t[4], nil) or now >= num(t[6], 0) then return nil end
     if not pcall(cjson.decode, t[3] or '') then return nil end
-    return {'token', t[1], t[2], t[3], now - tonumber(t[4]), t[5], barred(now)}
+    bounded(t[6], now, TOKEN_TTL_MS, function(instant) expire_at(instant, now) end)
+    local issued = bounded(t[4], now, 0, function(instant) redis.call('HSET', TOKEN, 'issued', instant) end)
+    return {'token', t[1], t[2], t[3], now - issued, t[5], barred(now)}
 end
 
 local function is_current(token, generation)
@@ -75,18 +103,27 @@ end
 
 local function is_proven(token) return token[6] == '1' end
 
-local function expire_at(instant, now)
-    redis.call('HSET', TOKEN, 'expires', instant)
-    redis.call('PEXPIRE', TOKEN, instant - now)
-end
-
 local function set_gate(...)
     redis.call('HSET', GATE, ...)
     redis.call('PEXPIRE', GATE, GATE_TTL_MS)
 end
 
+-- Let a field of the gate hold up logins for so long: 'lease', 'shut' or 'refused:<credentials>'.
+local function shut(field, now, wait_ms)
+    set_gate(field, now + wait_ms, field .. ':from', now)
+end
+
+-- Return until when a field of the gate holds up logins. A wait of which no beginning is stored, because release 0.2.0
+-- wrote it, is as long as its longest one.
+local function shut_until(field, now, longest)
+    local held = redis.call('HMGET', GATE, field, field .. ':from')
+    local meant = math.min(longest, num(held[1], 0) - num(held[2], 0))
+    return bounded(held[1], now, meant, function(instant) shut(field, now, instant - now) end)
+end
+
 -- End the login. No login may start before the pause is over.
 local function end_turn(now, reason, pause_ms)
     redis.call('HDEL', GATE, 'nonce')
-    set_gate('reason', reason, 'shut', now + pause_ms)
+    set_gate('reason', reason)
+    shut('shut', now, pause_ms)
 end

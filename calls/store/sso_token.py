@@ -18,6 +18,8 @@ from redis.commands.core import AsyncScript
 from calls.claimed_item import instant
 from calls.store.keys import KEYS, Keys
 from calls.store.scripts import joined
+from reseller.answer_meaning import MAX_RETRY_AFTER_S
+from reseller.config import LoginPolicy
 from reseller.endpoints import institution_of, operation_of
 from reseller.secret import Secret
 from reseller.tokens import (
@@ -65,11 +67,11 @@ class RedisTokenStore:
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
         """Extend the expiry. The first time, mark the token as proven and open the gate."""
-        await self._run("slide", generation, _ms(TOKEN_TTL_S), _ms(min_interval_s))
+        await self._run("slide", generation, _ms(min_interval_s))
 
     async def refuse(self, generation: str, scope: str) -> Refusal:
         """Record a 401. Bar the scope if the previous token was refused for it as well."""
-        waits = (SUSPICION_S, FIRST_WAIT_S, PROBE_EVERY_S, ALIVE_S, TOKEN_TTL_S)
+        waits = (SUSPICION_S, FIRST_WAIT_S, ALIVE_S)
         is_current, is_proven, barred_ms, is_news = await self._run(
             "refuse", generation, scope, *map(_ms, waits), institution_of(scope)
         )
@@ -82,7 +84,7 @@ class RedisTokenStore:
 
     async def probe(self, scope: str) -> float | None:
         """Let one request at a time try a barred scope."""
-        wait_ms = await self._run("probe", scope, _ms(FIRST_WAIT_S), _ms(PROBE_EVERY_S))
+        wait_ms = await self._run("probe", scope, _ms(FIRST_WAIT_S))
         return None if wait_ms is None else wait_ms / 1000
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
@@ -94,7 +96,7 @@ class RedisTokenStore:
         """Store the token of the process that may log in."""
         institutions = msgspec.json.encode(sorted(login.institution_keys))
         value = login.value.reveal()
-        return _maybe_token(await self._run("save", nonce, value, institutions, _ms(TOKEN_TTL_S), _ms(pause_s)))
+        return _maybe_token(await self._run("save", nonce, value, institutions, _ms(pause_s)))
 
     async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
         """Close the gate for the process that may log in."""
@@ -137,7 +139,14 @@ def barred_of(stored: Mapping[bytes, bytes]) -> list[Barred]:
 
 
 def _source(name: _Name) -> str:
-    return joined("prelude", "token_prelude", f"token_{name}")
+    waits = {
+        "TOKEN_TTL_MS": TOKEN_TTL_S,
+        "PROBE_EVERY_MS": PROBE_EVERY_S,
+        "LONGEST_SHUT_MS": MAX_RETRY_AFTER_S,
+        "LONGEST_REFUSED_MS": LoginPolicy().max_pause_s,
+    }
+    constants = (f"local {constant} = {_ms(wait_s)}" for constant, wait_s in waits.items())
+    return "\n".join([*constants, joined("prelude", "token_prelude", f"token_{name}")])
 
 
 def _ms(seconds: float) -> int:

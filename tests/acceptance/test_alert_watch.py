@@ -16,7 +16,7 @@ from calls.alerts import AlertMessage
 from calls.metrics.counting import Figures
 from calls.metrics.signals import SignalReader
 from calls.metrics.writing import Author, FigureWriter
-from calls.store.alert_state import AlertState
+from calls.store.alert_state import LEADS_MS, AlertState
 from calls.store.keys import Keys
 
 SELDOM_S = 15.0
@@ -121,6 +121,15 @@ async def test_process_that_ends_is_followed_by_another(site: Site) -> None:
     await site.end_worker()
     assert await second.state.lead(lets_go=True) is False
     assert await site.look(site.process(), seconds=60) == NOW
+
+
+async def test_leader_that_ended_does_not_lead_longer_when_the_clock_goes_back(site: Site) -> None:
+    """Redis's clock is set back by an hour, so the leader's key would live an hour longer: it lives the usual time."""
+    first, second = site.process(), site.process()
+    await site.look(first, seconds=3)
+    await site.redis.pexpire(Keys().alert_leader, 3_600_000)
+    assert await second.state.lead() is False
+    assert 0 < await site.redis.pttl(Keys().alert_leader) <= LEADS_MS
 
 
 async def test_failing_target_is_tried_less_and_less_often(site: Site) -> None:

@@ -63,6 +63,19 @@ async def test_limit_bears_guesses_at_once(redis: "Redis", clock: Clock) -> None
     assert failures.count(0) == ALLOWED
 
 
+@pytest.mark.parametrize("back_ms", [30_000, 3_600_000])
+async def test_limit_lasts_no_longer_when_the_clock_goes_back(redis: "Redis", clock: Clock, back_ms: int) -> None:
+    """Redis's clock is set back: one guess is allowed after one full bucket's time at most, and ten are not."""
+    for _ in range(ALLOWED):
+        await process(redis, clock).count(ADDRESS)
+    clock.now_ms -= back_ms
+    wait_s = await process(redis, clock).wait_s(ADDRESS)
+    assert wait_s <= EVERY_S
+    clock.now_ms += wait_s * 1000
+    assert await process(redis, clock).count(ADDRESS) == 0
+    assert await process(redis, clock).count(ADDRESS) > 0
+
+
 async def test_limit_is_bounded_in_redis(redis: "Redis", clock: Clock) -> None:
     """Redis remembers no more names than it may; the fullest bucket stays, and all of it is forgotten in time."""
     for _ in range(ALLOWED):

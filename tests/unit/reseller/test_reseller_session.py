@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -9,6 +10,7 @@ import structlog
 
 from reseller import (
     AccessRefused,
+    AnswerUnreadable,
     LoginRefused,
     LoginTurn,
     MemoryTokenStore,
@@ -199,7 +201,7 @@ async def test_one_institution_s_401_does_not_stop_the_others(
     assert service.logins == 2
 
 
-@pytest.mark.parametrize("status", [200, 400, 401, 403])
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 500, 503])
 async def test_refused_login_backs_off(reseller: Reseller, service: Service, clock: Clock, status: int) -> None:
     """D2: refused credentials are tried once, then left alone for a growing while, and said so each time."""
     service.login_reply = lambda: httpx.Response(status, json={"success": False, "error": "bad password pass-1"})
@@ -218,11 +220,49 @@ async def test_refused_login_backs_off(reseller: Reseller, service: Service, clo
     assert service.logins == 2
 
 
-async def test_login_without_an_answer_backs_off_shortly(reseller: Reseller, service: Service, clock: Clock) -> None:
-    """D5: an outage of the login is `ServiceUnavailable`; a second later it is tried again."""
-    service.login_reply = lambda: httpx.Response(502)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"status_code": 400}, id="400 without a body"),
+        pytest.param({"status_code": 403, "html": "<p>Forbidden</p>"}, id="403 as a page"),
+        pytest.param({"status_code": 422, "json": {"title": "Invalid"}}, id="422 as a problem"),
+        pytest.param({"status_code": 200, "json": {"error": "Invalid credentials."}}, id="200 without success"),
+    ],
+)
+async def test_answered_login_that_is_no_success_counts_as_refused(
+    reseller: Reseller, service: Service, clock: Clock, answer: dict[str, Any]
+) -> None:
+    """A login that is answered without a token may have been counted against the account: it is tried after 30 s."""
+    service.login_reply = lambda: httpx.Response(**answer)
+    for _ in range(10):
+        with pytest.raises(LoginRefused):
+            await read(reseller)
+        clock.now += 2.9
+    assert service.logins == 1
+    clock.now += 2
+    with pytest.raises(LoginRefused):
+        await read(reseller)
+    assert service.logins == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"status_code": 502}, id="502"),
+        pytest.param({"status_code": 500, "html": "<p>Sorry</p>"}, id="500 as a page"),
+        pytest.param({"status_code": 500, "json": {"title": "Internal error"}}, id="500 as a problem"),
+        pytest.param({"status_code": 429, "json": {"success": False}}, id="429"),
+        pytest.param({"status_code": 404, "html": "<p>no such site</p>"}, id="404 of a gateway"),
+        pytest.param({"status_code": 200, "html": "<p>Back soon</p>"}, id="a page about maintenance"),
+    ],
+)
+async def test_login_without_an_answer_backs_off_shortly(
+    reseller: Reseller, service: Service, clock: Clock, answer: dict[str, Any]
+) -> None:
+    """D5: where nothing says that the credentials were refused, the login is tried again a second later."""
+    service.login_reply = lambda: httpx.Response(**answer)
     for _ in range(5):
-        with pytest.raises(ServiceUnavailable):
+        with pytest.raises((ServiceUnavailable, AnswerUnreadable)):
             await read(reseller)
     assert service.logins == 1
     service.login_reply = None
