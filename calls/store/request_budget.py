@@ -11,14 +11,12 @@ permits of its confirming read and its own together, and may use the second up t
 each class gets at least its share (``request_budget.lua``); the rest goes to the waiting class with the highest
 priority.
 
-The learned rate falls by 15 % at a 429, or to the rate of answers if many are refused. It recovers within 8 s, and stays
-there for a while before it grows further (the cubic function of TCP CUBIC, which uses most of the capacity with few
-losses). It grows only while requests wait. While few requests are refused, it stays above 80 % of the highest rate that
-was answered in the last minutes: a 429 may have other reasons than the rate.
+The learned rate falls by 15 % at a 429, at most once a second, and grows by 3 % in each second in which requests wait. The
+first 429 begins it at the rate of answers; until the next one it grows by half each second.
 
-503 is a weaker sign. After the first one requests are counted for four seconds. Then the rate falls by 15 % a
-second, to 60 % of what was sent before at the least, so that only reads are postponed. Thirty seconds after the last sign
-the limit is forgotten; at once when a breaker opens, because an outage says nothing of the load.
+503 is a weaker sign. After the first one requests are counted for four seconds. Then the rate falls by 15 % a second, to
+60 % of what was sent before at the least, so that only reads are postponed, and grows by 6 %. Thirty seconds after the last
+sign the limit is forgotten; at once when a breaker opens, because an outage says nothing of the load.
 """
 
 from collections.abc import Callable, Mapping
