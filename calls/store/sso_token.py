@@ -18,8 +18,7 @@ from redis.commands.core import AsyncScript
 from calls.claimed_item import instant
 from calls.store.keys import KEYS, Keys
 from calls.store.scripts import joined
-from reseller.answer_meaning import MAX_RETRY_AFTER_S
-from reseller.config import LoginPolicy
+from reseller.config import MAX_RETRY_AFTER_S, LoginPolicy
 from reseller.endpoints import institution_of, operation_of
 from reseller.secret import Secret
 from reseller.tokens import (
