@@ -100,6 +100,7 @@ class Load:
     waits: list[tuple[float, int, float]] = field(default_factory=list)
     """When something was sent, its class, how long it had waited."""
     asks: Counter[str] = field(default_factory=Counter)
+    now_s: float = 0.0
     rates: list[tuple[float, float]] = field(default_factory=list)
     """The rate every quarter of a second; 0: none."""
 
@@ -110,7 +111,7 @@ class Load:
         is_limited = self.set_rate > 0
         answered = deque[float]()
         events: list[tuple[float, int, Callable[[float], None]]] = []
-        counts = [AnswerCount() for _ in range(self.processes)]
+        counts = [AnswerCount(lambda: self.now_s) for _ in range(self.processes)]
         number = 0
 
         def at(when: float, what: Callable[[float], None]) -> None:
@@ -163,11 +164,11 @@ class Load:
             def run(now: float) -> None:
                 nonlocal is_limited
                 count, is_late = chance.choice(counts), seconds > DEADLINE_S
-                if status == 503 and count.overloaded(now):
+                if status == 503 and count.add_503():
                     script(1000 * now, "strained", "", self.set_rate, 0, 1)
                     is_limited = True
                 elif status != 503 and not is_late:
-                    count.answered(now)
+                    count.add()
                 if is_late or status == 503:
                     self.refused_at.append(now)
                     at(now + 1, ask(c, name, since))
@@ -196,8 +197,8 @@ class Load:
                 at(1000 + chance.random(), arrive(c, mean))
         at(1000.0, look)
         while events and events[0][0] < 1000 + seconds:
-            when, _, what = heapq.heappop(events)
-            what(when)
+            self.now_s, _, what = heapq.heappop(events)
+            what(self.now_s)
         return self
 
     def most_in(self, window_s: float) -> int:

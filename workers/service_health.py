@@ -65,29 +65,33 @@ class ServiceObserver:
             self._figures.count(figure.LOGINS, outcome)
         if isinstance(error, AccessRefused):
             self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
-        is_503 = isinstance(error, ServiceUnavailable) and error.status == 503
-        counts = is_503 and bool(institution_key) and not self._is_away(institution_key, kind_of(endpoint))
+        store, kind = self._store, kind_of(endpoint)
+        if error is None:
+            store.budget.answers.add()
+            if not store.breakers.has_failed(institution_key, kind):
+                return  # the usual case: there is nothing to clear
+        elif not isinstance(error, _BUSY):
+            await self._note_503(endpoint, institution_key, error)
         heard = heard_of(endpoint, institution_key, error)
         if heard is not None:
             pause_s = (error.retry_after_s or 0.0) if isinstance(error, _BUSY) else 0.0
-            await self._tell(*heard, kind_of(endpoint), pause_s, outcome)
-        budget, acted_for = self._store.budget, len(self._store.breakers.acted_for)
-        if error is None:
-            budget.answered()
-        with suppress(RedisError):
-            if isinstance(error, _BUSY):
-                self._figures.count(figure.REQUESTS_TURNED_AWAY)
-                await budget.turned_away(institution_key, acted_for)
-            # Neither a 503 at a login nor one while a breaker is open counts.
-            elif counts and budget.overloaded():
-                await budget.strained(institution_key, acted_for)
+            await self._tell(*heard, kind, pause_s, outcome)
+        if isinstance(error, _BUSY):
+            self._figures.count(figure.REQUESTS_TURNED_AWAY)
+            with suppress(RedisError):
+                await store.budget.turned_away(institution_key, len(store.breakers.acted_for))
 
-    def _is_away(self, institution_key: str, kind: EndpointKind) -> bool:
-        breakers = self._store.breakers
-        return breakers.has_failed(institution_key, kind) and breakers.over(institution_key, kind) is not None
+    async def _note_503(self, endpoint: Endpoint, institution_key: str, error: BaseException) -> None:
+        """Report a 503 to the request budget. Neither one at a login nor one while a breaker is open counts."""
+        store, is_503 = self._store, isinstance(error, ServiceUnavailable) and error.status == 503
+        if not is_503 or not institution_key or store.breakers.over(institution_key, kind_of(endpoint)) is not None:
+            return
+        if store.budget.answers.add_503():
+            with suppress(RedisError):
+                await store.budget.strained(institution_key, len(store.breakers.acted_for))
 
     async def _tell(self, heard: Heard, institution_key: str, kind: EndpointKind, pause_s: float, outcome: str) -> None:
-        """Report to the breakers. A success is reported only after failures, so that the usual case costs nothing."""
+        """Report to the breakers. An answer is reported only after failures: otherwise it would clear nothing."""
         breakers = self._store.breakers
         if heard is Heard.ANSWER and not breakers.has_failed(institution_key, kind):
             return

@@ -22,22 +22,17 @@ local SOON = 50 -- members expected within this many ms go before others
 local AT_ONCE = 18 -- most permits in a window; at rates up to this a window lasts for a second or more
 local WINDOWS = 25 -- most windows in a second, because the clock has steps of a millisecond
 local MEMORY = 2000 -- counts fade with this time constant, in ms
-local LOWERED = 0.85 -- the factor by which a 429 lowers the rate
-local PLATEAU = 8 -- after this many seconds of waiting work the rate is back at its old value
-local FIRST = 10 -- the least rate after the very first 429
-local TOO_MANY = 0.17 -- the rate falls below the next two bounds only if more than this share of requests is refused,
--- because 429 may have other reasons than the rate
-local LEAST = 4 -- requests per second
-local PROVEN = 0.8 -- the share of the highest rate that was answered
-local PROVEN_MEMORY = 300000 -- the highest answered rate fades with this time constant, in ms
-local LONG_MEMORY = 10000 -- time constant of the counts for TOO_MANY and PROVEN, in ms
+local LOWERED = 0.85 -- the factor by which a 429 lowers the learned rate, at most once a second
+local FIRST, LEAST = 10, 4 -- the least rate after the very first 429, and after the others
 local FORGOTTEN = 3600 -- seconds after which an unused learned rate is forgotten
 local WATCHED = 4000 -- ms between the first sign of load and the first lowering; requests are only counted meanwhile
 local ENOUGH = 0.6 -- the share of what was sent before that stays in any case: effects, checks and listings need it
 local CALM = 30000 -- ms without a sign of load after which the rate that it lowered is forgotten
 
-local CUBIC, STARTING, LOADED = 0, 1, 2 -- how the learned rate grows; LOADED: there were other signs than 429
-local FIELDS = {'limit', 'used', 'at', 'granted', 'refused', 'max', 'grown', 'growth', 'lowered', 'set', 'tried', 'turned', 'proven', 'least'}
+local LIMITED, STARTING, LOADED = 0, 1, 2 -- learned from 429; from the first 429 only; from other signs
+local GROWS = {[LIMITED] = 1.03, [STARTING] = 1.5, [LOADED] = 1.06} -- the factor by which the learned rate grows in each
+-- second in which work waits
+local FIELDS = {'limit', 'used', 'at', 'granted', 'learned', 'lowered', 'kind', 'least', 'set'}
 local function load(scope)
     local stored = redis.call('HGET', KEYS[1], scope) or ''
     local s, values = {scope = scope, credit = {}, pace = {}, log = {}}, {}
@@ -56,19 +51,9 @@ end
 
 local function queue(s, c) return KEYS[1] .. ':' .. s.scope .. ':' .. c end
 
--- The learned rate: first it grows by half each second, then it is a cubic function of the time in which work waited
--- (as in TCP's CUBIC), which is flat near the last rate that was too high. 0 if none was learned.
-local function learned(s)
-    if s.max == 0 then return 0 end
-    if s.growth == STARTING then return s.max * 1.5 ^ s.grown end
-    local lowered = s.growth == LOADED and s.least / s.max or LOWERED
-    return s.max * (1 + (1 - lowered) * ((s.grown - PLATEAU) / PLATEAU) ^ 3)
-end
-
 local function rate(s)
-    local found = learned(s)
-    if s.set > 0 and (found == 0 or s.set < found) then return s.set end
-    return found
+    if s.set > 0 and (s.learned == 0 or s.set < s.learned) then return s.set end
+    return s.learned
 end
 
 -- Return how many permits a window holds, and how long it is in ms. Up to AT_ONCE per second no second holds more than
@@ -103,12 +88,11 @@ local function go_on(s)
         s.waiting = s.waiting + s.size[c]
         s.ahead[c] = s.waiting
     end
-    if s.waiting > 0 then s.grown = s.grown + math.min(passed, 1000) / 1000 end
+    if s.waiting > 0 then
+        s.learned = s.learned * GROWS[s.kind] ^ (math.min(passed, 1000) / 1000)
+    end
     local r, fade = rate(s), math.exp(-passed / MEMORY)
-    s.granted, s.refused = s.granted * fade, s.refused * fade
-    local long_fade = math.exp(-passed / LONG_MEMORY)
-    s.tried, s.turned = s.tried * long_fade, s.turned * long_fade
-    s.proven = math.max(s.proven * math.exp(-passed / PROVEN_MEMORY), (s.tried - s.turned) / LONG_MEMORY * 1000)
+    s.granted = s.granted * fade
     for c = 1, CLASSES do
         s.credit[c] = math.min(2, s.credit[c] + SHARES[c] * r * passed / 1000)
         s.pace[c] = s.pace[c] * fade
@@ -157,12 +141,12 @@ local function take()
     for arg = 7, #ARGV, 2 do
         local s = load(ARGV[arg])
         s.set = tonumber(ARGV[arg + 1])
-        if s.growth == LOADED and now - s.lowered > CALM then
+        if s.kind == LOADED and now - s.lowered > CALM then
             redis.call('HDEL', KEYS[1], s.scope)
-            s.max, s.growth = 0, CUBIC
+            s.learned, s.kind = 0, LIMITED
         end
         local r = go_on(s)
-        if r > 0 or s.growth == LOADED then
+        if r > 0 or s.kind == LOADED then
             states[#states + 1] = s
             waits[#waits + 1] = r > 0 and wait_of(s, r, c, n, member, tonumber(ARGV[6])) or 0
             wait = math.max(wait, waits[#waits])
@@ -172,7 +156,7 @@ local function take()
     for i, s in ipairs(states) do
         if wait == 0 then
             for _ = 1, n do s.log[#s.log + 1] = now end
-            s.granted, s.tried = s.granted + n, s.tried + n
+            s.granted = s.granted + n
             s.pace[c] = s.pace[c] + n
             s.credit[c] = math.max(0, s.credit[c] - n)
         end
@@ -187,39 +171,33 @@ local function take()
     return wait
 end
 
--- For a second after the rate was lowered, 429s are only counted: most belong to requests that were already in flight.
-local function lower(s, answered, refused)
+-- For a second after the rate was lowered, 429s are ignored: most belong to requests that were already in flight.
+local function lower(s, answered)
     go_on(s)
-    local r, age = rate(s), now - s.lowered
-    s.turned, s.refused = s.turned + refused, s.refused + refused
-    if s.max > 0 and age >= 0 and age < 1000 then return end
+    local r = rate(s)
+    if s.learned > 0 and now - s.lowered < 1000 then return end
     if r == 0 then
-        s.max, s.growth, s.granted, s.refused = math.max(FIRST, answered), STARTING, 0, 0
-        for n = 1, window(s.max) do s.log[n] = now end
+        s.learned, s.kind, s.granted = math.max(FIRST, answered), STARTING, 0
+        for n = 1, window(s.learned) do s.log[n] = now end
     else
-        if s.turned >= 5 and s.turned > s.tried * TOO_MANY then s.proven = 0 end
-        local least = s.proven > 0 and math.max(LEAST, PROVEN * s.proven) / LOWERED or 1
-        -- If many are refused, what is answered is a better estimate than what is tried.
-        local answers = (s.granted - s.refused) / MEMORY * 1100
-        local found = s.refused > s.granted / 8 and math.min(r, answers) or r
-        s.max, s.growth = math.max(found, r / 2, least), CUBIC
+        s.learned, s.kind = math.max(LEAST, LOWERED * r), LIMITED
     end
-    s.grown, s.lowered = 0, now
+    s.lowered = now
 end
 
 -- Lower the rate because of the service's load. The first sign only begins the counting of requests, so that it is known
 -- how many are sent. A rate that was set is known to be right.
 local function ease(s)
-    local age, sent = now - s.lowered, go_on(s) and s.granted / MEMORY * 1000
+    go_on(s)
+    local age, sent = now - s.lowered, s.granted / MEMORY * 1000
     if s.set > 0 then return end
-    if s.growth ~= LOADED and s.max > 0 then return lower(s, 0, 0) end
-    if s.growth ~= LOADED or age < 0 then
-        s.growth, s.lowered = LOADED, now
-    elseif age >= (s.max == 0 and WATCHED or 1000) then
-        local found = s.max == 0 and sent or math.min(sent, rate(s))
-        s.max = math.max(FIRST, s.max * math.exp(-age / PROVEN_MEMORY), found)
-        s.least = math.max(FIRST, LOWERED * found, ENOUGH * s.max)
-        s.grown, s.lowered = 0, now
+    if s.kind ~= LOADED and s.learned > 0 then return lower(s, 0) end
+    if s.kind ~= LOADED then
+        s.kind, s.lowered = LOADED, now
+    elseif age >= (s.learned == 0 and WATCHED or 1000) then
+        local found = s.learned == 0 and sent or math.min(sent, s.learned)
+        s.least = math.max(FIRST, s.least, ENOUGH * found)
+        s.learned, s.lowered = math.max(s.least, LOWERED * found), now
     end
 end
 
@@ -228,7 +206,7 @@ local function common(acted_for, is_load)
     local found = {}
     for _, scope in ipairs(redis.call('HKEYS', KEYS[1])) do
         local s = load(scope)
-        local is_such = is_load and s.growth == LOADED or not is_load and s.growth ~= LOADED and s.max > 0
+        local is_such = is_load and s.kind == LOADED or not is_load and s.kind ~= LOADED and s.learned > 0
         if scope ~= '' and is_such and now - s.lowered < 5000 then found[#found + 1] = s end
     end
     return #found >= math.min(3, math.max(2, acted_for)) and found or {}
@@ -237,11 +215,11 @@ end
 local function told(is_load)
     local scope, set, answered, acted_for = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
     local function note(s, answers)
-        if is_load then ease(s) else lower(s, answers, 1) end
-        if s.max > 0 or s.set > 0 or s.growth == LOADED then store(s) end
+        if is_load then ease(s) else lower(s, answers) end
+        if s.learned > 0 or s.set > 0 or s.kind == LOADED then store(s) end
     end
     local account = load('')
-    local is_known = account.max > 0 or account.set > 0 or is_load and account.growth == LOADED
+    local is_known = account.learned > 0 or account.set > 0 or is_load and account.kind == LOADED
     local s = (is_known or scope == '') and account or load(scope)
     if s.scope == scope then s.set = set end
     note(s, answered)
@@ -249,7 +227,7 @@ local function told(is_load)
         -- From then on the account has a rate, and the rates learned for single institutions are forgotten.
         local most, found = 0, common(acted_for, is_load)
         for _, other in ipairs(found) do
-            most = math.max(most, learned(other))
+            most = math.max(most, other.learned)
             redis.call('HDEL', KEYS[1], other.scope)
         end
         if #found > 0 then note(account, most) end
@@ -260,7 +238,7 @@ end
 local function calm()
     local scopes = #ARGV > 2 and {unpack(ARGV, 3)} or redis.call('HKEYS', KEYS[1])
     for _, scope in ipairs(scopes) do
-        if load(scope).growth == LOADED then redis.call('HDEL', KEYS[1], scope) end
+        if load(scope).kind == LOADED then redis.call('HDEL', KEYS[1], scope) end
     end
     return redis.call('HKEYS', KEYS[1])
 end

@@ -219,13 +219,15 @@ class BreakerBox:
 
     def over(self, institution_key: str, kind: EndpointKind = EndpointKind.CALLS) -> Breaker | None:
         """Return the open breaker that covers an institution's requests of a kind; None if they may be sent."""
+        if not self._known:
+            return None
         known = (self._known.get(scope) for scope in _covering(institution_key, kind))
         covering = (breaker for breaker in known if breaker is not None and breaker.covers(kind))
         return next((breaker for breaker in covering if breaker.is_open), None)
 
     def has_failed(self, institution_key: str, kind: EndpointKind = EndpointKind.CALLS) -> bool:
         """Tell whether failures are stored that an answer for this institution would clear."""
-        return any(scope in self._known for scope in _covering(institution_key, kind))
+        return bool(self._known) and any(scope in self._known for scope in _covering(institution_key, kind))
 
     async def report(
         self,
@@ -284,8 +286,6 @@ class BreakerBox:
 
         Only one call at a time gets the turn.
         """
-        if self.over(institution_key, EndpointKind.CHECK) is None:
-            return 0.0
         args = [self._now(), institution_part(institution_key), TRY_CHECK_EVERY_MS]
         return float(await self.scripts.call("try_check", [self._keys.endpoints], args)) / 1000
 

@@ -11,14 +11,12 @@ permits of its confirming read and its own together, and may use the second up t
 each class gets at least its share (``request_budget.lua``); the rest goes to the waiting class with the highest
 priority.
 
-The learned rate falls by 15 % at a 429, or to the rate of answers if many are refused. It recovers within 8 s, and stays
-there for a while before it grows further (the cubic function of TCP CUBIC, which uses most of the capacity with few
-losses). It grows only while requests wait. While few requests are refused, it stays above 80 % of the highest rate that
-was answered in the last minutes: a 429 may have other reasons than the rate.
+The learned rate falls by 15 % at a 429, at most once a second, and grows by 3 % in each second in which requests wait. The
+first 429 begins it at the rate of answers; until the next one it grows by half each second.
 
-503 is a weaker sign. After the first one requests are counted for four seconds. Then the rate falls by 15 % a
-second, to 60 % of what was sent before at the least, so that only reads are postponed. Thirty seconds after the last sign
-the limit is forgotten; at once when a breaker opens, because an outage says nothing of the load.
+503 is a weaker sign. After the first one requests are counted for four seconds. Then the rate falls by 15 % a second, to
+60 % of what was sent before at the least, so that only reads are postponed, and grows by 6 %. Thirty seconds after the last
+sign the limit is forgotten; at once when a breaker opens, because an outage says nothing of the load.
 """
 
 from collections.abc import Callable, Mapping
@@ -92,35 +90,38 @@ OVERLOADED_SHARE: Final = 0.03
 
 
 class AnswerCount:
-    """Counts the answers to one process. Instants are seconds of the process's own clock."""
+    """Counts the answers to one process. ``monotonic`` is the process's own clock, in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float]) -> None:
         """Start without an answer."""
+        self._monotonic = monotonic
         self._answers = self._overloads = self._faded_at_s = 0.0
 
-    def answers_per_s(self, now_s: float) -> float:
+    @property
+    def per_s(self) -> float:
         """Return how many requests per second were answered lately."""
-        self._fade(now_s)
+        self._fade()
         return self._answers / FADE_S
 
-    def answered(self, now_s: float) -> None:
+    def add(self) -> None:
         """Count an answer."""
-        self._fade(now_s)
+        self._fade()
         self._answers += 1.0
 
-    def overloaded(self, now_s: float) -> bool:
+    def add_503(self) -> bool:
         """Count a 503. Return whether so many requests get one that it says something of the load."""
-        self._fade(now_s)
+        self._fade()
         self._overloads += 1.0
         return self._overloads >= OVERLOADS and self._overloads > OVERLOADED_SHARE * self._answers
 
-    def _fade(self, now_s: float) -> None:
-        if now_s - self._faded_at_s < FADE_EVERY_S:
+    def _fade(self) -> None:
+        passed_s = self._monotonic() - self._faded_at_s
+        if passed_s < FADE_EVERY_S:
             return
-        fade = exp((self._faded_at_s - now_s) / FADE_S)
+        fade = exp(-passed_s / FADE_S)
         self._answers *= fade
         self._overloads *= fade
-        self._faded_at_s = now_s
+        self._faded_at_s += passed_s
 
 
 class RequestBudget:
@@ -158,7 +159,8 @@ class RequestBudget:
         self._limited: frozenset[str] = frozenset()
         self._looked_at_s = -LOOK_EVERY_S
         self._spread = 0.0
-        self._answers = AnswerCount()
+        self.answers = AnswerCount(monotonic)
+        """What the first rate that is learned begins with, and whether 503 says something of the load."""
         self._strained_at_s = -LOOK_EVERY_S
 
     async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
@@ -190,14 +192,6 @@ class RequestBudget:
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._see(await self._redis.hkeys(self._key))
-
-    def answered(self) -> None:
-        """Count a request that was answered. The first rate that is learned from a 429 is this process's rate of these."""
-        self._answers.answered(self._monotonic())
-
-    def overloaded(self) -> bool:
-        """Count a 503. Return whether so many requests get one that the rate should fall."""
-        return self._answers.overloaded(self._monotonic())
 
     async def turned_away(self, institution_key: str, acted_for: int) -> None:
         """Lower the rate after a 429.
@@ -236,10 +230,9 @@ class RequestBudget:
             )
 
     async def _tell(self, what: str, institution_key: str, acted_for: int) -> None:
-        answers_per_s = self._answers.answers_per_s(self._monotonic())
         scope = institution_part(institution_key) if acted_for > 1 else ""
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
-        self._see(await self._ask(what, scope, set_rate, answers_per_s, acted_for))
+        self._see(await self._ask(what, scope, set_rate, self.answers.per_s, acted_for))
 
     async def _ask(self, *args: str | float) -> Any:
         return await self._scripts.call("request_budget", [self._key], [self._scripts.now(), *args])
