@@ -93,7 +93,6 @@ elseif number > last_number then
             redis.call('ZADD', prefix .. ':parked:' .. institution, 'LT', score, member)
             return true
         end
-        -- Checked before anything is read of the member, because thousands may have to be skipped.
         if kind == 'c' and (holds[institution] or 0) >= most then return false end
         if redis.call('HEXISTS', item, 'rec') == 0 and redis.call('EXISTS', prefix .. ':inbox:' .. member) == 0 then
             redis.call('ZREM', KEYS[1], member)
@@ -115,28 +114,108 @@ elseif number > last_number then
         return true
     end
 
-    -- Claim due members up to a number, skipping those that stay.
-    local PAGE = 128
-    local function take_from(command, from, to, up_to)
-        local stepped = 0
-        for _ = 1, 16 do
-            if #taken >= up_to then return end
-            local due = redis.call(command, KEYS[1], from, to, 'WITHSCORES', 'LIMIT', stepped, PAGE)
-            for n = 1, #due, 2 do
-                if #taken >= up_to then return end
-                if not take(due[n], due[n + 1]) then stepped = stepped + 1 end
+    -- If more is due than is claimed, institutions take turns. The due set may be long, so what is due is also kept in a
+    -- sorted set of each institution ('' for what is no call), in `turns` by the number of its last turn. These only
+    -- copy the due set, which counts. Each claim copies what fell due since the last one, and a part of the rest: a
+    -- large part until all was copied once, then a small one, because some writes to the due set are dated back.
+    local turns, copied = prefix .. ':turns', prefix .. ':turns:copied'
+    local function turn_of(owner) return prefix .. ':turn:' .. owner end
+    local PAGE, MOST_COPIED, COPIED_NEWEST, COPIED_AGAIN, KEPT_S = 1000, 10000, 2000, 250, 3600
+
+    local function copy_ranks(from, to)
+        for first = from, to - 1, PAGE do
+            local page = redis.call('ZRANGE', KEYS[1], first, math.min(first + PAGE, to) - 1, 'WITHSCORES')
+            local by_owner = {}
+            for n = 1, #page, 2 do
+                local owner = string.match(page[n], '^c:([^:]*)') or ''
+                local pairs_of = by_owner[owner] or {}
+                by_owner[owner] = pairs_of
+                pairs_of[#pairs_of + 1] = page[n + 1]
+                pairs_of[#pairs_of + 1] = page[n]
             end
-            if #due < 2 * PAGE then return end -- a member and its score each
+            for owner, pairs_of in pairs(by_owner) do
+                redis.call('ZADD', turn_of(owner), unpack(pairs_of))
+                redis.call('EXPIRE', turn_of(owner), KEPT_S)
+                redis.call('ZADD', turns, 'NX', 0, owner)
+            end
         end
+    end
+
+    -- `until` is the time up to which all was copied, `next` the rank from which the rest is, `whole` is 1 once all was.
+    local function copy()
+        local was = redis.call('HMGET', copied, 'until', 'next', 'whole')
+        local last = redis.call('ZCOUNT', KEYS[1], '-inf', now)
+        local from, is_whole = num(was[2], 0), was[3] == '1'
+        if num(was[1], math.huge) > now then
+            from, is_whole = 0, false
+            copy_ranks(math.max(0, last - COPIED_NEWEST), last)
+        else
+            local first = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. was[1])
+            local to = math.min(last, first + MOST_COPIED)
+            copy_ranks(first, to)
+            if to < last then from, is_whole = to, false end
+        end
+        if from >= last then from = 0 end
+        local to = math.min(last, from + (is_whole and COPIED_AGAIN or MOST_COPIED))
+        copy_ranks(from, to)
+        is_whole = is_whole or to == last
+        redis.call('HSET', copied, 'until', now, 'next', to, 'whole', is_whole and '1' or '0')
+        redis.call('EXPIRE', copied, KEPT_S)
+        redis.call('EXPIRE', turns, KEPT_S)
+    end
+
+    -- Claim one member of an institution: the longest due, or in the second half of a claim the last to fall due.
+    -- Returns false if there is none, or none may be claimed.
+    local function take_one_of(owner)
+        local before = #taken
+        for _ = 1, 128 do
+            if owner ~= '' and (holds[owner] or 0) >= most then return false end
+            local command = before < math.ceil(limit / 2) and 'ZPOPMIN' or 'ZPOPMAX'
+            local member = redis.call(command, turn_of(owner))[1]
+            if not member then
+                redis.call('ZREM', turns, owner)
+                return false
+            end
+            local score = redis.call('ZSCORE', KEYS[1], member)
+            if score and tonumber(score) <= now then take(member, score) end
+            if #taken > before then return true end
+        end
+        return false
+    end
+
+    local function take_turns()
+        copy()
+        local function look(most_taken)
+            while #taken < most_taken and take_one_of('') do end
+        end
+        look(math.ceil(limit / 2))
+        local number_of_turn = num(redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')[2], 0)
+        local going, had = redis.call('ZRANGE', turns, 0, -1), {}
+        while #going > 0 and #taken < limit do
+            local still = {}
+            for _, owner in ipairs(going) do
+                if owner ~= '' and #taken < limit and take_one_of(owner) then
+                    number_of_turn = number_of_turn + 1
+                    had[owner] = number_of_turn
+                    still[#still + 1] = owner
+                end
+            end
+            going = still
+        end
+        look(limit)
+        for owner, turn in pairs(had) do redis.call('ZADD', turns, 'XX', turn, owner) end
     end
     -- What workers of earlier releases have left (leave.lua): they would claim it again and again.
     for _, member in ipairs(redis.call('ZRANGEBYSCORE', prefix .. ':left', '-inf', '(' .. ARGV[14], 'LIMIT', 0, limit)) do
         redis.call('ZREM', prefix .. ':left', member)
         take(member, now)
     end
-    -- Half of them are the longest due, half the last to fall due, so that new calls get a turn after an outage.
-    take_from('ZRANGEBYSCORE', '-inf', now, math.ceil(limit / 2))
-    take_from('ZREVRANGEBYSCORE', now, '-inf', limit)
+    if redis.call('ZCOUNT', KEYS[1], '-inf', now) > limit - #taken then
+        if limit > #taken then take_turns() end
+    else
+        local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES')
+        for n = 1, #due, 2 do take(due[n], due[n + 1]) end
+    end
     redis.call('HSET', KEYS[7], 'number', number, 'members', cjson.encode(taken))
     redis.call('EXPIRE', KEYS[7], ARGV[10])
 end

@@ -1,0 +1,121 @@
+"""Institutions take turns when more is due than a claim takes, however much is due for one of them."""
+
+from collections import Counter
+
+from redis.asyncio import Redis
+
+from calls.claimed_item import ClaimedItem, Placement
+from calls.store.claims_and_leases import MOST_OF_ONE, Store
+from calls.store.keys import CallId, institution_member
+from tests.integration.calls.hand import Hand
+
+BACKLOG = 9000
+LONG_AGO_MS = 60_000
+
+
+async def due(store: Store, redis: Redis, hand: Hand, institution: str, count: int, *, ago_ms: int) -> list[str]:
+    """Make calls due as a worker of release 0.2.0 does: in the due set only. Return their members, the oldest first."""
+    members = [CallId(institution, f"v-{n:05}").member for n in range(count)]
+    pipe = redis.pipeline(transaction=False)
+    for n, member in enumerate(members):
+        pipe.hset(store.keys.item(member), "rec", "{}")
+        pipe.zadd(store.keys.due, {member: hand.ms - ago_ms + n})
+    await pipe.execute()
+    return members
+
+
+def per_institution(items: list[ClaimedItem]) -> Counter[str]:
+    """Count what was claimed of each institution."""
+    return Counter(item.member.split(":")[1] for item in items)
+
+
+async def test_backlog_of_one_institution_hides_no_other(store: Store, redis: Redis, hand: Hand) -> None:
+    """Calls of another institution in the middle of 9,000 due ones are all in the next claim."""
+    await due(store, redis, hand, "cu-slow", BACKLOG, ago_ms=LONG_AGO_MS)
+    await due(store, redis, hand, "cu-ok", 20, ago_ms=LONG_AGO_MS - BACKLOG // 2)
+    claimed = await store.claim(128, holds={"cu-slow": MOST_OF_ONE})
+    assert per_institution(claimed) == {"cu-ok": 20}
+    await due(store, redis, hand, "cu-new", 1, ago_ms=0)
+    assert per_institution(await store.claim(128, holds={"cu-slow": MOST_OF_ONE})) == {"cu-new": 1}
+
+
+async def test_institutions_get_equal_shares(store: Store, redis: Redis, hand: Hand) -> None:
+    """What is due longest does not matter between institutions: each gets as many, and in the next claim the others."""
+    for n in range(7):
+        await due(store, redis, hand, f"cu-{n}", 40, ago_ms=LONG_AGO_MS // (n + 1))
+    await due(store, redis, hand, "cu-few", 2, ago_ms=100)
+    assert per_institution(await store.claim(30)) == {"cu-few": 2} | {f"cu-{n}": 4 for n in range(7)}
+    ones = [per_institution(await store.claim(1)) for _ in range(14)]
+    assert sum(ones, Counter()) == {f"cu-{n}": 2 for n in range(7)}
+    assert sum(ones[:7], Counter()) == {f"cu-{n}": 1 for n in range(7)}
+
+
+async def test_each_institution_gets_its_oldest_and_its_newest(store: Store, redis: Redis, hand: Hand) -> None:
+    """Half of a claim waited longest, half fell due last: of each institution."""
+    one = await due(store, redis, hand, "cu-1", 100, ago_ms=LONG_AGO_MS)
+    two = await due(store, redis, hand, "cu-2", 100, ago_ms=1000)
+    claimed = {item.member for item in await store.claim(20)}
+    assert claimed == {*one[:5], *one[-5:], *two[:5], *two[-5:]}
+
+
+async def test_every_due_call_is_claimed_once(store: Store, redis: Redis, hand: Hand) -> None:
+    """Two workers take turns until nothing is due: each member was claimed once, and then again when it is due again."""
+    members = {m for n in range(3) for m in await due(store, redis, hand, f"cu-{n}", 150, ago_ms=LONG_AGO_MS)}
+    other = Store(redis, now_ms=hand)
+    claimed: list[ClaimedItem] = []
+    for n in range(30):
+        hand.ms += 10
+        claimed += await (store, other)[n % 2].claim(20)
+    assert len(claimed) == len(members)
+    assert {item.member for item in claimed} == members
+    for item in claimed:
+        await store.save(item, b"{}", Placement(500))
+    hand.ms += 500
+    again = [item.member for _ in range(30) for item in await store.claim(20)]
+    assert sorted(again) == sorted(members)
+
+
+async def test_member_that_an_older_release_makes_due_is_claimed(store: Store, redis: Redis, hand: Hand) -> None:
+    """It writes to the due set only: what it makes due now is found at once, what it dates back after a few claims."""
+    await due(store, redis, hand, "cu-slow", 500, ago_ms=LONG_AGO_MS)
+    holds = {"cu-slow": MOST_OF_ONE}
+    assert await store.claim(128, holds=holds) == []
+    assert await store.claim(128, holds=holds) == []
+    await due(store, redis, hand, "cu-back", 5, ago_ms=LONG_AGO_MS - 250)
+    await due(store, redis, hand, "cu-now", 1, ago_ms=0)
+    claimed = [await store.claim(128, holds=holds) for _ in range(4)]
+    assert per_institution([item for items in claimed for item in items]) == {"cu-now": 1, "cu-back": 5}
+
+
+async def test_what_an_older_release_has_claimed_is_not_claimed_again(store: Store, redis: Redis, hand: Hand) -> None:
+    """The due set alone says what is due: what another worker took or removed since is left alone."""
+    members = await due(store, redis, hand, "cu-1", 100, ago_ms=LONG_AGO_MS)
+    claimed = await store.claim(10)
+    rest = [member for member in members if member not in {item.member for item in claimed}]
+    await redis.zadd(store.keys.due, dict.fromkeys(rest[:40], hand.ms + 8000))
+    await redis.zrem(store.keys.due, *rest[40:50])
+    assert {item.member for item in await store.claim(39)} | {item.member for item in await store.claim(39)} == set(
+        rest[50:]
+    )
+    hand.ms += 8000
+    again = {item.member for _ in range(5) for item in await store.claim(39)}
+    assert again == {*rest[:40], *rest[50:], *(item.member for item in claimed)}
+
+
+async def test_looks_come_first_and_leave_room_for_calls(store: Store, redis: Redis, hand: Hand) -> None:
+    """Institutions that are due for a look fill half of a claim at most."""
+    await due(store, redis, hand, "cu-1", 100, ago_ms=LONG_AGO_MS)
+    await store.enlist([f"cu-{n}" for n in range(30)])
+    claimed = [item.member for item in await store.claim(20)]
+    looks = {institution_member(f"cu-{n}") for n in range(30)}
+    assert len(looks.intersection(claimed)) == 10
+
+
+async def test_turns_go_on_when_the_clock_goes_back(store: Store, redis: Redis, hand: Hand) -> None:
+    """Redis's clock is set back by ten minutes while much is due: the next claims find the rest."""
+    await due(store, redis, hand, "cu-slow", 500, ago_ms=LONG_AGO_MS)
+    assert await store.claim(128, holds={"cu-slow": MOST_OF_ONE}) == []
+    hand.ms -= 600_000
+    await due(store, redis, hand, "cu-ok", 5, ago_ms=5)
+    claimed = [await store.claim(128, holds={"cu-slow": MOST_OF_ONE}) for _ in range(10)]
+    assert per_institution([item for items in claimed for item in items]) == {"cu-ok": 5}
