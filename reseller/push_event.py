@@ -189,7 +189,10 @@ def _voice_id(fields: dict[str, Any], name: str) -> str | None:
     return value
 
 
-_SAMPLE: Final = {True: True, False: False, None: None, "true": True, "1": True, "false": False, "0": False, "": None}
+_SAMPLE: Final[dict[object, bool | None]] = {
+    **{True: True, False: False, None: None},
+    **{"true": True, "1": True, "false": False, "0": False, "": None},
+}
 """Values of ``IsTest``, texts in small letters. The numbers 1 and 0 are equal to true and false."""
 
 
