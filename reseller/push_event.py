@@ -190,8 +190,14 @@ def _voice_id(fields: dict[str, Any], name: str) -> str | None:
 
 
 _SAMPLE: Final[dict[object, bool | None]] = {
-    **{True: True, False: False, None: None},
-    **{"true": True, "1": True, "false": False, "0": False, "": None},
+    True: True,
+    False: False,
+    None: None,
+    "true": True,
+    "1": True,
+    "false": False,
+    "0": False,
+    "": None,
 }
 """Values of ``IsTest``, texts in small letters. The numbers 1 and 0 are equal to true and false."""
 
