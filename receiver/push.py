@@ -276,12 +276,13 @@ class PushEndpoint:
 
 
 def is_plain_json(headers: Mapping[bytes, bytes]) -> bool:
-    """Tell whether the headers declare uncompressed JSON. A missing content type counts as JSON.
+    """Tell whether the headers declare uncompressed JSON. A missing or empty content type counts as JSON.
 
-    Assumed: the service sends its events so.
+    Assumed: the service sends its events so, as ``application/json``, ``text/json`` or ``application/...+json``.
     """
-    media_type = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
-    is_json = media_type == b"application/json" or (
-        media_type.startswith(b"application/") and media_type.endswith(b"+json")
-    )
+    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    is_json = media_type in _JSON_TYPES or (media_type.startswith(b"application/") and media_type.endswith(b"+json"))
     return is_json and headers.get(b"content-encoding", b"identity").strip().lower() == b"identity"
+
+
+_JSON_TYPES: Final = frozenset({b"application/json", b"text/json", b""})

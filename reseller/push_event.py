@@ -2,7 +2,9 @@
 
 An event is sent only once, so refusing one loses it. A body is therefore parsed leniently, except for fields that
 matter: an id that could change a path or split a line must not get in. Only ``Type``, ``InstitutionKey`` and one of the
-two ids are required. Assumed: an empty id counts as absent, and a missing ``IsTest`` as null.
+two ids can be refused. Assumed: an empty id counts as absent. A byte order mark is skipped, a phone number can be a
+number, and a date or number that cannot be read counts as absent. Only what clearly says true makes an event a sample
+(``IsTest``): any other value leaves it a hint, which changes nothing until the service's queue or record confirms it.
 
 The dashboard has its own notation for the headers to send with every push: ``Header: value; Header2: value2``. They
 authenticate the sender. A value cannot contain ``;``, the separator. Errors never repeat a name or value, because a
@@ -13,6 +15,7 @@ Spec: Events.
 
 import json
 import re
+from codecs import BOM_UTF8
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -112,7 +115,7 @@ class PushEvent(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     phone_number: str | None = None
     destination_phone_number: str | None = None
     is_test: bool | None = None
-    """True for a sample sent from the dashboard, None for a real event."""
+    """True for a sample sent from the dashboard; None for a real event, or if the value cannot be read."""
 
 
 def parse_push(body: bytes) -> PushEvent:
@@ -121,7 +124,7 @@ def parse_push(body: bytes) -> PushEvent:
     An empty id counts as absent. Unknown fields are ignored.
 
     Raises:
-        PushUnreadable: The body is not strict JSON, or a required field is missing or wrong.
+        PushUnreadable: The body is not strict JSON, a required field is missing or wrong, or an id is wrong.
 
     Spec: Events, Payload.
     """
@@ -129,13 +132,13 @@ def parse_push(body: bytes) -> PushEvent:
     event = PushEvent(
         type=_required(fields, "Type"),
         institution_key=_required(fields, "InstitutionKey"),
-        start_date_time=_text(fields, "StartDateTime"),
-        end_date_time=_text(fields, "EndDateTime"),
+        start_date_time=_text_if_any(fields, "StartDateTime"),
+        end_date_time=_text_if_any(fields, "EndDateTime"),
         voice_id=_voice_id(fields, "VoiceId"),
         alternate_voice_id=_voice_id(fields, "AlternateVoiceId"),
-        phone_number=_text(fields, "PhoneNumber"),
-        destination_phone_number=_text(fields, "DestinationPhoneNumber"),
-        is_test=_flag(fields, "IsTest"),
+        phone_number=_phone_number(fields, "PhoneNumber"),
+        destination_phone_number=_phone_number(fields, "DestinationPhoneNumber"),
+        is_test=_is_test(fields),
     )
     _check(event)
     return event
@@ -152,17 +155,22 @@ def _check(event: PushEvent) -> None:
 
 
 def _required(fields: dict[str, Any], name: str) -> str:
-    text = _text(fields, name)
-    if not text:
+    text = fields.get(name)
+    if not text or not isinstance(text, str):
         raise PushUnreadable(name, "a non-empty string is required")
-    return text
+    return _encodable(text)
 
 
-def _text(fields: dict[str, Any], name: str) -> str | None:
+def _text_if_any(fields: dict[str, Any], name: str) -> str | None:
+    """Return a text on which nothing depends; None if it is something else."""
     value = fields.get(name)
-    if value is None or isinstance(value, str):
-        return value and _encodable(value)
-    raise PushUnreadable(name, "a string or null")
+    return _encodable(value) if isinstance(value, str) else None
+
+
+def _phone_number(fields: dict[str, Any], name: str) -> str | None:
+    """Return a phone number, also one that was sent as a number; the queue shows the right one."""
+    value = fields.get(name)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _text_if_any(fields, name)
 
 
 def _encodable(text: str) -> str:
@@ -181,17 +189,31 @@ def _voice_id(fields: dict[str, Any], name: str) -> str | None:
     return value
 
 
-def _flag(fields: dict[str, Any], name: str) -> bool | None:
-    value = fields.get(name)
-    if value is None or isinstance(value, bool):
-        return value
-    raise PushUnreadable(name, "true, false or null")
+_SAMPLE: Final[dict[object, bool | None]] = {
+    True: True,
+    False: False,
+    None: None,
+    "true": True,
+    "1": True,
+    "false": False,
+    "0": False,
+    "": None,
+}
+"""Values of ``IsTest``, texts in small letters. The numbers 1 and 0 are equal to true and false."""
+
+
+def _is_test(fields: dict[str, Any]) -> bool | None:
+    """Tell whether the event is a sample. An unreadable value does not make it one: a real call would be lost."""
+    value = fields.get("IsTest")
+    if isinstance(value, str):
+        value = value.strip().lower()
+    return _SAMPLE.get(value) if isinstance(value, bool | int | str | None) else None
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
     """Parse strict JSON: UTF-8, an object at the top, no duplicate names, no NaN, limited nesting."""
     try:
-        text = body.decode("utf-8")
+        text = body.removeprefix(BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError:
         raise PushUnreadable("body", "UTF-8 is required") from None
     if _depth_exceeds(text, MAX_DEPTH):
@@ -200,7 +222,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
         value = _JSON.decode(text)
     except PushUnreadable:
         raise
-    except ValueError:  # malformed, a byte order mark, or a number too long to convert
+    except ValueError:  # malformed, or a number too long to convert
         raise PushUnreadable("body", "JSON is required") from None
     if not isinstance(value, dict):
         raise PushUnreadable("body", "a JSON object is required")

@@ -156,17 +156,19 @@ async def test_push_answers_405_to_other_methods(method: str, client: httpx.Asyn
         ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
         ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
         ({"Content-Type": "text/plain"}, 415),
-        ({"Content-Type": "text/json"}, 415),
+        ({"Content-Type": "text/html+json"}, 415),
         ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
         ({"Content-Type": "Application/JSON; charset=utf-8"}, 202),
         ({"Content-Type": "application/cloudevents+json"}, 202),
+        ({"Content-Type": "text/json; charset=utf-8"}, 202),
+        ({"Content-Type": ""}, 202),
         ({}, 202),
     ],
 )
 async def test_push_takes_uncompressed_json_only(
     headers: dict[str, str], status: int, client: httpx.AsyncClient
 ) -> None:
-    """A5: another content type gets 415; a missing one counts as JSON."""
+    """A5: another content type gets 415; a missing or empty one counts as JSON."""
     answer = await client.post("/push", content=msgspec.json.encode(EVENT), headers=AUTHENTIC | headers)
     assert answer.status_code == status
 
