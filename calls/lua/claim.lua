@@ -78,25 +78,25 @@ elseif number > last_number then
     -- Tell whether the service asked for a pause of an institution's requests, of whatever kind.
     local function is_paused(institution) return is_open(away[institution]) and away[institution].why == 'pause' end
 
-    -- Claim a member if possible. Returns false if it stays in the due set.
+    -- Claim a member if possible.
     local function take(member, score)
         local item = prefix .. ':item:' .. member
         local kind, institution = string.match(member, '^(%a):([^:]*)')
         institution = institution or ''
         if kind == 'i' and (is_open(kinds['queue ']) or is_open(kinds['queue ' .. institution]) or is_paused(institution)) then
             redis.call('ZADD', KEYS[1], now + LISTED_LATER, member) -- a probe that is answered makes it due before
-            return true
+            return
         end
         if kind ~= 'i' and institution ~= '' and is_open(away[institution]) then
             -- Park it until the institution answers, so that it is not claimed again and again.
             redis.call('ZREM', KEYS[1], member)
             redis.call('ZADD', prefix .. ':parked:' .. institution, 'LT', score, member)
-            return true
+            return
         end
-        if kind == 'c' and (holds[institution] or 0) >= most then return false end
+        if kind == 'c' and (holds[institution] or 0) >= most then return end
         if redis.call('HEXISTS', item, 'rec') == 0 and redis.call('EXISTS', prefix .. ':inbox:' .. member) == 0 then
             redis.call('ZREM', KEYS[1], member)
-            return true
+            return
         end
         if kind == 'c' then holds[institution] = (holds[institution] or 0) + 1 end
         local kept = redis.call('HMGET', item, 'epoch', 'verify')
@@ -111,7 +111,6 @@ elseif number > last_number then
         redis.call('HSET', item, 'nonce', its_nonce, 'epoch', current)
         redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), member)
         hand_out(member, its_nonce, now - math.floor(tonumber(score)))
-        return true
     end
 
     -- If more is due than is claimed, institutions take turns. The due set may be long, so what is due is also kept in a
