@@ -360,4 +360,5 @@ def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
         assigned_person_id=person_id,
         assigned_as=call.assign.requested_by,
     )
-    return _watched(call, book, now, was_free=not call.assign.person_stood)
+    # Where rules assign, a lost record would have assigned the person who stands there before it made a check.
+    return _watched(call, book, now, was_free=not call.assign.person_stood or call.assign.operator is None)
