@@ -309,7 +309,15 @@ def _watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Ca
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
     """Tell whether we assigned the person, and nobody was assigned before."""
     is_ours = assign.person_id is not None and assign.person_id == reading.person_id
-    return is_ours and not assign.person_stood and assign.attempts > assign.unsent
+    return is_ours and _was_free(assign) and assign.attempts > assign.unsent
+
+
+def _was_free(assign: Effect) -> bool:
+    """Tell whether no lost record can have checked the call as an assigned one before this assign.
+
+    Where rules assign, a lost record would have assigned the person who stands there before it made a check.
+    """
+    return not assign.person_stood or assign.operator is None
 
 
 def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
@@ -360,4 +368,4 @@ def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
         assigned_person_id=person_id,
         assigned_as=call.assign.requested_by,
     )
-    return _watched(call, book, now, was_free=not call.assign.person_stood)
+    return _watched(call, book, now, was_free=_was_free(call.assign))

@@ -97,6 +97,7 @@ UNPUSHED: Final = 2
 """Up to this many new calls without a push are not reported."""
 
 _SOON: Final = timedelta(seconds=15)
+_MINUTE: Final = timedelta(minutes=1)
 _A_WHILE: Final = timedelta(seconds=10)
 _BATCH: Final = timedelta(seconds=1.5)
 """Counts are written once a second. Of two that lie this close together, the order is unknown."""
@@ -289,6 +290,12 @@ def _others(signals: Signals) -> Iterator[Incident]:
     if signals.receiver is not None:
         advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
         yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=signals.receiver.since)
+    elif signals.untaken_since is not None and signals.now - signals.untaken_since > _MINUTE:
+        advice = (
+            "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "
+            "changed? `callkeeper outcomes log --failed` shows its answers."
+        )
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=signals.untaken_since)
     if signals.archive is not None:
         advice = (
             "Settled calls wait in Redis, do not expire, and are archived when the database can be used. Watch Redis's "

@@ -146,7 +146,13 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
     watched = watched if epoch.lost is None else min(watched, epoch.lost)
     # The schedule continues where the lost record was. A new schedule would use more checks than are counted here.
     call = _charge(replace(call, first_seen_at=now - watched), book, Window(now - watched, now))
-    return call if call.person_id is None else begin_watch(call, book.schedule, now - watched, now)
+    return begin_watch(call, book.schedule, now - watched, now) if _was_assigned(call) else call
+
+
+def _was_assigned(call: Call) -> bool:
+    """Tell whether the call had a person when it was checked last. One whom the service has filled in is nobody's yet."""
+    is_taken = call.core_username is not None or call.assigned_person_id is not None or call.watch_from is not None
+    return call.person_id is not None and is_taken
 
 
 def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
@@ -199,7 +205,7 @@ def _window(call: Call, lost: LostWrites) -> Window | None:
 def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
     if _takes_no_checks(call):
         return call
-    schedule, has_person = book.schedule, call.person_id is not None
+    schedule, has_person = book.schedule, _was_assigned(call)
     automatic = most_automatic(call, book, window, has_person=has_person)
     if_assigned = most_automatic(call, book, window, has_person=True) - automatic
     by_people = most_by_people(call, schedule)

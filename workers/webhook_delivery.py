@@ -81,6 +81,12 @@ class Deliveries(Outbox):
             if owner == TEST:
                 await self._send_tests(item)
                 return
+            cursor = self._cursor(item, owner.institution_key) if isinstance(owner, CallId) else Cursor()
+            is_asked = bool(_wishes(item, NUDGE) or _wishes(item, REPLAY))
+            wait_s = (cursor.retry_at - item.now).total_seconds() if cursor.retry_at is not None else 0.0
+            if 0 < wait_s <= RETRY_S[-1] and not is_asked:  # a longer wait was set before the clock went back
+                await self._let_go(item, cursor, wait_s)
+                return  # before anything is read: thousands may wait for hours
             try:
                 known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
             except NewerRecord:
@@ -89,7 +95,7 @@ class Deliveries(Outbox):
             if known is None or known.call_id != owner:
                 await self.store.save(item, FORGET, Placement(None))
                 return
-            await self._send(item, known)
+            await self._send(item, known, cursor)
 
     async def _send_tests(self, item: ClaimedItem) -> None:
         """Post each test message that somebody asked for, once."""
@@ -108,19 +114,14 @@ class Deliveries(Outbox):
                 self.figures.count(figure.OUTCOMES, "replayed" if posted.answer is Answer.TAKEN else "not_replayed")
                 await self.store.keep(item)
 
-    async def _send(self, item: ClaimedItem, known: Known) -> None:
+    async def _send(self, item: ClaimedItem, known: Known, cursor: Cursor) -> None:
         """Send a call's next outcomes in order. The first that is not accepted holds up those behind it."""
         follow_member(*known.call_id)
         follow_trace(known.call.trace)
-        cursor = self._cursor(item, known.call_id.institution_key)
         if any(line.what == "unreadable" for line in known.trail):
             self.store.unreadable("trail", known.call_id.institution_key)
         told = outcomes(known.trail)
         await self._replay(item, known, [outcome for outcome in told if outcome.n < cursor.sent])
-        is_asked = bool(_wishes(item, NUDGE) or _wishes(item, REPLAY))
-        if cursor.retry_at is not None and item.now < cursor.retry_at and not is_asked:
-            await self._let_go(item, cursor, (cursor.retry_at - item.now).total_seconds())
-            return
         for outcome in told[cursor.sent :]:
             posted = await self._post(item, known, outcome, attempt=cursor.attempts + 1)
             if posted.answer is not Answer.TAKEN:

@@ -62,9 +62,9 @@ class Signals:
     """All signals at one moment, by Redis's clock.
 
     ``refusal``: why Redis refuses writes. ``late_s``: how long the first due member has waited. ``breakers`` are the
-    open ones, ``receiver`` that of the webhook, ``archive`` that of the archive's database. ``minutes`` are the last
-    ten, oldest first. ``emergency_login_at``: the last use, within a day, of the environment's login although people
-    log in by name.
+    open ones, ``receiver`` that of the webhook, which accepts nothing since ``untaken_since``, ``archive`` that of the
+    archive's database. ``minutes`` are the last ten, oldest first. ``emergency_login_at``: the last use, within a day,
+    of the environment's login although people log in by name.
     """
 
     now: datetime
@@ -74,6 +74,7 @@ class Signals:
     late_s: float = 0.0
     breakers: Sequence[Breaker] = ()
     receiver: Breaker | None = None
+    untaken_since: datetime | None = None
     archive: Breaker | None = None
     barred: Sequence[Barred] = ()
     last: LastCounted = field(default_factory=LastCounted)
@@ -106,8 +107,9 @@ class SignalReader:
         pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
         pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
             keys.archive.breakers
-        ).hgetall(keys.refused).hgetall(keys.counted).get(keys.emergency_login)
-        time, unstarted, first, breakers, endpoints, outbox, archive, refused, counted, emergency = await pipe.execute()
+        ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
+        time, unstarted, first, breakers, endpoints, outbox, archive, refused, counted, texts = await pipe.execute()
+        emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
         present = instant(now_ms)
         if minutes is None:
@@ -120,6 +122,7 @@ class SignalReader:
             late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
             breakers=opened(breakers, endpoints),
             receiver=next(iter(opened(outbox)), None),
+            untaken_since=instant(int(untaken)) if untaken is not None and untaken.isdigit() else None,
             archive=next(iter(opened(archive)), None),
             barred=barred_of(refused),
             last=LastCounted({name.decode(): float(ms) for name, ms in counted.items()}),

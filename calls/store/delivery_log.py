@@ -20,6 +20,8 @@ KEPT_ATTEMPTS: Final = 1000
 """How many attempts are kept, of all calls together: half a megabyte at most."""
 
 WANTED_S: Final = 120
+UNTAKEN_KEPT_S: Final = 7200
+"""How long it is remembered that the receiver accepts nothing, in seconds. A refused outcome is posted every hour."""
 """If no shift that posts outcomes has run for this many seconds, outcomes count as not configured."""
 
 REPLAY: Final = "replay:"
@@ -92,7 +94,7 @@ class DeliveryLog:
         self._kept_s = kept_s
 
     async def write(self, attempt: Attempt) -> None:
-        """Add an attempt. Repeating it changes nothing.
+        """Add an attempt, and note since when none was accepted. Repeating it changes nothing.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
@@ -101,7 +103,12 @@ class DeliveryLog:
         pipe = self._redis.pipeline(transaction=False)
         pipe.zadd(key, {msgspec.json.encode(attempt): at_ms})
         pipe.zremrangebyrank(key, 0, -KEPT_ATTEMPTS - 1).zremrangebyscore(key, "-inf", at_ms - self._kept_s * 1000)
-        await pipe.expire(key, self._kept_s).execute()
+        pipe.expire(key, self._kept_s)
+        if attempt.was_taken:
+            pipe.delete(self._keys.untaken)
+        else:
+            pipe.set(self._keys.untaken, int(at_ms), nx=True).expire(self._keys.untaken, UNTAKEN_KEPT_S)
+        await pipe.execute()
 
     async def read(self, limit: int = KEPT_ATTEMPTS, *, message_id: str | None = None) -> list[Attempt]:
         """Return the last attempts, newest first, of all messages or of one."""

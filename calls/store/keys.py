@@ -154,6 +154,7 @@ class Keys:
         self.alert_targets = f"{prefix}:alerts:targets"
         self.deliveries = f"{prefix}:deliveries"
         self.receiver = f"{prefix}:receiver"
+        self.untaken = f"{prefix}:untaken"
         self.login_gate = f"{prefix}:token:gate"
         self.audit = f"{prefix}:audit"
         self.audit_archived = f"{prefix}:audit:archived"

@@ -7,6 +7,8 @@ import pytest
 from redis.asyncio import Redis
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from calls.incidents import IncidentKind, incidents_of
+from calls.metrics.signals import SignalReader
 from calls.notes import Verified
 from calls.outcome_messages import TestMessage
 from calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, place_of
@@ -41,6 +43,32 @@ async def test_every_attempt_is_in_the_log(courier: Courier) -> None:
     stored = b"".join(await courier.redis.zrange(Keys().outbox.deliveries, 0, -1)).decode()
     assert call.phone_number not in stored
     assert "person" not in stored
+
+
+async def test_receiver_that_refuses_everything_is_an_incident_until_it_accepts_something(courier: Courier) -> None:
+    """For a day of 401 each outcome is tried eagerly, then every hour; nothing is lost, and the board says so at once."""
+    courier.receiver.status = lambda: 401
+    signals = SignalReader(courier.redis, Keys())
+
+    async def titles() -> list[str]:
+        """Return what is told of the receiver."""
+        found = incidents_of(await signals.read(now=courier.clock.now))
+        return [incident.title for incident in found if incident.kind is IncidentKind.RECEIVER_AWAY]
+
+    calls = [courier.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 20)) for _ in range(3)]
+    await courier.run(150)
+    assert await titles() == ["The webhook receiver accepts nothing"]
+    posted = len(courier.receiver.ids)
+    for _ in range(23):
+        courier.stage.advance(3600)
+        await courier.run(5)
+    assert len(courier.receiver.ids) - posted <= 3 * 25, "one attempt an hour for each call"
+    assert await courier.replays.failed_since(LONG_AGO) == 3
+    courier.receiver.status = lambda: 204
+    await courier.run(5)
+    taken = [each.id for each in await courier.attempts.read() if each.was_taken]
+    assert len({*taken}) == len(taken) == 2 * len(calls), "each call's outcomes, once each"
+    assert await titles() == []
 
 
 async def test_log_is_bounded(redis: Redis) -> None:

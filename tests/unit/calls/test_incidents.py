@@ -106,6 +106,19 @@ def test_listing_that_keeps_failing_is_told() -> None:
     assert kinds(last=unread, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
 
 
+def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
+    """A receiver that answers 401 is not away: no breaker opens. One refused message may be an accident."""
+    since = NOW - timedelta(seconds=61)
+    [incident] = incidents_of(replace(WELL, untaken_since=since))
+    assert (incident.kind.value, incident.title, incident.since) == (
+        "receiver_away",
+        "The webhook receiver accepts nothing",
+        since,
+    )
+    assert kinds(untaken_since=NOW - timedelta(seconds=59)) == []
+    assert kinds(untaken_since=since, receiver=away("", Heard.FAILURE)) == ["receiver_away"]
+
+
 def test_every_kind_is_tested() -> None:
     """Every kind of incident is in a test."""
     assert {*FAULTS, "no_push", "replica_behind"} == {kind.value for kind in IncidentKind}

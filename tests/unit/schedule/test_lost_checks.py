@@ -192,6 +192,14 @@ def test_charge_is_everything_where_the_time_is_not_known(saved_at: datetime | N
     assert charged.checks_used == CHECK_LIMIT
 
 
+def test_charge_of_a_listed_call_that_nobody_has_claimed_waits_until_it_is_known_who_assigned() -> None:
+    """A person whom the service has filled in does not show that the call was assigned, and checked, before."""
+    filled_in = replace(LISTED, core_username=None)
+    charged = charge_earlier_record(filled_in, BOOK, Epoch("new", at(60)), at(60), age=timedelta(seconds=60))
+    assert (automatic_checks(charged), charged.watch_from) == (0, None)
+    assert charged.checks_if_assigned >= 11
+
+
 @pytest.mark.parametrize("seen", ["authenticated_seen", "enrolled_seen", "rejected_seen"])
 def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
     """The service had stopped asking before: nothing can have been spent."""
@@ -199,14 +207,21 @@ def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
     assert charge_lost_writes(call, BOOK, LostWrites(None, at(60))) == call
 
 
-@pytest.mark.parametrize(("stood", "least"), [(True, 11), (False, 0)], ids=["stood there", "nobody stood there"])
-def test_checks_of_a_person_who_stood_there_before_our_assign_count(stood: bool, least: int) -> None:
-    """A lost record may have checked the call before we assigned it, unless nobody was on it before."""
-    charged = charge_lost_writes(nobody(), BOOK, LostWrites(None, at(60)))
-    effect = Effect(state=EffectState.APPLIED, person_id="p-1", person_stood=stood)
+@pytest.mark.parametrize("person_id", [None, "p-1"], ids=["nobody at first", "filled in at first"])
+@pytest.mark.parametrize(
+    ("stood", "operator", "least"),
+    [(True, "ann", 11), (True, None, 0), (False, "ann", 0)],
+    ids=["stood there, by a person", "stood there, by the rules", "nobody stood there"],
+)
+def test_checks_of_a_person_who_stood_there_before_our_assign_count(
+    stood: bool, operator: str | None, least: int, person_id: str | None
+) -> None:
+    """A lost record may have checked the call before a person had it assigned; rules assign before any check."""
+    charged = charge_lost_writes(replace(nobody(), person_id=person_id), BOOK, LostWrites(None, at(60)))
+    effect = Effect(state=EffectState.APPLIED, person_id="p-1", person_stood=stood, operator=operator)
     watching = assigned(replace(charged, assign=effect), BOOK, at(61))
     assert (automatic_checks(watching) >= least, watching.checks_if_assigned) == (True, 0)
-    assert stood or automatic_checks(watching) == automatic_checks(charged)
+    assert least or automatic_checks(watching) == automatic_checks(charged)
 
 
 def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
@@ -217,7 +232,7 @@ def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
     assert charge_lost_writes(ended, BOOK, LostWrites(None, at(60))) == ended
 
 
-LISTED = replace(nobody(), first_seen_at=at(60), saved_at=None, started_at=START, person_id="p-1")
+LISTED = replace(nobody(), first_seen_at=at(60), saved_at=None, started_at=START, person_id="p-1", core_username="bot")
 EARLIER = {
     "an empty Redis": (None, 10, 14),
     "a replica that was 20 s behind": (timedelta(seconds=20), 2, 5),
