@@ -104,14 +104,17 @@ async def test_settled_call_is_kept_for_the_days_of_the_settings(kept: Rig) -> N
 async def test_lower_setting_frees_what_is_older(kept: Rig) -> None:
     """Calls settled under a longer setting go when they would have under the lower one, with their trails; others stay."""
     old = kept.stage.call(BRIEF)
+    await kept.push(old)  # a listing may miss so short a call
     await kept.run(20)
     closed = kept.stage.call(BRIEF)
+    await kept.push(closed)
     await kept.run(20)
     kept.stage.advance(3 * DAY_S)
     await age(kept.redis, 3 * DAY_S)
     seen = Resolved(applied=False, operator="ann", said_at=kept.clock.now)
     await kept.store.note(kept.call_id(closed), seen, even_settled=True)  # it is kept from when she has closed it
     young = kept.stage.call(BRIEF)
+    await kept.push(young)
     await kept.run(20)
     lower = Store(kept.redis, now_ms=kept.now_ms, kept_s=DAY_S)
     await Tidying([lower], kept.clock.monotonic).tidy()
