@@ -103,8 +103,8 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
         (any(policy.startswith("Red") for policy in provider), Reason.RED),
         (unenrolled_at is not None, Reason.UNENROLLED),
         ("AcceptCallerVoice" in at, Reason.ENROLLED),
-        (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
         (account["person_id"] is None, Reason.UNASSIGNED),
+        (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
         (bool(account.get("error")), Reason.PROVIDER_ERROR),
     )
     right = next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from callkeeper.fleet import ManagedProcess
+from calls.record import ASKED
 from tests.rollout.load import Floor, Load, floor
 from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, url, wait_for_calls
@@ -64,7 +65,8 @@ def test_versions_side_by_side_lose_nothing(tmp_path: Path) -> None:
             door.stop()
             wait_for_calls(load, PHASE)
         hold_to_promises(running, load)
-        assert running.redis.hlen("ck:attention") == 0
+        # Whom the rules ask a person about is no fault: a call of six seconds may end before the voice was heard.
+        assert [why for why in running.redis.hvals("ck:attention") if not why.startswith(ASKED.encode())] == []
         assert_all_worked([newer, older, *back], door)
         assert any('"stored_unreadable"' in each.log.read_text() for each in back)
 
