@@ -217,7 +217,9 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
             for client, said in ((floor.desk, verified), (other, distrusted))
         ]
     assert [wish["state"] for wish in told] == ["held", "done"]
-    assert [reason["name"] for reason in told[0]["reasons"]] in (["caller_distrusted"], ["voice_rejected"])
+    reasons = {reason["name"] for reason in told[0]["reasons"]}
+    assert reasons
+    assert reasons <= {"caller_distrusted", "distrusted", "voice_rejected"}
     arrived = floor.stack.arrived(call)
     assert (arrived.get("enroll", 0), arrived["reject_voice"]) == (0, 1)
 
