@@ -51,18 +51,19 @@ def crowd(redis_url: str) -> Iterator[list[Call]]:
     """Keep `CALLS` live calls in Redis until the block ends."""
     keys, calls = Keys(), many()
     with Redis.from_url(redis_url) as redis:
-        pipe = redis.pipeline(transaction=False)
+        pipe, later_ms = redis.pipeline(transaction=False), int(time.time() * 1000) + 55_000
         for n, record in enumerate(calls):
             member = CallId(record.institution_key, record.voice_id).member
             pipe.hset(keys.item(member), "rec", encode_call(record))
             pipe.zadd(keys.live, {member: n})
+            pipe.zadd(keys.due, {member: later_ms})  # workers take a live call that is in no schedule
         pipe.execute()
         try:
             yield calls
         finally:
             for record in calls:
                 member = CallId(record.institution_key, record.voice_id).member
-                pipe.delete(keys.item(member)).zrem(keys.live, member)
+                pipe.delete(keys.item(member)).zrem(keys.live, member).zrem(keys.due, member)
             pipe.execute()
 
 
