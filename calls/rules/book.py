@@ -329,3 +329,14 @@ def turns(test: Test) -> Iterator[int]:
             yield from (test, test + 1)
         case _:
             return
+
+
+def lists_in(test: Test) -> Iterator[InList]:
+    """Yield the lists and patterns that a test asks about."""
+    match test:
+        case InList():
+            yield test
+        case Not(inner):
+            yield from lists_in(inner)
+        case _:
+            return

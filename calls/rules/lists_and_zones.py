@@ -7,7 +7,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from calls.named_lists import NamedLists, Numbers
-from calls.rules.book import LOCAL, InList, Not, Rule, Test
+from calls.rules.book import LOCAL, Rule, lists_in
 from calls.rules.conditions import LIST_NAME
 from calls.rules.sections import Fault, Faults, Section, one_of, shown_value
 
@@ -77,7 +77,7 @@ def lists_asked_for(rules: Sequence[Rule], lists: Entries, faults: Faults) -> Na
     numbers: dict[str, Numbers] = {}
     for rule in rules:
         for fact, test in rule.when:
-            for asked in _asked(test):
+            for asked in lists_in(test):
                 if asked.is_pattern:
                     numbers[asked.name] = Numbers.of([asked.name])
                 elif asked.name not in lists:
@@ -88,16 +88,6 @@ def lists_asked_for(rules: Sequence[Rule], lists: Entries, faults: Faults) -> Na
                 else:
                     numbers[asked.name] = Numbers.of(lists[asked.name])
     return NamedLists(persons, numbers)
-
-
-def _asked(test: Test) -> Iterator[InList]:
-    match test:
-        case InList():
-            yield test
-        case Not(inner):
-            yield from _asked(inner)
-        case _:
-            return
 
 
 def read_zone(zone: Section) -> ZoneInfo | None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from calls.facts_and_colours import ENOUGH_ANSWERS, FACTS, LEAST_ANSWERS, MANUAL_GREEN, Colour, Policies, Value
 from calls.record import CHECK_LIMIT
-from calls.rules.book import Condition, Includes, InList, Not, OnChecks, OneOf, Test, turns
+from calls.rules.book import Condition, Includes, InList, Not, OnChecks, OneOf, Test, lists_in, turns
 from calls.rules.matching_and_assignment import admits, needs_voice_checked
 from calls.rules.patterns import kinds_of_names
 from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
@@ -175,7 +175,7 @@ class World:
                 domains[name] = frozenset({*fact.named, None, *others, *named})
             elif fact.kind is bool:
                 domains[name] = _EITHER
-        domains |= {_listed((name, one)): _EITHER for name, test in self.conditions for one in _all_lists(test)}
+        domains |= {_listed((name, one)): _EITHER for name, test in self.conditions for one in lists_in(test)}
         return domains
 
     def _numbers(self, name: str) -> Values:
@@ -358,16 +358,6 @@ def _all_includes(test: Test) -> Iterator[Includes]:
 def _listed(condition: Condition) -> str:
     """Return the variable for being in a list. Lists may have anything in common, so each has its own."""
     return f"listed {condition}"
-
-
-def _all_lists(test: Test) -> Iterator[InList]:
-    match test:
-        case InList():
-            yield test
-        case Not(inner):
-            yield from _all_lists(inner)
-        case _:
-            return
 
 
 def _all_on_checks(test: Test) -> Iterator[OnChecks]:
