@@ -23,7 +23,7 @@ from calls.notes import Merged, encode_note
 from calls.pause import PauseScope
 from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
-from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, must_read_first
+from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, must_read_first, take_turns
 from calls.schedule.reads import next_read, read_retry
 from calls.statuses import STATUSES
 from calls.steps import Decline
@@ -267,6 +267,8 @@ async def _without_result(claim: Claim, outcome: str) -> None:
     opened, _ = await breakers.report(Heard.FAILURE, key, EndpointKind.CHECK, member=claim.item.member)
     for scope in opened:
         log_opened(claim.tools.log, scope, Heard.FAILURE, outcome)
+    if breakers.over(key, EndpointKind.CHECK) is not None:
+        claim.call = take_turns(claim.call, claim.tools.book.schedule, claim.now)
 
 
 async def _with_result(claim: Claim) -> None:

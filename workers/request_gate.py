@@ -14,6 +14,7 @@ from calls.decide import WATCH, is_confirmed_free
 from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from calls.end_and_settlement import BY_PUSH
 from calls.record import Call
+from calls.schedule.check_plan_and_budget import brought_no_result
 from calls.steps import Check, Intend, LookBack, Read, Send, Step, Wait
 from calls.store.breakers import WHOLE, EndpointKind
 from calls.store.request_budget import Permit
@@ -46,7 +47,7 @@ async def pass_gate(claim: Claim, step: Step) -> Step | None:
     if barred_s is not None and isinstance(step, Check | Intend | Send):
         step = Read("probe")
     needs_turn = step == Check() and breakers.over(key, EndpointKind.CHECK) is not None
-    if needs_turn and (wait_s := breakers.known_turn_wait_s(key, now)):
+    if needs_turn and (wait_s := breakers.known_turn_wait_s(key, now, yields=brought_no_result(claim.call))):
         _postpone_check(claim, wait_s)
         return None
     if wait_s := await _wait_for_permits(claim, step, now):

@@ -234,6 +234,18 @@ def check_failed(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool
     return _planned(call, schedule, now, answered_at=call.answered_check_at, failures=call.checks_failed)
 
 
+def take_turns(call: Call, schedule: Schedule, now: datetime) -> Call:
+    """Plan the next check for the institution's next turn, because checks of all its calls bring no results.
+
+    Only checks whose slots have passed unused are spent on it, so that every later slot still has one.
+    """
+    if call.watch_from is None or call.next_check_at is None:
+        return call
+    slots_left = len(schedule.at_s) - schedule.paced(call.voice_id).slots_passed(call.watch_from, now)
+    is_spare = automatic_left(call, schedule.automatic_limit) > slots_left
+    return replace(call, next_check_at=min(now, call.next_check_at)) if is_spare else call
+
+
 def plan_anew(call: Call, schedule: Schedule, now: datetime) -> Call:
     """Plan the next check as if one had been answered now."""
     return _planned(call, schedule, now, answered_at=now)
@@ -248,6 +260,11 @@ def _planned(call: Call, schedule: Schedule, now: datetime, *, answered_at: date
         call,
         next_check_at=paced.plan(call.watch_from, now, left=left, answered_at=answered_at, failures=failures),
     )
+
+
+def brought_no_result(call: Call) -> bool:
+    """Tell whether the call's last check failed, or was answered with a voice authentication error."""
+    return call.checks_failed > 0 or (call.reading is not None and call.reading.provider_error is not None)
 
 
 def must_read_first(call: Call) -> bool:

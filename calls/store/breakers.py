@@ -174,6 +174,9 @@ bring no result, those of its other calls will not either."""
 TRY_CHECK_EVERY_MS: Final = 8000
 """How often one call makes a check while checks bring no results, in milliseconds."""
 
+YIELDS_S: Final = 2.0
+"""How much later a call asks for this turn if its own last check brought no result, in seconds."""
+
 TOGETHER_MS: Final = 15_000
 
 FIRST_PROBE_MS: Final = 1000
@@ -275,11 +278,20 @@ class BreakerBox:
         )
         return _scopes(taken)
 
-    def known_turn_wait_s(self, institution_key: str, now: datetime) -> float:
-        """Return for how many seconds no check is made because checks bring no results, as far as this worker knows."""
+    def known_turn_wait_s(self, institution_key: str, now: datetime, *, yields: bool = False) -> float:
+        """Return for how many seconds a call makes no check because checks bring no results, as far as is known here.
+
+        Args:
+            institution_key: The institution that it calls.
+            now: The present.
+            yields: Whether its own last check brought no result. Then calls that are not known to fail go first.
+        """
         breaker = self.over(institution_key, EndpointKind.CHECK)
-        wait_s = 0.0 if breaker is None else (breaker.tried_at - now).total_seconds()
-        return wait_s if 0.0 < wait_s <= TRY_CHECK_EVERY_MS / 1000 else 0.0
+        if breaker is None:
+            return 0.0
+        later_s = YIELDS_S if yields else 0.0
+        wait_s = (breaker.tried_at - now).total_seconds() + later_s
+        return wait_s if 0.0 < wait_s <= TRY_CHECK_EVERY_MS / 1000 + later_s else 0.0
 
     async def turn_wait_s(self, institution_key: str) -> float:
         """Take the turn to make a check, if checks bring no results. Return 0.0 if it may be made, else seconds to wait.
