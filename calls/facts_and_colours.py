@@ -21,7 +21,7 @@ from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, IN_DOUBT
 from calls.named_lists import NO_LISTS, NamedLists
 from calls.pause import PauseScope
-from calls.record import CHECK_LIMIT, Call, History, Identity, Mark, Reading
+from calls.record import CHECK_LIMIT, Call, Candidate, History, Identity, Mark, Reading
 from calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
 from reseller.endpoints import is_same_id
 
@@ -68,7 +68,7 @@ class Policies:
 
     def colours(self, names: Iterable[str]) -> frozenset[Colour]:
         """Return the colours of a call's policies."""
-        return frozenset(self.colour(name) for name in names)
+        return frozenset([self.colour(name) for name in names])
 
 
 ENOUGH_ANSWERS = 18
@@ -409,13 +409,14 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
     reading = call.reading
     status = reading.status if reading else None
     names = reading.policies if reading else ()
-    colours = policies.colours(name for name in names if name != MANUAL_GREEN)
+    colours = policies.colours([name for name in names if name != MANUAL_GREEN])
     ours = call.enroll.state in DONE or call.enroll.state in IN_DOUBT
     by_hand = not call.unenrolled_seen and (MANUAL_GREEN in names or ours or call.enrolled_seen)
-    verified = call.identity is not None
     red = Colour.RED in colours
     authenticated = call.authenticated_seen and not by_hand and not red
-    seconds = {name: _seconds_since(at, now) for name, at in begun_at(call).items()}
+    answers, is_final = _usable(call).bit_count(), has_final_analysis(call)
+    candidate = _candidate(call)
+    identity = call.identity
     has_voiceprint_or_pending = call.pending_seen or (reading is not None and reading.is_voice_enrolled)
     research, research_elsewhere = research_of(call)
     earlier = call.earlier_marks.kinds if call.earlier_marks is not None else ()
@@ -427,14 +428,14 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         red_seen=red or call.red_seen,
         rejected=call.rejected_seen or call.reject.state in DONE,
         enrolled=by_hand,
-        verified=verified,
-        verified_by_desk=call.identity is not None and call.identity.by_desk,
-        verified_in_time=call.identity is not None and _is_in_time(call.identity, call.end_seen_at),
-        verified_s=seconds["verified_s"],
-        verified_person_is_assigned=call.identity is not None
+        verified=identity is not None,
+        verified_by_desk=identity is not None and identity.by_desk,
+        verified_in_time=identity is not None and _is_in_time(identity, call.end_seen_at),
+        verified_s=_seconds_since(_verified_at(call), now),
+        verified_person_is_assigned=identity is not None
         and call.person_id is not None
-        and call.identity.person_id == call.person_id,
-        validation_type=call.identity.validation_type if call.identity else None,
+        and identity.person_id == call.person_id,
+        validation_type=identity.validation_type if identity else None,
         assigned=call.person_id is not None,
         distrusted=call.distrusted is not None,
         opted_out=call.opted_out_seen,
@@ -442,13 +443,13 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         voice_mismatch=call.mismatch_seen,
         high_risk_device=call.risky_device_seen or (reading is not None and reading.is_high_risk_device),
         voice_pending=status == Status.PENDING,
-        voice_checked=_is_voice_checked(call),
+        voice_checked=_is_voice_checked(reading, answers, is_final=is_final),
         voice_undecided=has_voiceprint_or_pending
         and not (authenticated or call.mismatch_seen or colours & {Colour.GREEN, Colour.RED}),
-        checks_answered=_usable(call).bit_count(),
+        checks_answered=answers,
         ended=call.end_seen_at is not None,
-        ended_s=seconds["ended_s"],
-        final_analysis=has_final_analysis(call),
+        ended_s=_seconds_since(call.end_seen_at, now),
+        final_analysis=is_final,
         fraud=research == FRAUD,
         fraud_elsewhere=research_elsewhere == FRAUD,
         research=research,
@@ -458,8 +459,8 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         status=status,
         checks_used=call.checks_used,
         candidates=len(call.candidates),
-        person_type=next((one.person_type for one in call.candidates if one.person_id == call.person_id), None),
-        person_is_candidate=any(one.person_id == call.person_id for one in call.candidates),
+        person_type=candidate.person_type if candidate is not None else None,
+        person_is_candidate=candidate is not None,
         person=lists.of_person(call.person_id) if lists.persons else (),
         number=lists.of_number(call.phone_number) if lists.numbers else (),
         hour=None,  # ``RuleBook.local``
@@ -488,7 +489,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         suspected_before=Mark.SUSPECTED in earlier,
         green_policy=Colour.GREEN in colours or MANUAL_GREEN in names,
         policies=names,
-        assigned_s=(seconds["assigned_s"] or 0) if call.person_id is not None else None,
+        assigned_s=(_seconds_since(call.watch_from, now) or 0) if call.person_id is not None else None,
         history=coloured(call.history, policies) if call.history.policies else call.history,
         at=now,
     )
@@ -532,17 +533,24 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
 
 def begun_at(call: Call) -> dict[str, datetime | None]:
     """Return when each fact of ``GROWING`` began to count; None if it has not."""
-    return {name: _came_true_at(call, fact) for name, fact in GROWING.items()}
+    return {
+        "verified_s": _verified_at(call),
+        "ended_s": call.end_seen_at,
+        # Checks are planned from the call's first person on too.
+        "assigned_s": call.watch_from if call.person_id is not None else None,
+    }
 
 
-def _came_true_at(call: Call, fact: str) -> datetime | None:
-    match fact:
-        case "assigned":  # Checks are planned from the call's first person on too.
-            return call.watch_from if call.person_id is not None else None
-        case "ended":
-            return call.end_seen_at
-        case _:
-            return call.identity.established_at if call.identity is not None else None
+def _verified_at(call: Call) -> datetime | None:
+    return call.identity.established_at if call.identity is not None else None
+
+
+def _candidate(call: Call) -> Candidate | None:
+    """Return the candidate who is assigned; None if nobody is, or somebody who is not among the candidates."""
+    for candidate in call.candidates if call.person_id is not None else ():
+        if candidate.person_id == call.person_id:
+            return candidate
+    return None
 
 
 def _seconds_since(instant: datetime | None, now: datetime | None) -> int | None:
@@ -563,11 +571,10 @@ def has_final_analysis(call: Call) -> bool:
     )
 
 
-def _is_voice_checked(call: Call) -> bool:
+def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) -> bool:
     """Tell whether the voice had its say. Until then the absence of evidence says nothing."""
-    answers, reading = _usable(call).bit_count(), call.reading
     is_open = reading is None or reading.provider_error is not None or reading.status == Status.PENDING
-    return answers >= ENOUGH_ANSWERS or (answers >= LEAST_ANSWERS and has_final_analysis(call) and not is_open)
+    return answers >= ENOUGH_ANSWERS or (answers >= LEAST_ANSWERS and is_final and not is_open)
 
 
 def _usable(call: Call) -> int:

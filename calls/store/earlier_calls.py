@@ -7,6 +7,7 @@ ask a person or hold an enroll on these marks (``calls.rules.proofs``).
 """
 
 import hmac
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -36,6 +37,8 @@ DAY_S: Final = 86400
 _SHORTEST, _COMPARED = 7, 10
 """How many digits a phone number has at least, and how many of them, from the right, are compared."""
 
+_NO_DIGITS: Final = re.compile("[^0-9]+")
+
 _WITHHELD: Final = frozenset({"266696687", "7378742833", "2562533", "8656696", "86282452253"})
 """How telephone networks write anonymous, restricted, blocked, unknown and unavailable, in the letters of a keypad."""
 
@@ -50,7 +53,7 @@ def digits_compared(phone_number: str | None) -> str | None:
 
     Assumed: the last ten digits tell numbers apart, with or without a country code.
     """
-    digits = "".join(one for one in phone_number or "" if one.isascii() and one.isdigit())
+    digits = _NO_DIGITS.sub("", phone_number or "")
     if len(digits) < _SHORTEST or len(set(digits)) == 1 or digits in _WITHHELD:
         return None
     return digits[-_COMPARED:]
