@@ -12,7 +12,7 @@ from benchmarks.answers import KEY, PERSON, STATUS
 from calls.effect_ledger import Effect, EffectState
 from calls.facts_and_colours import facts_of
 from calls.notes import Listed, fingerprint
-from calls.record import Call, Candidate, Phase, Reading, encode_call
+from calls.record import Call, Candidate, Marks, Phase, Reading, encode_call
 from calls.rules import RuleBook
 from calls.rules.matching_and_assignment import judge
 from calls.store.job_queue import Waker
@@ -61,6 +61,7 @@ def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
         watch_from=now - timedelta(seconds=11),
         next_check_at=now,
         next_read_at=now + timedelta(seconds=60),
+        earlier_marks=Marks(person_id=PERSON, has_number=True),  # looked up once for each member
         assign=Effect(state=EffectState.APPLIED, person_id=PERSON, requested_by="bench", attempts=1),
     )
     facts = facts_of(call, book.policies)

@@ -60,7 +60,10 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
 
     ``green``: the voice is authenticated. ``red``: a red policy is applied; never together with ``green``. ``manual``:
     authenticated by a person's word only. ``unenrolled``: a reject of the member took that back. ``claimed_by``: the core
-    username on the service's record. ``assigned_by_us``: the person may still be replaced.
+    username on the service's record. ``assigned_by_us``: the person may still be replaced. ``voice_checked``: the voice
+    had its say, so that what was not seen is absent. ``voice_undecided``: the member has a voiceprint, and the service
+    says neither that the voice matches nor that it does not. ``research``: the state of a research case about this call,
+    ``research_elsewhere``: about another one. ``..._before``: what earlier calls of the member or the number showed.
     ``voice_enrolled``: the service has a voiceprint of the member. ``provider_error``: why the voice could not be judged, in
     words that name nobody.
     """
@@ -89,6 +92,15 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     opted_out: bool
     voice_mismatch: bool
     high_risk_device: bool
+    red_seen: bool
+    voice_checked: bool
+    voice_undecided: bool
+    research: str | None
+    research_elsewhere: str | None
+    rejected_before: bool
+    unenrolled_before: bool
+    fraud_before: bool
+    suspected_before: bool
     voice_enrolled: bool
     voice_match_rule: bool
     validation_rule: str | None
@@ -201,6 +213,15 @@ def _call_view(call: Call, policies: Policies) -> CallView:
         opted_out=facts.opted_out,
         voice_mismatch=facts.voice_mismatch,
         high_risk_device=facts.high_risk_device,
+        red_seen=facts.red_seen,
+        voice_checked=facts.voice_checked,
+        voice_undecided=facts.voice_undecided,
+        research=facts.research,
+        research_elsewhere=facts.research_elsewhere,
+        rejected_before=facts.rejected_before,
+        unenrolled_before=facts.unenrolled_before,
+        fraud_before=facts.fraud_before,
+        suspected_before=facts.suspected_before,
         voice_enrolled=facts.voice_enrolled,
         voice_match_rule=facts.voice_match_rule,
         validation_rule=facts.validation_rule,

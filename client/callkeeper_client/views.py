@@ -66,6 +66,15 @@ class Call(TypedDict):
     opted_out: bool
     voice_mismatch: bool
     high_risk_device: bool
+    red_seen: bool
+    voice_checked: bool
+    voice_undecided: bool
+    research: str | None
+    research_elsewhere: str | None
+    rejected_before: bool
+    unenrolled_before: bool
+    fraud_before: bool
+    suspected_before: bool
     voice_enrolled: bool
     voice_match_rule: bool
     validation_rule: str | None

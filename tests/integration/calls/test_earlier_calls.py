@@ -15,6 +15,8 @@ from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
 from calls.store.earlier_calls import DAY_S, MOST, digits_compared
 from calls.store.keys import CallId
 from calls.trail import Entry
+from desk.board.rows import row_of
+from desk.views import call_view
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
@@ -80,6 +82,15 @@ async def test_later_call_of_the_member_knows_of_the_reject(rig: Rig) -> None:
     facts: list[dict[str, Any]] = [entry.facts for entry in await rig.trail(again) if entry.facts]
     assert facts[-1]["rejected_before"] is True
     assert await before(rig, await begun(rig, phone_number=OTHER)) == set()
+
+
+async def test_desk_and_board_show_what_earlier_calls_showed(rig: Rig) -> None:
+    """And that the voice was not checked yet, so that an agent sees why nothing happens."""
+    await rejected(rig)
+    record = await rig.record(await begun(rig))
+    view = call_view(record, rig.book.policies, sees_people=False)
+    assert (view.rejected_before, view.fraud_before, view.voice_checked) == (True, False, False)
+    assert "rejected before" in row_of(record, rig.book).tags
 
 
 async def test_later_call_from_the_number_knows_of_the_reject(rig: Rig) -> None:
