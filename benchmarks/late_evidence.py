@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from benchmarks.due_calls import due_call
 from calls.decide import decide
-from calls.facts_and_colours import facts_of
 from calls.record import Call
 from calls.rules import RuleBook
 from calls.schedule.check_plan_and_budget import begin_watch, check_answered, check_booked
@@ -82,6 +81,6 @@ def last_look_s(book: RuleBook, voice_id: str, lives_s: float, live: int) -> flo
 def _looked(call: Call, book: RuleBook, now: datetime, live: int) -> Call:
     """Return a call that was just read, and when it is read next."""
     call = replace(call, reading=replace(call.reading, read_at=now)) if call.reading else call
-    facts = facts_of(call, book.policies, now)
-    read_at = next_read(call, facts, now, undecided_s=book.reads_undecided_s, decided_s=book.reads_decided_s, live=live)
+    periods = (book.reads_undecided_s, book.reads_decided_s)
+    read_at = next_read(call, book.policies, now, undecided_s=periods[0], decided_s=periods[1], live=live)
     return replace(call, next_read_at=read_at)

@@ -17,7 +17,6 @@ from benchmarks.listing import Took, list_twice
 from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from calls.facts_and_colours import facts_of
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
 from calls.schedule.check_plan_and_budget import Schedule
@@ -171,8 +170,8 @@ def _lay(on: Stage, begun: list[str], now: datetime) -> tuple[dict[str, Call], R
             next_check_at=schedule.next_slot(watch_from, now),
             checks_used=schedule.slots_passed(watch_from, now),
         )
-        facts, periods = facts_of(call, book.policies, now), (book.reads_undecided_s, book.reads_decided_s)
-        latest = next_read(call, facts, now, undecided_s=periods[0], decided_s=periods[1], live=len(begun))
+        periods = (book.reads_undecided_s, book.reads_decided_s)
+        latest = next_read(call, book.policies, now, undecided_s=periods[0], decided_s=periods[1], live=len(begun))
         read_at = now + (latest - now) * draw.random()
         call = replace(call, next_read_at=read_at)
         calls[voice_id] = call

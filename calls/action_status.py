@@ -141,7 +141,7 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
         case "opted_out":
             answer = _opted_out(call)
         case "check":
-            answer = _checked(call, trail, line, book, facts)
+            answer = _checked(call, trail, line, book)
         case _:
             answer = _resolved(call, trail, line)
     if answer.state is ActionState.PENDING and call.is_settled:
@@ -209,14 +209,14 @@ def _opted_out(call: Call) -> Told:
     return Told(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
 
 
-def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook, facts: Facts) -> Told:
+def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Told:
     later = trail[trail.index(line) :]
     for entry in later:
         if entry.what in {"checked", "check_failed"}:
             return Told(ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator)
         if entry.what == "withdrawn" and entry.kind == "check":
             return _held(entry.because or "already_decided")
-    obstacle = desk_check_obstacle(call, book.schedule, facts)
+    obstacle = desk_check_obstacle(call, book.schedule, book.policies)
     return PENDING if obstacle is None else _held(obstacle)
 
 

@@ -21,7 +21,7 @@ from calls.end_and_settlement import age_out, close, confirm, is_lost
 from calls.facts_and_colours import Facts, begun_at, facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase
-from calls.rules.book import Outcome, RuleBook
+from calls.rules.book import EFFECTS, Outcome, RuleBook
 from calls.rules.matching_and_assignment import Assignment, Verdict, judge, judge_assignment, next_turn, table
 from calls.schedule.check_plan_and_budget import (
     automatic_left,
@@ -33,6 +33,7 @@ from calls.schedule.reads import LATE_TOLERANCE, put_off
 from calls.steps import (
     Check,
     Decline,
+    Deed,
     Establish,
     Intend,
     Read,
@@ -47,6 +48,9 @@ from calls.trail import Entry
 
 FRESH = timedelta(seconds=2)
 """Maximum age of the read directly before an effect."""
+
+_MOST_HARMFUL_FIRST = (EffectKind.REJECT, EffectKind.ENROLL, EffectKind.ASSIGN)
+_BY_RULES = _MOST_HARMFUL_FIRST[:2]
 
 _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT})
 """States of an assign from which we may assign without a new statement."""
@@ -82,17 +86,21 @@ def decide(
     if call.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
     facts = facts_of(call, book.policies, now, lists=book.lists)
-    return (
-        _clear_doubt(call, now)
-        or age_out(call, book, facts, now)
-        or _act(call, book, facts, now)
-        or _decline(call, book, facts)
+    acted = _clear_doubt(call, now) or age_out(call, book, facts, now) or _act(call, book, facts, now)
+    if acted is not None:
+        return acted
+    step = (
+        _decline(call, book)
         or _patiently(close(call, book, facts, now), call, now)
         or _look_closer(call, book, facts, now, late, busy)
     )
+    if call.reading is None or (signature := facts.signature) == call.last_facts:
+        return step
+    changed = Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.reading.policies)
+    return WriteFacts(changed, signature, step)
 
 
-def _rest(call: Call, now: datetime) -> Step:
+def _rest(call: Call, now: datetime) -> Deed:
     """Handle a settled call, which is only claimed because of a note. A doubt merged into it needs a person."""
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state in IN_DOUBT:
@@ -100,21 +108,21 @@ def _rest(call: Call, now: datetime) -> Step:
     return recheck(call, now)
 
 
-def _read_or_wait(call: Call, because: str, now: datetime) -> Step:
+def _read_or_wait(call: Call, because: str, now: datetime) -> Deed:
     """Read now, or when the wait after a failed read is over."""
     if call.reads_failed and call.next_read_at is not None and call.next_read_at > now:
         return Wait(call.next_read_at)
     return Read(because)
 
 
-def _patiently(step: Step | None, call: Call, now: datetime) -> Step | None:
+def _patiently(step: Deed | None, call: Call, now: datetime) -> Deed | None:
     """If the step is a read, let it wait after a failed read."""
     return _read_or_wait(call, step.because, now) if isinstance(step, Read) else step
 
 
-def _clear_doubt(call: Call, now: datetime) -> Step | None:
+def _clear_doubt(call: Call, now: datetime) -> Deed | None:
     """Resolve an effect with an unknown outcome by reading stored details, before anything else is tried."""
-    for kind in (EffectKind.REJECT, EffectKind.ENROLL, EffectKind.ASSIGN):
+    for kind in _MOST_HARMFUL_FIRST:
         effect = call.effect(kind)
         if effect.state not in IN_DOUBT:
             continue
@@ -126,12 +134,12 @@ def _clear_doubt(call: Call, now: datetime) -> Step | None:
     return None
 
 
-def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Assign, reject or enroll if a rule or a person asks for it and the law allows it."""
     return _assign(call, book, facts, now) or _apply_rules(call, book, facts, now)
 
 
-def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     effect = call.assign
     if effect.state not in _ASSIGN_OPEN and call.assign_wish is None:
         return None
@@ -181,13 +189,13 @@ def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
     return bool(seen) and now - max(seen) <= FRESH
 
 
-def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     if call.reading is None:
         return None
     verdict = judge(facts, book, call.institution_key)
-    for kind in (EffectKind.REJECT, EffectKind.ENROLL):
-        effect = call.effect(kind)
-        wanted = verdict.outcome == kind.value
+    asked = EFFECTS.get(verdict.outcome)
+    for kind in _BY_RULES:
+        effect, wanted = call.effect(kind), asked is kind
         if effect.state is EffectState.INTENDED:
             if not wanted or not _same_effect(call, kind, verdict):
                 return Withdraw(kind, ", ".join(verdict.forbidden) or f"now {verdict.outcome}: {verdict.rule}")
@@ -200,9 +208,7 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
     is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
     if verdict.fingerprint != call.last_verdict and (verdict.shadows or is_asking or not is_done(call)):
         return _written_verdict(call, book, facts, verdict, now)
-    if (signature := facts.signature) == call.last_facts:
-        return None
-    return WriteFacts(Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.reading.policies), signature)
+    return None
 
 
 def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict, now: datetime) -> WriteDecision:
@@ -258,16 +264,16 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
     return call.identity.operator if call.identity else None
 
 
-def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Step:
+def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Deed:
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
     turn_at = next_turn(book, begun_at(call), now, call.institution_key)
     due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
-    if call.check_wish is not None and desk_check_obstacle(call, book.schedule, facts) is None:
+    if call.check_wish is not None and desk_check_obstacle(call, book.schedule, book.policies) is None:
         return Check(by_desk=True)
-    if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
+    if may_check(call, book.policies) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
         if call.next_check_at <= now:
             return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
         due.append(call.next_check_at)
@@ -283,9 +289,9 @@ def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
     return retry_at if call.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
 
 
-def _decline(call: Call, book: RuleBook, facts: Facts) -> Step | None:
+def _decline(call: Call, book: RuleBook) -> Deed | None:
     """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
-    obstacle = desk_check_obstacle(call, book.schedule, facts) if call.check_wish is not None else None
+    obstacle = desk_check_obstacle(call, book.schedule, book.policies) if call.check_wish is not None else None
     return Decline(obstacle) if obstacle is not None else None
 
 

@@ -19,7 +19,7 @@ from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from calls.facts_and_colours import MANUAL_GREEN
 from calls.record import Call, Identity, Reading, Reason, Word
 from calls.statuses import Status
-from calls.steps import Read, Rest, Step, Wait
+from calls.steps import Deed, Read, Rest, Wait
 
 DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
 """When stored details are read after an effect without a usable answer, in seconds."""
@@ -339,7 +339,7 @@ def _showed_policy(before: Call, reading: Reading) -> bool:
     return is_late and before.recheck_from is not None and is_enrolled(before)
 
 
-def recheck(call: Call, now: datetime) -> Step:
+def recheck(call: Call, now: datetime) -> Deed:
     """Return the next step of a settled call whose enroll may have been taken back."""
     if call.recheck_from is None or call.not_found_since is not None:
         return Rest()

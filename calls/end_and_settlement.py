@@ -24,7 +24,7 @@ from calls.rules.book import EFFECTS, Outcome, RuleBook
 from calls.rules.matching_and_assignment import judge, next_turn
 from calls.statement_folding import HEARD_AFTER_END
 from calls.statuses import Status
-from calls.steps import Drop, Look, LookBack, Read, Settle, Step, Wait, Withdraw
+from calls.steps import Deed, Drop, Look, LookBack, Read, Settle, Wait, Withdraw
 
 PUT_OFF = timedelta(seconds=5)
 """By how much a look-back is put off while workers are late, up to ``GIVEN_UP`` after the hint. Then it is dropped."""
@@ -34,7 +34,7 @@ GIVEN_UP = timedelta(minutes=5)
 NOT_LISTED = "the queue does not list it"
 
 
-def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) -> Step:
+def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) -> Deed:
     """Return the next step of a hint that was not listed in time."""
     if call.end_hinted_at is None or call.standing is not None or call.looked_back_at is not None:
         return Drop(NOT_LISTED)
@@ -61,7 +61,7 @@ BY_PUSH = Read("its queue is not listed")
 Assumed: details are found by the id of a push before the queue has shown the call."""
 
 
-def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silent: bool) -> Step:
+def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silent: bool) -> Deed:
     """Return the next step of a hint.
 
     Args:
@@ -121,7 +121,7 @@ def is_not_found(call: Call, now: datetime) -> bool:
     return call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR
 
 
-def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
     if not is_lost(call, book, now):
         return None
@@ -156,7 +156,7 @@ def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None
     return call.end_seen_at or (call.end_hinted_at if call.looked_back_at else None) or now
 
 
-def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Close an ended call: withdraw intentions, read once more after the service has settled it, then settle."""
     if call.end_seen_at is None:
         return None
@@ -176,7 +176,7 @@ def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | Non
     return Settle(_unresolved(call) or _reason(facts))
 
 
-def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Wait for the provider's final analysis, or for the end of a pause, if the rules would then do something."""
     is_open = facts.voice_pending or facts.provider_error
     best = replace(
@@ -204,7 +204,7 @@ def _begun(call: Call) -> set[Outcome]:
     return {outcome for outcome, kind in EFFECTS.items() if not may_begin(kind, call.effect(kind), call)}
 
 
-def _withdraw_all(call: Call, because: str) -> Step | None:
+def _withdraw_all(call: Call, because: str) -> Deed | None:
     effects = (
         (EffectKind.ASSIGN, call.assign),
         (EffectKind.ENROLL, call.enroll),

@@ -7,7 +7,7 @@ sentence).
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_kind
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -323,11 +323,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
         Policies have a field of their own there, and the history is in the entries of the checks.
         """
-        return {
-            name: ",".join(value) if isinstance(value, tuple) else value
-            for name in _WRITTEN
-            if (value := getattr(self, name))
-        }
+        told = {name: value for name, value in zip(_WRITTEN, _VALUES(self), strict=True) if value}
+        for name in _LISTED:
+            if name in told:
+                told[name] = ",".join(told[name])
+        return told
 
     @classmethod
     def from_dict(
@@ -353,8 +353,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Return a text that changes when any fact does, except the number of checks and the time."""
         flags = bytes(_FLAGS(self)).translate(_DIGITS)
         texts = "/".join([text or "" for text in _TEXTS(self)])
-        names = chr(0).join((*self.policies, *self.person, *self.number))
-        named = f"/{crc32(names.encode()):x}" if names else ""
+        names = (*self.policies, *self.person, *self.number)
+        named = f"/{crc32(chr(0).join(names).encode()):x}" if names else ""
         return f"{int(flags, 2):x}/{texts}/{self.candidates}/{self.questions}{named}"
 
 
@@ -390,10 +390,23 @@ _WRITTEN = {name: _ABSENT[fact.kind] for name, fact in FACTS.items() if name not
 _WRITTEN["hour"] = None  # ``RuleBook.local``; 0 is midnight
 """The facts that trails hold, and the value for which each is left out."""
 
+_VALUES = attrgetter(*_WRITTEN)
 _LISTED = tuple(name for name, fact in FACTS.items() if fact.by_list)
 
 GROWING: Mapping[str, str] = {name: fact.since for name, fact in FACTS.items() if fact.since}
 """Facts that count seconds, each with the fact that tells whether they have begun."""
+
+
+# Python 3.11 takes long to look up a member of an enumeration, and facts are derived several times for each answer.
+_RED, _GREEN, _UNCLASSIFIED, _PENDING, _EVERYTHING = (
+    Colour.RED,
+    Colour.GREEN,
+    Colour.UNCLASSIFIED,
+    Status.PENDING,
+    PauseScope.ALL,
+)
+_RESULTS = frozenset({_GREEN, _RED})
+_REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
 
 
 def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lists: NamedLists = NO_LISTS) -> Facts:
@@ -406,32 +419,29 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         lists: The lists that rules ask about, if the facts are for rules.
     """
     now = call.saved_at if now is None else now
-    reading = call.reading
-    status = reading.status if reading else None
-    names = reading.policies if reading else ()
-    colours = policies.colours([name for name in names if name != MANUAL_GREEN])
-    ours = call.enroll.state in DONE or call.enroll.state in IN_DOUBT
-    by_hand = not call.unenrolled_seen and (MANUAL_GREEN in names or ours or call.enrolled_seen)
-    red = Colour.RED in colours
+    reading = call.reading or _UNREAD
+    status, names = reading.status, reading.policies
+    colours, by_hand = _colours_by_voice(reading, policies), _is_by_hand(call)
+    red = _RED in colours
     authenticated = call.authenticated_seen and not by_hand and not red
     answers, is_final = _usable(call).bit_count(), has_final_analysis(call)
     candidate = _candidate(call)
     identity = call.identity
-    has_voiceprint_or_pending = call.pending_seen or (reading is not None and reading.is_voice_enrolled)
+    has_voiceprint_or_pending = call.pending_seen or reading.is_voice_enrolled
     research, research_elsewhere = research_of(call)
     earlier = call.earlier_marks.kinds if call.earlier_marks is not None else ()
     return Facts(
-        green=authenticated or (Colour.GREEN in colours and not red),
+        green=authenticated or (_GREEN in colours and not red),
         manual=by_hand,
         red=red,
-        unclassified=Colour.UNCLASSIFIED in colours,
+        unclassified=_UNCLASSIFIED in colours,
         red_seen=red or call.red_seen,
-        rejected=call.rejected_seen or call.reject.state in DONE,
+        rejected=is_rejected_by_anyone(call),
         enrolled=by_hand,
         verified=identity is not None,
         verified_by_desk=identity is not None and identity.by_desk,
         verified_in_time=identity is not None and _is_in_time(identity, call.end_seen_at),
-        verified_s=_seconds_since(_verified_at(call), now),
+        verified_s=_seconds_since(identity.established_at if identity else None, now),
         verified_person_is_assigned=identity is not None
         and call.person_id is not None
         and identity.person_id == call.person_id,
@@ -441,11 +451,11 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         opted_out=call.opted_out_seen,
         opted_in=call.opted_in_seen,
         voice_mismatch=call.mismatch_seen,
-        high_risk_device=call.risky_device_seen or (reading is not None and reading.is_high_risk_device),
-        voice_pending=status == Status.PENDING,
-        voice_checked=_is_voice_checked(reading, answers, is_final=is_final),
+        high_risk_device=call.risky_device_seen or reading.is_high_risk_device,
+        voice_pending=status == _PENDING,
+        voice_checked=_is_voice_checked(call.reading, answers, is_final=is_final),
         voice_undecided=has_voiceprint_or_pending
-        and not (authenticated or call.mismatch_seen or colours & {Colour.GREEN, Colour.RED}),
+        and not (authenticated or call.mismatch_seen or not colours.isdisjoint(_RESULTS)),
         checks_answered=answers,
         ended=call.end_seen_at is not None,
         ended_s=_seconds_since(call.end_seen_at, now),
@@ -465,34 +475,66 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         number=lists.of_number(call.phone_number) if lists.numbers else (),
         hour=None,  # ``RuleBook.local``
         weekday=None,
-        questions=reading.verification_questions if reading is not None else 0,
+        questions=reading.verification_questions,
         authenticated=authenticated,
         paused=call.paused is not None,
-        paused_entirely=call.paused is PauseScope.ALL,
+        paused_entirely=call.paused is _EVERYTHING,
         assigned_by_us=_is_ours(call),
         redis_changed=call.effects_held_until is not None,
-        voice_enrolled=reading is not None and reading.is_voice_enrolled,
-        account_enrolled=reading is not None and reading.is_account_enrolled,
-        behavior_enrolled=reading is not None and reading.is_behavior_enrolled,
-        device_enrolled=reading is not None and reading.is_device_enrolled,
-        record_verified=reading is not None and reading.is_verified,
-        record_enrolled=reading is not None and reading.is_enrolled,
-        voice_match_rule=reading is not None and reading.has_voice_match_rule,
-        validation_rule=reading.validation_rule if reading else None,
-        provider_error=reading is not None and reading.provider_error is not None,
+        voice_enrolled=reading.is_voice_enrolled,
+        account_enrolled=reading.is_account_enrolled,
+        behavior_enrolled=reading.is_behavior_enrolled,
+        device_enrolled=reading.is_device_enrolled,
+        record_verified=reading.is_verified,
+        record_enrolled=reading.is_enrolled,
+        voice_match_rule=reading.has_voice_match_rule,
+        validation_rule=reading.validation_rule,
+        provider_error=reading.provider_error is not None,
         unenrolled=call.unenrolled_seen,
         fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
         rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
-        rejected_before=Mark.REJECTED in earlier,
-        unenrolled_before=Mark.UNENROLLED in earlier,
-        fraud_before=Mark.FRAUD in earlier,
-        suspected_before=Mark.SUSPECTED in earlier,
-        green_policy=Colour.GREEN in colours or MANUAL_GREEN in names,
+        rejected_before=_REJECTED in earlier,
+        unenrolled_before=_UNENROLLED in earlier,
+        fraud_before=_FRAUD in earlier,
+        suspected_before=_SUSPECTED in earlier,
+        green_policy=_GREEN in colours or MANUAL_GREEN in names,
         policies=names,
         assigned_s=(_seconds_since(call.watch_from, now) or 0) if call.person_id is not None else None,
         history=coloured(call.history, policies) if call.history.policies else call.history,
         at=now,
     )
+
+
+_UNREAD = Reading(read_at=datetime.min.replace(tzinfo=UTC))
+"""A record of which nothing was read."""
+
+
+def _colours_by_voice(reading: Reading, policies: Policies) -> frozenset[Colour]:
+    return policies.colours([name for name in reading.policies if name != MANUAL_GREEN])
+
+
+def _is_by_hand(call: Call) -> bool:
+    """Tell whether the caller counts as authenticated because of somebody's enroll."""
+    ours = call.enroll.state in DONE or call.enroll.state in IN_DOUBT
+    shown = call.reading is not None and MANUAL_GREEN in call.reading.policies
+    return not call.unenrolled_seen and (shown or ours or call.enrolled_seen)
+
+
+def has_result(call: Call, policies: Policies) -> bool:
+    """Tell whether the call is ``green`` or ``red``, without deriving the other facts."""
+    colours = _colours_by_voice(call.reading or _UNREAD, policies)
+    return not colours.isdisjoint(_RESULTS) or (call.authenticated_seen and not _is_by_hand(call))
+
+
+def is_decided(call: Call, policies: Policies) -> bool:
+    """Tell whether the call is ``green``, ``red``, ``manual`` or ``fully_authenticated``, without the other facts."""
+    is_full = call.full_authentication_seen or call.authenticated_seen
+    return is_full or _is_by_hand(call) or has_result(call, policies)
+
+
+def is_rejected_by_anyone(call: Call) -> bool:
+    """Tell whether the call is ``rejected``."""
+    return call.rejected_seen or call.reject.state in DONE
 
 
 def research_of(call: Call) -> tuple[str | None, str | None]:
@@ -533,16 +575,17 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
 
 def begun_at(call: Call) -> dict[str, datetime | None]:
     """Return when each fact of ``GROWING`` began to count; None if it has not."""
-    return {
-        "verified_s": _verified_at(call),
-        "ended_s": call.end_seen_at,
-        # Checks are planned from the call's first person on too.
-        "assigned_s": call.watch_from if call.person_id is not None else None,
-    }
+    return {name: _came_true_at(call, fact) for name, fact in GROWING.items()}
 
 
-def _verified_at(call: Call) -> datetime | None:
-    return call.identity.established_at if call.identity is not None else None
+def _came_true_at(call: Call, fact: str) -> datetime | None:
+    match fact:
+        case "assigned":  # Checks are planned from the call's first person on too.
+            return call.watch_from if call.person_id is not None else None
+        case "ended":
+            return call.end_seen_at
+        case _:
+            return call.identity.established_at if call.identity is not None else None
 
 
 def _candidate(call: Call) -> Candidate | None:

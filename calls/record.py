@@ -186,6 +186,10 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has_number: bool = False
     kinds: tuple[str, ...] = ()
 
+    def is_found_as(self, other: "Marks") -> bool:
+        """Tell whether both are found by the same member and number, whatever their kinds are."""
+        return self.person_id == other.person_id and self.has_number == other.has_number
+
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything we keep of one call. See the module's docstring."""
@@ -319,13 +323,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def effect(self, kind: EffectKind) -> Effect:
         """Return the ledger of one kind of effect."""
-        match kind:
-            case EffectKind.ASSIGN:
-                return self.assign
-            case EffectKind.ENROLL:
-                return self.enroll
-            case EffectKind.REJECT:
-                return self.reject
+        ledger: Effect = getattr(self, kind)
+        return ledger
 
     @property
     def is_settled(self) -> bool:

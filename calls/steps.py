@@ -90,10 +90,14 @@ class Establish:
 
 @dataclass(frozen=True, slots=True)
 class WriteFacts:
-    """Write the facts to the trail because they changed but the verdict did not. ``facts`` is their signature."""
+    """Write the facts to the trail because they changed but the verdict did not, then take the step ``then``.
+
+    ``facts`` is their signature.
+    """
 
     entry: Entry
     facts: str
+    then: "Deed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Rest:
     """Release the call for good. Only a note makes it due again."""
 
 
-Step = (
+Deed = (
     Look
     | Read
     | LookBack
@@ -133,9 +137,12 @@ Step = (
     | Send
     | Establish
     | WriteDecision
-    | WriteFacts
     | Wait
     | Drop
     | Settle
     | Rest
 )
+"""What is done next."""
+
+Step = Deed | WriteFacts
+"""A deed, or changed facts and a deed."""

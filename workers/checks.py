@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from calls.claimed_item import LeaseLost
 from calls.effect_ledger import EffectKind, EffectState
 from calls.end_and_settlement import must_be_listed_again
-from calls.facts_and_colours import Colour, facts_of, is_named_by_service, signs_of
+from calls.facts_and_colours import Colour, is_named_by_service, signs_of
 from calls.fold import fold_check, fold_reading, reading_of
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note
@@ -146,7 +146,7 @@ def take_in(
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
     read_at = next_read(
         claim.call,
-        facts_of(claim.call, book.policies, now),
+        book.policies,
         now,
         undecided_s=book.reads_undecided_s,
         decided_s=book.reads_decided_s,

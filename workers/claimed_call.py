@@ -83,6 +83,8 @@ class Tools:
             )
 
 
+_UNDER_WAY = frozenset({Phase.LIVE, Phase.ENDED})
+
 AWAY, REFUSED = "the service is away", "the service refuses the institution"
 INSTITUTION_AWAY = "the service does not answer for the institution, or asked for a pause"
 """Why a call is held back."""
@@ -173,10 +175,16 @@ class Claim:
         return is_same_id(voice_id, self.call_id.voice_id)
 
     async def look_up_earlier(self, *, anew: bool = False) -> None:
-        """Look up what earlier calls of the member or the number showed, if the call is under way."""
-        if self.call.phase in {Phase.LIVE, Phase.ENDED} and self.call.standing is None:
-            days, earlier = self.tools.book.history_days, self.tools.store.earlier_calls
-            self.call = await earlier.look_up(self.call_id, self.call, days=days, now=self.now, anew=anew)
+        """Look up what earlier calls of the member or the number showed, if the call is under way.
+
+        It is looked up once for each member and number that the call gets; ``anew``: once more.
+        """
+        earlier = self.tools.store.earlier_calls
+        if self.call.phase not in _UNDER_WAY or self.call.standing is not None:
+            return
+        if anew or not earlier.were_looked_up(self.call):
+            days = self.tools.book.history_days
+            self.call = await earlier.look_up(self.call_id, self.call, days=days, now=self.now)
 
     def add(self, name: str) -> None:
         """Increment a count in the job's summary."""

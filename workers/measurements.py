@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from calls.claimed_item import Epoch
-from calls.facts_and_colours import facts_of
+from calls.facts_and_colours import has_result
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pauses
@@ -256,7 +256,7 @@ class Counting:
             now: When the answer was folded.
         """
         since = before.answered_check_at or before.watch_from
-        if since is not None and _has_result(after, book) and not _has_result(before, book):
+        if since is not None and has_result(after, book.policies) and not has_result(before, book.policies):
             self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
         self._spent(before, after, book, now)
 
@@ -266,7 +266,7 @@ class Counting:
         limit = schedule.automatic_limit
         if watch_from is None or not automatic_left(before, limit) or automatic_left(after, limit):
             return
-        if not _has_result(after, book):
+        if not has_result(after, book.policies):
             last_but_one_s = schedule.paced(after.voice_id).at_s[-2:][0]
             is_early = (now - watch_from).total_seconds() < last_but_one_s
             self.figures.count(
@@ -279,12 +279,6 @@ class Counting:
             count = _COUNTS.get(entry.what)
             if count is not None:
                 count(self, call, entry)
-
-
-def _has_result(call: Call, book: RuleBook) -> bool:
-    """Tell whether the call has a result: the voice is authenticated, or a red policy applies."""
-    facts = facts_of(call, book.policies)
-    return facts.green or facts.red
 
 
 def _is_end_first_hint(call: Call) -> bool:

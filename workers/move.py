@@ -20,6 +20,7 @@ from calls.statement_folding import may_return
 from calls.steps import (
     Check,
     Decline,
+    Deed,
     Drop,
     Establish,
     Intend,
@@ -29,7 +30,6 @@ from calls.steps import (
     Rest,
     Send,
     Settle,
-    Step,
     Wait,
     Withdraw,
     WriteDecision,
@@ -117,6 +117,9 @@ async def move(claim: Claim) -> None:
             busy=claim.tools.cpu_share(),
             is_silent=claim.call.phase is Phase.HINTED and await _is_silent(claim),
         )
+        if isinstance(step, WriteFacts):
+            write_facts(claim, step)
+            step = step.then
         if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
             step = Wait(now)
         allowed = await pass_gate(claim, step)
@@ -139,7 +142,7 @@ async def _is_silent(claim: Claim) -> bool:
     return looked_at is None or looked_at < since
 
 
-async def _take(claim: Claim, step: Step) -> None:
+async def _take(claim: Claim, step: Deed) -> None:
     match step:
         case Read():
             await read(claim)
@@ -163,8 +166,6 @@ async def _take(claim: Claim, step: Step) -> None:
             establish(claim, step)
         case WriteDecision():
             write_decision(claim, step)
-        case WriteFacts():
-            write_facts(claim, step)
         case Settle():
             await settle(claim, step.reason)
         case Drop():

@@ -6,7 +6,7 @@ request.
 """
 
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import assert_never, get_args
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from calls.end_and_settlement import BY_PUSH
 from calls.record import Call
 from calls.schedule.check_plan_and_budget import brought_no_result
-from calls.steps import Check, Intend, LookBack, Read, Send, Step, Wait
+from calls.steps import Check, Deed, Intend, LookBack, Read, Send, Wait
 from calls.store.breakers import WHOLE, EndpointKind
 from calls.store.request_budget import Permit
 from workers.claimed_call import AWAY, INSTITUTION_AWAY, REFUSED, Claim
@@ -23,18 +23,20 @@ from workers.claimed_call import AWAY, INSTITUTION_AWAY, REFUSED, Claim
 Gated = Read | LookBack | Check | Intend | Send
 """Steps that send a request, or book one."""
 
+_GATED = get_args(Gated)  # several times as fast as the union
+
 TURN_AGAIN_S = 3.0
 """How often a call asks whether it may make a check while checks bring no results, in seconds."""
 
 
-async def pass_gate(claim: Claim, step: Step) -> Step | None:
+async def pass_gate(claim: Claim, step: Deed) -> Deed | None:
     """Return the step if it may be taken now, else what to do instead.
 
     Returns:
         A wait; a free read that tests whether the service accepts requests again; or None if the step was postponed in
         the record: decide again, because something else may be due meanwhile.
     """
-    if not isinstance(step, Gated):
+    if not isinstance(step, _GATED):
         return step
     now, key, breakers = claim.now, claim.call_id.institution_key, claim.tools.store.breakers
     if (breaker := breakers.over(key)) is not None:

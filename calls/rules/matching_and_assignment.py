@@ -57,7 +57,7 @@ class Verdict:
     @property
     def fingerprint(self) -> str:
         """Return a text that changes when the verdict or the rules do, so that a trail holds each verdict once."""
-        shadows = ",".join(shadow.fingerprint for shadow in self.shadows)
+        shadows = ",".join([shadow.fingerprint for shadow in self.shadows])
         return f"{self.outcome}/{self.rule}/{','.join(self.forbidden)}/{self.rules}[{shadows}]"
 
 
@@ -67,7 +67,7 @@ def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
     shadows: list[Verdict] = []
     for rule in book.rules:
         # What fails most often is asked first.
-        if not (matches(rule, facts) and is_meant_for(rule, institution_key) and is_valid(rule, facts.at)):
+        if failed_condition(rule, facts) or not (is_meant_for(rule, institution_key) and is_valid(rule, facts.at)):
             continue
         if rule.stage is Stage.SHADOW:
             shadows.append(_within_the_law(rule, facts, book, ()))
@@ -102,9 +102,9 @@ def _try(rule: Rule, facts: Facts, book: RuleBook, institution_key: str) -> Trie
     if not is_valid(rule, facts.at):
         was = f"{facts.at:{DATE}}" if facts.at is not None else None
         return Tried(rule.name, rule.outcome, rule.stage, "failed", "the date", dates_wanted(rule), was)
-    for name, test in rule.when:
-        if not holds((name, test), facts):
-            return Tried(rule.name, rule.outcome, rule.stage, "failed", name, wanted(test), found(name, test, facts))
+    if (failed := failed_condition(rule, facts)) is not None:
+        name, test = failed
+        return Tried(rule.name, rule.outcome, rule.stage, "failed", name, wanted(test), found(name, test, facts))
     result: Result = "shadowed" if rule.stage is Stage.SHADOW else "matched"
     return Tried(
         rule.name, rule.outcome, rule.stage, result, forbidden=_within_the_law(rule, facts, book, ()).forbidden
@@ -161,17 +161,15 @@ def next_turn(
     return min((at for at in (*turns, *book.dates, hour) if at is not None and at > now), default=None)
 
 
-def matches(rule: Rule, facts: Facts) -> bool:
-    """Tell whether every condition of a rule holds."""
+def failed_condition(rule: Rule, facts: Facts) -> Condition | None:
+    """Return the first condition of a rule that does not hold; None if all do."""
     # Twenty rules are applied several times for each answer, and most conditions compare a value. So these are compared
     # here, and only those that are met are looked at further.
     for condition in rule.when:
         name, test = condition
-        if (test is True or test is False) and getattr(facts, name) is not test:
-            return False
-        if not holds(condition, facts):
-            return False
-    return True
+        if ((test is True or test is False) and getattr(facts, name) is not test) or not holds(condition, facts):
+            return condition
+    return None
 
 
 def holds(condition: Condition, facts: Facts) -> bool:
@@ -281,6 +279,8 @@ def _said(test: Test) -> str:
 
 def found(name: str, test: Test, facts: Facts) -> Value:
     """Return what a fact was when a test failed, for a trail."""
+    if isinstance(test, bool) and getattr(facts, name) is not test:
+        return getattr(facts, name)  # type: ignore[no-any-return]
     if _met(name, test, facts):
         return "unknown until the voice is checked"
     match test:

@@ -167,7 +167,8 @@ class Proofs:
         """
         lawless = [article.when for article in articles(EffectKind.REJECT)]
         signs = dict.fromkeys((name, _now(test)) for name, test in rule.when)
-        kept = [sign for sign in signs if self.world.speaks_against(sign)]
+        # A policy that nobody has classified may mean anything, so it is no evidence.
+        kept = [sign for sign in signs if sign[0] != "unclassified" and self.world.speaks_against(sign)]
         for sign in list(kept):
             others = [other for other in kept if other is not sign]
             if not self.world.possible(others, [*lawless, [sign]]):

@@ -21,7 +21,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from calls.facts_and_colours import Facts
+from calls.facts_and_colours import Policies, is_decided, is_rejected_by_anyone
 from calls.record import CHECK_LIMIT, Call
 
 PACE = 0.03
@@ -277,23 +277,24 @@ def must_read_first(call: Call) -> bool:
     return call.reading is None or call.reading.read_at <= call.last_check_at
 
 
-def may_check(call: Call, facts: Facts) -> bool:
+def may_check(call: Call, policies: Policies) -> bool:
     """Tell whether a check may be made."""
-    return check_obstacle(call, facts) is None
+    return check_obstacle(call, policies) is None
 
 
-def check_obstacle(call: Call, facts: Facts) -> str | None:
+def check_obstacle(call: Call, policies: Policies) -> str | None:
     """Return what forbids a further check; None if nothing. Spec: Polling stop rule for authentication checks."""
-    obstacles = (
-        (not facts.allowed, "institution_not_allowed"),
-        (facts.ended, "call_ended"),
-        (facts.rejected, "voice_rejected"),
-        (call.checks_used >= CHECK_LIMIT, "no_checks_left"),
-        (facts.green or facts.manual or facts.red or facts.fully_authenticated, "already_decided"),
-    )
-    return next((name for holds, name in obstacles if holds), None)
+    if call.standing is not None:
+        return "institution_not_allowed"
+    if call.end_seen_at is not None:
+        return "call_ended"
+    if is_rejected_by_anyone(call):
+        return "voice_rejected"
+    if call.checks_used >= CHECK_LIMIT:
+        return "no_checks_left"
+    return "already_decided" if is_decided(call, policies) else None
 
 
-def desk_check_obstacle(call: Call, schedule: Schedule, facts: Facts) -> str | None:
+def desk_check_obstacle(call: Call, schedule: Schedule, policies: Policies) -> str | None:
     """Return what forbids a check that a person asks for: what forbids any check, or a spent reserve."""
-    return check_obstacle(call, facts) or (None if reserve_left(call, schedule) else "reserve_spent")
+    return check_obstacle(call, policies) or (None if reserve_left(call, schedule) else "reserve_spent")

@@ -7,7 +7,7 @@ is decided it is read often, because evidence that is noticed after the end enro
 from datetime import datetime, timedelta
 from zlib import crc32
 
-from calls.facts_and_colours import Facts
+from calls.facts_and_colours import Policies
 from calls.record import Call
 from calls.schedule.check_plan_and_budget import READ_AFTER_CHECK, may_check, must_read_first
 
@@ -51,7 +51,7 @@ the same record."""
 
 def next_read(
     call: Call,
-    facts: Facts,
+    policies: Policies,
     now: datetime,
     *,
     undecided_s: float,
@@ -66,7 +66,7 @@ def next_read(
 
     Args:
         call: Just read, or just checked, which returns the same record.
-        facts: Its facts.
+        policies: The colours of policies.
         now: When it was read.
         undecided_s: How often a call is read while a check may be made and many calls are live; old calls less often.
         decided_s: How often it is read otherwise.
@@ -77,7 +77,7 @@ def next_read(
     """
     if may_have_ended(call, now):
         return now + timedelta(seconds=1)
-    is_undecided = may_check(call, facts)
+    is_undecided = may_check(call, policies)
     is_sparing = is_undecided and live > FEW
     period_s = undecided_s if is_undecided else decided_s
     if period_s > SOON_S:

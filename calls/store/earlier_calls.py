@@ -10,6 +10,7 @@ import hmac
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
@@ -48,10 +49,13 @@ def number_key(secret: Secret) -> bytes:
     return hmac.digest(secret.reveal().encode(), b"callkeeper phone numbers", sha256)
 
 
+@lru_cache(maxsize=1024)
 def digits_compared(phone_number: str | None) -> str | None:
     """Return the digits by which two phone numbers are the same; None for a number that is withheld or a placeholder.
 
     Assumed: the last ten digits tell numbers apart, with or without a country code.
+
+    Cached, because each step of a call asks it.
     """
     digits = _NO_DIGITS.sub("", phone_number or "")
     if len(digits) < _SHORTEST or len(set(digits)) == 1 or digits in _WITHHELD:
@@ -67,7 +71,7 @@ def marks_of(call: Call) -> tuple[Mark, ...]:
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
         (Mark.SUSPECTED, is_suspected(call)),
     )
-    return tuple(mark for mark, is_so in found if is_so)
+    return tuple([mark for mark, is_so in found if is_so])
 
 
 class EarlierCalls:
@@ -92,8 +96,10 @@ class EarlierCalls:
         The record is saved after this, so a crash in between makes it run again, which changes nothing.
         """
         kinds, before = marks_of(call), call.kept_marks
+        if not days or (not kinds and before is None):
+            return call
         marks = replace(self._sought(call), kinds=kinds)
-        if not days or marks == before or (not kinds and before is None):
+        if marks == before:
             return call
         gone = set(before.kinds if before else ()).difference(kinds)
         pipe, now_s = self._redis.pipeline(transaction=False), now.timestamp()
@@ -108,17 +114,17 @@ class EarlierCalls:
         await pipe.execute()
         return replace(call, kept_marks=marks)
 
-    async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime, anew: bool = False) -> Call:
-        """Return the record with what other calls showed in the last ``days``.
+    def were_looked_up(self, call: Call) -> bool:
+        """Tell whether the record says what other calls of its member and number showed."""
+        return call.earlier_marks is not None and call.earlier_marks.is_found_as(self._sought(call))
 
-        It is looked up once for each member and number that the call gets; ``anew``: once more.
-        """
-        sought, known = self._sought(call), call.earlier_marks
-        if not anew and known is not None and replace(known, kinds=()) == sought:
-            return call
+    async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
+        """Return the record with what other calls showed in the last ``days``."""
         places = tuple(self._places(call_id, call)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
-        return replace(call, earlier_marks=replace(sought, kinds=tuple(sorted(set(_kinds_of_others(call, marks))))))
+        return replace(
+            call, earlier_marks=replace(self._sought(call), kinds=tuple(sorted(set(_kinds_of_others(call, marks)))))
+        )
 
     async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[bytes]]:
         """Return for each request the marks in some sets that are not older than a time."""
@@ -130,6 +136,7 @@ class EarlierCalls:
         return [[mark for _ in places for mark in next(answers)] for places, _ in asked]
 
     def _sought(self, call: Call) -> Marks:
+        """Return by what the marks of a call are found."""
         has_number = self._number_key is not None and digits_compared(call.phone_number) is not None
         return Marks(person_id=call.person_id, has_number=has_number)
 

@@ -106,7 +106,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         if is_settled
         else not facts.rejected or facts.rejected_by_rule,
         opted_out=is_open and not facts.opted_out,
-        check=is_open and desk_check_obstacle(call, book.schedule, facts) is None,
+        check=is_open and desk_check_obstacle(call, book.schedule, book.policies) is None,
         checks_left=reserve_left(call, book.schedule),
     )
 

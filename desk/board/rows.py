@@ -21,7 +21,7 @@ from calls.record import Call, Phase
 from calls.rules.book import RuleBook
 from calls.rules.matching_and_assignment import Verdict
 from calls.schedule.check_plan_and_budget import automatic_checks, may_check
-from calls.steps import Check, Intend, Read, Send, Step, Wait, WriteDecision, WriteFacts
+from calls.steps import Check, Deed, Intend, Read, Send, Wait, WriteDecision, WriteFacts
 from calls.store.keys import CallId
 from calls.store.queries import Queries
 from desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
@@ -121,17 +121,16 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
             return _awaited(call, facts, book, call.next_read_at or now)
 
 
-def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Step:
+def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Deed:
     """Return the next step that is more than a line in the trail (for example if the workers use other rules)."""
     for _ in range(3):
-        step = decide(call, book, now)
+        decided = decide(call, book, now)
+        step = decided.then if isinstance(decided, WriteFacts) else decided
         match step:
             case WriteDecision(verdict) if isinstance(verdict, Verdict):
                 call = replace(call, last_verdict=verdict.fingerprint, last_facts=facts.signature)
             case WriteDecision(verdict):
                 call = replace(call, last_assignment=verdict.fingerprint)
-            case WriteFacts():
-                call = replace(call, last_facts=facts.signature)
             case _:
                 return step
     return step
@@ -146,9 +145,9 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
     if facts.ended:
         return Next("a last read", until)
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    if may_check(call, facts) and call.next_check_at is not None and automatic_checks(call) < limit:
+    if may_check(call, book.policies) and call.next_check_at is not None and automatic_checks(call) < limit:
         return Next("checks paused") if facts.paused_entirely else Next("check", call.next_check_at)
-    if may_check(call, facts) and facts.assigned:
+    if may_check(call, book.policies) and facts.assigned:
         return Next("checks spent, watching until the call ends")
     if not facts.allowed:
         return Next("left alone")

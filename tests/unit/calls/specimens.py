@@ -15,7 +15,7 @@ from calls.record import Call, Candidate, Identity, Mark, Marks, Phase, Reading,
 from calls.rules import load_rules
 from calls.rules.matching_and_assignment import Verdict
 from calls.statuses import RESEARCH, STATUSES
-from calls.steps import Step, WriteDecision, WriteFacts
+from calls.steps import Deed, WriteDecision, WriteFacts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)
@@ -76,14 +76,14 @@ def verified(by_desk: bool = True, person_id: str = "p-1", validation_type: str 
 
 def next_deed(
     before: Call, now: datetime = NOW, book: Any = BOOK, *, late: timedelta = timedelta(), busy: float = 0.0
-) -> Step:
+) -> Deed:
     """Return the next step that is more than a line in the trail."""
     for _ in range(6):
         step = decide(before, book, now, late=late, busy=busy)
         signature = facts_of(before, book.policies).signature
         if isinstance(step, WriteFacts):
-            before = replace(before, last_facts=signature)
-        elif isinstance(step, WriteDecision) and isinstance(step.verdict, Verdict):
+            return step.then
+        if isinstance(step, WriteDecision) and isinstance(step.verdict, Verdict):
             before = replace(before, last_verdict=step.verdict.fingerprint, last_facts=signature)
         elif isinstance(step, WriteDecision):
             before = replace(before, last_assignment=step.verdict.fingerprint)

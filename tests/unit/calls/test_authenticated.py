@@ -6,7 +6,7 @@ import pytest
 
 from calls.effect_ledger import EffectKind
 from calls.end_and_settlement import close
-from calls.facts_and_colours import Facts, facts_of
+from calls.facts_and_colours import Facts, facts_of, has_result
 from calls.law import forbidden
 from calls.record import Call, Reason
 from calls.rules.replay import _Court
@@ -16,7 +16,6 @@ from calls.webhook_outcomes import outcomes
 from desk.board.states import StateName, state_of
 from desk.views import call_view
 from tests.unit.calls.specimens import BOOK, NOW, call, next_deed, read_again, seconds
-from workers.measurements import _has_result
 
 GREEN, MANUAL, RED = "Green Voice Authentication", "Green Manual Authentication", "Red High Risk"
 FULL: dict[str, Any] = {"status": "FullAuthentication"}
@@ -68,7 +67,7 @@ def test_call_is_shown_filed_and_posted_as_what_it_is(readings: list[dict[str, A
     assert state_of(read, BOOK).name is SHOWN[expected]
     told = {outcome.type for outcome in outcomes([Entry(at=NOW, what="facts", facts=facts.as_dict())])}
     assert ("authenticated" in told) == (expected == "green")
-    assert _has_result(read, BOOK) == (expected in {"green", "red"})
+    assert has_result(read, BOOK.policies) == (expected in {"green", "red"})
     ended = read_again(read, NOW + seconds(60), **readings[-1], has_ended=True)
     ended = read_again(ended, NOW + seconds(64), **readings[-1], has_ended=True)
     assert close(ended, BOOK, facts_of(ended, BOOK.policies), NOW + seconds(64)) == Settle(FILED[expected])

@@ -363,7 +363,7 @@ def next_read(read: Call, book: RuleBook, *, live: int, late: timedelta = timede
     """Return when a call that was read at ``NOW`` is read next, by the periods of a rule book."""
     return reads.next_read(
         read,
-        facts_of(read, book.policies, NOW),
+        book.policies,
         NOW,
         undecided_s=book.reads_undecided_s,
         decided_s=book.reads_decided_s,

@@ -161,6 +161,7 @@ TWO = {"voice_mismatch": True, "high_risk_device": True}
         ({"fraud": True, "research": "DeterminedFraud"}, SINGLE),
         ({"voice_mismatch": True, "research": "InReview"}, SINGLE),
         ({"fraud": True, "voice_mismatch": True}, None),
+        ({"voice_mismatch": True, "unclassified": True}, SINGLE),
         ({"fraud_elsewhere": True, "voice_mismatch": True}, "it rejects on fraud_elsewhere = true"),
         ({"fraud": False, "fraud_elsewhere": True, **TWO}, "it rejects on fraud_elsewhere = true"),
         ({"research_elsewhere": "InReview", **TWO}, 'it rejects on research_elsewhere = "InReview"'),
