@@ -170,7 +170,8 @@ def _text_if_any(fields: dict[str, Any], name: str) -> str | None:
 def _phone_number(fields: dict[str, Any], name: str) -> str | None:
     """Return a phone number, also one that was sent as a number; the queue shows the right one."""
     value = fields.get(name)
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _text_if_any(fields, name)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else _text_if_any(fields, name)
 
 
 def _encodable(text: str) -> str:
@@ -205,9 +206,9 @@ _SAMPLE: Final[dict[object, bool | None]] = {
 def _is_test(fields: dict[str, Any]) -> bool | None:
     """Tell whether the event is a sample. An unreadable value does not make it one: a real call would be lost."""
     value = fields.get("IsTest")
-    if isinstance(value, str):
-        value = value.strip().lower()
-    return _SAMPLE.get(value) if isinstance(value, bool | int | str | None) else None
+    if isinstance(value, (list, dict)):
+        return None
+    return _SAMPLE.get(value.strip().lower() if isinstance(value, str) else value)
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
