@@ -21,6 +21,7 @@ from archive.tables import has_later_version, is_whole, lines
 from calls.call_query import CallQuery
 from calls.record import Call
 from calls.trail import Entry, Recorded, recorded
+from reseller.endpoints import canonical_id
 
 STREAMED: Final = 1000
 
@@ -88,7 +89,8 @@ class ArchiveReader:
 
     def call(self, institution_key: str | None, any_id: str) -> tuple[Call, tuple[Entry, ...]] | None:
         """Return a call's last version by its voice id or alternate id; None unless exactly one institution has it."""
-        is_it = or_(lines.c.voice_id == any_id, lines.c.alternate_id == any_id)
+        spellings = {any_id, canonical_id(any_id)}
+        is_it = or_(lines.c.voice_id.in_(spellings), lines.c.alternate_id.in_(spellings))
         asked = select(
             lines.c.institution_key,
             lines.c.voice_id,
@@ -101,7 +103,7 @@ class ArchiveReader:
             rows = connection.execute(asked).all()
         if len({row.institution_key for row in rows}) != 1:
             return None
-        last = max(rows, key=lambda row: (row.voice_id == any_id, row.n))
+        last = max(rows, key=lambda row: (row.voice_id in spellings, row.n))
         return joined(last.body, last.personal or {})
 
     def audit(self, since_ms: int = 0) -> Iterator[str]:

@@ -12,7 +12,7 @@ from calls.claimed_item import instant
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from calls.end_and_settlement import SETTLE_AFTER, believed_end
-from calls.facts_and_colours import MANUAL_GREEN, Colour, signs_of
+from calls.facts_and_colours import MANUAL_GREEN, Colour, is_named_by_service, signs_of
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.redis_restart import charge_if_assigned
@@ -23,6 +23,7 @@ from calls.statuses import ESTABLISHES, REJECTED, Status
 from calls.store.keys import CallId
 from calls.trail import Entry
 from reseller import PhoneCall
+from reseller.endpoints import canonical_id, is_same_id, spelling_of
 from reseller.secret import plain_words
 
 PUSH_READ_GAP = timedelta(seconds=1)
@@ -38,13 +39,20 @@ def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
             return replace(
                 note.call,
                 voice_id=call_id.voice_id,
-                alternate_id=note.call.voice_id,
+                alternate_id=_other_id(call_id.voice_id, note.call),
+                spelled=note.call.spelled or spelling_of(note.call.voice_id),
+                checks_moved=0,
                 reading=None,
                 listed_at=None,
                 is_confirmed=False,
                 other_voice_id=None,
             )
     return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, first_seen_at=now)
+
+
+def _other_id(voice_id: str, merged: Call) -> str | None:
+    """Return the alternate id that a merged record gives: its own id, unless that is only another spelling."""
+    return merged.alternate_id if is_same_id(voice_id, merged.voice_id) else merged.voice_id
 
 
 def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:
@@ -80,6 +88,7 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
         alternate_id=call.alternate_id or note.alternate_id,
         phone_number=call.phone_number or note.phone_number,
         hinted_at=call.hinted_at or recorded_at,
+        spelled=call.spelled if is_named_by_service(call) else note.spelled,
     )
     if note.has_ended and not call.is_settled:
         last = call.reading.read_at if call.reading else now - PUSH_READ_GAP
@@ -105,6 +114,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         core_username=note.core_username or call.core_username,
         candidates=note.candidates,
         is_unlisted=False,
+        spelled=note.spelled,
         not_found_since=None if call.phase is Phase.HINTED else call.not_found_since,
     )
     entry = Entry(
@@ -133,7 +143,8 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
             call = with_effect(call, kind, theirs)
     call = replace(
         call,
-        alternate_id=call.alternate_id or other.voice_id,
+        alternate_id=call.alternate_id or _other_id(call.voice_id, other),
+        spelled=call.spelled or spelling_of(other.voice_id),
         phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
         person_id=call.person_id or other.person_id,
         assigned_person_id=call.assigned_person_id or other.assigned_person_id,
@@ -191,7 +202,7 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
     case, error = phone_call.research_case, phone_call.voice_authentication_error
     return Reading(
         read_at=now,
-        voice_id=phone_call.voice_id,
+        voice_id=canonical_id(phone_call.voice_id) if phone_call.voice_id else None,
         person_id=phone_call.person_id or None,
         core_username=phone_call.core_username or None,
         status=phone_call.status,
@@ -208,7 +219,7 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
         is_behavior_enrolled=phone_call.is_behavior_enrolled,
         is_device_enrolled=phone_call.is_device_enrolled,
         research_status=(case.research_status or None) if case else None,
-        research_voice_id=(case.voice_id or None) if case else None,
+        research_voice_id=canonical_id(case.voice_id) if case and case.voice_id else None,
         validation_rule=(phone_call.validation_rule_name or "")[:MOST_TEXT] or None,
         has_voice_match_rule=phone_call.has_voice_match_validation_rule,
         provider_error=plain_words(error) or None if error else None,

@@ -17,7 +17,7 @@ import msgspec
 
 from calls.record import SCHEMA, Call, Candidate, NewerRecord
 from reseller import PersonMatch, QueueEntry
-from reseller.endpoints import is_trace, is_voice_id
+from reseller.endpoints import is_trace, is_voice_id, spelling_of
 
 MOST_WAITING = 100
 """From this many notes in an inbox on no statement is accepted: workers are far behind, or a client repeats itself."""
@@ -40,6 +40,8 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     alternate_id: str | None = None
     phone_number: str | None = None
     recorded_ms: int = 0
+    spelled: str | None = None
+    """How the push spelled the call's id, if not in the canonical way."""
 
     @property
     def note_id(self) -> str:
@@ -56,6 +58,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     person_id: str | None = None
     core_username: str | None = None
     candidates: tuple[Candidate, ...] = ()
+    spelled: str | None = None
+    """How the queue spelled the call's id, if not in the canonical way."""
     note_id: ClassVar[str] = "listed"
 
 
@@ -251,6 +255,7 @@ def listed_of(entry: QueueEntry, now: datetime) -> Listed:
         person_id=entry.person_id or None,
         core_username=entry.core_username or None,
         candidates=_candidates(entry.persons),
+        spelled=spelling_of(entry.voice_id),
     )
 
 

@@ -200,6 +200,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The lowest ``SCHEMA`` of a release that may act on this record."""
     unknown: Mapping[str, msgspec.Raw] = {}
     """Fields that a newer release wrote. They are stored beside the others, not under this name."""
+    spelled: str | None = None
+    """How the service last spelled this id, if not in the canonical way. Requests spell it so."""
+    spelling_sought: str | None = None
+    """The spelling under which an earlier release may have kept a record of this call, once there is none."""
+    checks_moved: int = 0
+    """How many of this record's checks were counted on another one, into which it was merged."""
     phase: Phase = Phase.HINTED
     epoch: str = ""
     saved_at: datetime | None = None

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -27,14 +28,32 @@ _INSTITUTION_KEY = re.compile(rf"[!-.0-~]{{1,{MAX_INSTITUTION_KEY}}}")  # visibl
 _DOT_SEGMENTS = frozenset({".", ".."})
 
 
-_GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}", re.IGNORECASE)
+
+
+@lru_cache(maxsize=16_384)
+def canonical_id(text: str) -> str:
+    """Return the spelling of a voice id under which we keep it: of a GUID with small letters, hyphens and no braces.
+
+    Any other id stays as it is. Cached, because every answer names the ids that the last one named.
+
+    Assumed: ids that are equal as GUIDs are one id, however push, queue, details and assign spell them.
+    """
+    bare = text[1:-1] if text[:1] == "{" and text[-1:] == "}" else text
+    if _GUID.fullmatch(bare) is None:
+        return text
+    digits = bare.replace("-", "").lower()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def spelling_of(text: str) -> str | None:
+    """Return how an id is spelled if that is not the canonical spelling."""
+    return None if text == canonical_id(text) else text
 
 
 def is_same_id(one: str, other: str) -> bool:
-    """Tell whether two voice ids are the same: equal, or equal as GUIDs, which ignore case."""
-    return one == other or (
-        one.lower() == other.lower() and _GUID.fullmatch(one) is not None and _GUID.fullmatch(other) is not None
-    )
+    """Tell whether two voice ids are the same, however they are spelled."""
+    return one == other or canonical_id(one) == canonical_id(other)
 
 
 def is_voice_id(text: str) -> bool:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from msgspec import field
 
 from reseller.answer_parsing import Listed, Record
+from reseller.endpoints import canonical_id
 
 
 class VendorCall(Record, frozen=True, kw_only=True):
@@ -126,6 +127,11 @@ class QueueEntry(Record, frozen=True, kw_only=True):
     core_username: str | None = None
     started_at: datetime = field(name="startDateTime", default=UNTOLD)
     persons: Listed[PersonMatch] = ()
+
+    @property
+    def id(self) -> str:
+        """The call's id in the canonical spelling; ``voice_id`` is spelled as the service does."""
+        return canonical_id(self.voice_id)
 
     @property
     def is_usable(self) -> bool:

@@ -252,7 +252,7 @@ async def _request(
 
 
 async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[[], None]) -> None:
-    service, (institution_key, voice_id) = claim.tools.service, claim.call_id
+    service, institution_key, voice_id = claim.tools.service, claim.call_id.institution_key, claim.spelled_id
     person_id, requested_by = effect.person_id or "", effect.requested_by or claim.bot
     match kind:
         case EffectKind.ASSIGN:

@@ -19,9 +19,8 @@ from calls.end_and_settlement import must_be_listed_again
 from calls.facts_and_colours import Colour, is_named_by_service, signs_of
 from calls.fold import fold_check, fold_reading, reading_of
 from calls.metrics import catalogue as figure
-from calls.notes import Merged, encode_note
 from calls.pause import PauseScope
-from calls.record import Call, Phase, Reading, without_unknown
+from calls.record import Call, Phase, Reading
 from calls.redis_restart import charge_earlier_record
 from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, must_read_first, take_turns
 from calls.schedule.reads import next_read, read_retry
@@ -40,7 +39,7 @@ from reseller import (
     ServiceRefused,
     TokenLapsed,
 )
-from reseller.endpoints import is_same_id, is_voice_id
+from reseller.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
 from workers.claimed_call import REFUSED, Claim
 from workers.service_health import log_closed, log_opened
 
@@ -66,7 +65,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
     named = phone_call.voice_id
     if not named or claim.is_about(named):
         return
-    real_id = await _real_id(claim, named, phone_call.alternate_ids)
+    real_id = await _real_id(claim, canonical_id(named), frozenset(map(canonical_id, phone_call.alternate_ids)))
     if real_id is not None and await _merge_into(claim, real_id):
         return
     claim.call = replace(claim.call, other_voice_id=named)
@@ -94,8 +93,38 @@ async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> s
         return None
     pushed = await claim.tools.store.alias(claim.call_id)
     if pushed is not None and is_same_id(pushed, named):
-        return pushed
+        return named
     return named if voice_id in alternate_ids else None
+
+
+AGAIN_S = 1.0
+"""How soon a call is looked at again that waits for another record of itself to be merged into it, in seconds."""
+
+
+async def unite_spellings(claim: Claim) -> bool:
+    """Make one record of those that releases up to 0.2.0 kept for each spelling of a GUID.
+
+    Returns:
+        Whether the claim is over: the record was merged into the one with the canonical spelling, or it waits because
+        there is one with another spelling, which must be merged first: it may have spent checks and sent effects.
+
+    Raises:
+        LeaseLost: Another worker holds the call now.
+    """
+    call, store, institution_key = claim.call, claim.tools.store, claim.call_id.institution_key
+    canonical = CallId(institution_key, canonical_id(claim.call_id.voice_id))
+    if canonical != claim.call_id:
+        is_history = call.is_settled and not await store.has_record(canonical)
+        return not is_history and await _merge_into(claim, canonical.voice_id)
+    if call.spelled is None or call.spelled == call.spelling_sought:
+        return False
+    other = CallId(institution_key, call.spelled)
+    if await store.has_record(other):
+        await store.rouse(other, claim.now)
+        await claim.let_go(claim.now + timedelta(seconds=AGAIN_S))
+        return True
+    claim.call = replace(call, spelling_sought=call.spelled)
+    return False
 
 
 async def _merge_into(claim: Claim, voice_id: str) -> bool:
@@ -111,9 +140,7 @@ async def _merge_into(claim: Claim, voice_id: str) -> bool:
     # If the queue has listed this call after all, this record stays: stored details must then be read first.
     claim.call = replace(claim.call, needs_verifying=True)
     await claim.keep()
-    note = encode_note(Merged(call=without_unknown(claim.call)))
-    checks = claim.call.checks_used
-    claim.is_over = await claim.tools.store.merge(claim.item, claim.call_id, other, note, checks=checks)
+    claim.is_over = await claim.tools.store.merge(claim.item, claim.call, other)
     if claim.is_over:
         claim.tools.log.info("calls_merged", into=voice_id)
     return claim.is_over
@@ -138,9 +165,9 @@ def take_in(
     """
     now = claim.now
     reading = reading_of(phone_call, now)
-    if reading.voice_id:
-        reading = replace(reading, voice_id=claim.call_id.voice_id)  # spelling may differ: `is_same_id`
     before, book = claim.call, claim.tools.book
+    if phone_call.voice_id:
+        claim.call = replace(claim.call, spelled=spelling_of(phone_call.voice_id))
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
@@ -350,9 +377,8 @@ def decline(claim: Claim, step: Decline) -> None:
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
     """Read the service's record of the call. The claim is over if the call was merged into another one."""
-    institution_key, voice_id = claim.call_id
     phone_call = await claim.tools.service.details(
-        institution_key, voice_id, check=kind == "check", requested_by=operator
+        claim.call_id.institution_key, claim.spelled_id, check=kind == "check", requested_by=operator
     )
     await hold_to_name(claim, phone_call, kind)
     return phone_call

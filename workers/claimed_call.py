@@ -170,6 +170,11 @@ class Claim:
         """Describe the pause that applies to the call: scope, operator and reason."""
         return self.item.pause.words if self.item.pause else None
 
+    @property
+    def spelled_id(self) -> str:
+        """Return the call's id as the service spelled it last."""
+        return self.call.spelled or self.call_id.voice_id
+
     def is_about(self, voice_id: str) -> bool:
         """Tell whether a voice id in an answer is the one that was asked about."""
         return is_same_id(voice_id, self.call_id.voice_id)

@@ -37,7 +37,7 @@ from calls.steps import (
 )
 from calls.trail import Entry
 from workers.assign_enroll_reject import establish, intend, send, withdraw, write_decision, write_facts
-from workers.checks import check, decline, look, look_back, read
+from workers.checks import check, decline, look, look_back, read, unite_spellings
 from workers.claimed_call import Claim, attention
 from workers.request_gate import pass_gate
 
@@ -106,6 +106,8 @@ async def move(claim: Claim) -> None:
         LeaseLost: Another worker holds the call now.
         RuntimeError: The steps do not end: a bug in ``decide``.
     """
+    if await unite_spellings(claim):
+        return
     for n in range(MAX_STEPS):
         await claim.look_up_earlier()
         now = claim.now

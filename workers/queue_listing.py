@@ -182,7 +182,7 @@ class Listing:
                 entries = await pages.read()
             except ResellerError as error:
                 raise LookFailed(error, pages.paging) from None
-            ids = {start: entry.voice_id for entry in entries if (start := plausible_start(entry, item.now))}
+            ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.see(ids)
             told = await self._tell(progress, entries, item.now)
             if since is None:
@@ -206,7 +206,7 @@ class Listing:
         reasons = [why_unusable(entry) for entry in entries]
         self._note_skipped(key, Counter(reason for reason in reasons if reason))
         usable = [entry for entry, reason in zip(entries, reasons, strict=True) if reason is None]
-        found = {entry.voice_id: listed_of(entry, now) for entry in usable}
+        found = {entry.id: listed_of(entry, now) for entry in usable}
         if not found:
             return 0
         prints = {voice_id: fingerprint(listed) for voice_id, listed in found.items()}
@@ -275,7 +275,7 @@ class QueuePages:
             ResellerError: As for the queue. A refusal after the first page is read as the end.
         """
         entries = await self._page(self.cursor)
-        ids = [entry.voice_id for entry in entries]
+        ids = [entry.id for entry in entries]
         news = set(ids) - self.seen
         is_full = len(entries) >= min(self._size, max(SHORT, self.paging.largest))
         self.paging = replace(self.paging, largest=max(self.paging.largest, len(entries)))
@@ -337,7 +337,7 @@ class QueuePages:
         elif self.paging.counts_pages and self._shows_entries(ids):
             self.paging = replace(self.paging, counts_pages=False)
         if self.cursor == 0 and is_full and self.paging.counts_pages is None:
-            middle = [entry.voice_id for entry in await self._page(len(ids) // 2)]
+            middle = [entry.id for entry in await self._page(len(ids) // 2)]
             if self._shows_entries(middle):
                 self.paging = replace(self.paging, counts_pages=False)
             elif not set(middle) & set(ids):

@@ -7,10 +7,11 @@ Every script is idempotent, because the Redis client repeats one whose answer wa
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from math import inf
 
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from calls.claimed_item import (
@@ -27,7 +28,9 @@ from calls.claimed_item import (
     share_lateness,
 )
 from calls.metrics.counting import Figures
+from calls.notes import Merged, encode_note
 from calls.pause import Pauses, PauseScope
+from calls.record import Call, encode_call, without_unknown
 from calls.store.breakers import BreakerBox
 from calls.store.earlier_calls import EarlierCalls
 from calls.store.handover import Handover
@@ -37,6 +40,7 @@ from calls.store.last_listing import LookBackAllowance
 from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
 from reseller.config import MAX_RETRY_AFTER_S
+from reseller.endpoints import is_same_id
 
 FARTHEST_MS = 120_000
 """A due time farther ahead than this was written before the clock went back."""
@@ -333,15 +337,16 @@ class Store(Inbox):
         while int(await self._scripts.call("tidy", [keys.attention, keys.settled], args)) == TIDIED_AT_ONCE:
             pass
 
-    async def merge(self, item: ClaimedItem, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> bool:
+    async def merge(self, item: ClaimedItem, call: Call, other: CallId) -> bool:
         """Turn a claimed record into a tombstone that points to another record, and leave its contents there as a note.
+
+        Its checks are added to the other's. If the queue lists its id after all, it is a record again (``reopen``), and
+        knows which of its checks the other counts.
 
         Args:
             item: The claim.
-            call_id: The record that ends.
+            call: The record that ends.
             other: The record that stays.
-            note: The contents of the first record, encoded.
-            checks: Its number of checks; they are added to the other's.
 
         Returns:
             Whether it was merged. False if the other was merged into this one before: the chain must have one end.
@@ -349,7 +354,8 @@ class Store(Inbox):
         Raises:
             LeaseLost: The lease is gone, or the queue has just listed the record that would end; nothing was written.
         """
-        keys, member = self.keys, call_id.member
+        keys, call_id = self.keys, CallId(call.institution_key, call.voice_id)
+        member, is_spelling = call_id.member, is_same_id(call_id.voice_id, other.voice_id)
         answer = await self._scripts.call(
             "merge",
             [
@@ -365,14 +371,26 @@ class Store(Inbox):
                 item.nonce,
                 other.member,
                 call_id.voice_id,
-                checks,
-                note,
+                call.checks_used,
+                encode_note(Merged(call=without_unknown(call))),
                 self._kept_s,
+                max(0, call.checks_used - call.checks_moved),
+                encode_call(replace(call, checks_moved=call.checks_used)),
+                "1" if is_spelling else "",
             ],
         )
         if answer in _MERGE_REFUSED:
             raise LeaseLost(item.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
+
+    async def has_record(self, call_id: CallId) -> bool:
+        """Tell whether there is a record that was not merged into another."""
+        return bool(await self._redis.hexists(self.keys.item(call_id.member), "rec"))
+
+    async def rouse(self, call_id: CallId, now: datetime) -> None:
+        """Make a record due that nobody holds, also a settled one."""
+        if not await self._redis.hexists(self.keys.item(call_id.member), "nonce"):
+            await self._redis.zadd(self.keys.due, {call_id.member: int(now.timestamp() * 1000)}, lt=True)
 
     def _item_keys(self, member: str) -> list[str]:
         return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]

@@ -16,6 +16,7 @@ from calls.metrics.counting import Figures
 from calls.notes import Pushed, encode_note
 from calls.store.keys import KEYS, CallId, Keys, Retention, institution_member
 from calls.store.scripts import Arg, Batching, Scripts
+from reseller.endpoints import canonical_id, spelling_of
 from reseller.push_event import PushEvent
 
 CALL_START = "CallStart"
@@ -110,20 +111,22 @@ class Intake:
     def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
         """Return the script's arguments for one event."""
         institution = event.institution_key
-        voice_id = event.voice_id or event.alternate_voice_id or ""
+        spelled = event.voice_id or event.alternate_voice_id or ""
+        voice_id, alternate_id = canonical_id(spelled), canonical_id(event.alternate_voice_id or spelled)
         touches = event.type in {CALL_START, CALL_END} and event.is_test is not True
-        alternate = event.alternate_voice_id if event.alternate_voice_id != voice_id else None
+        alternate = alternate_id if alternate_id != voice_id else None
         note = Pushed(
             has_ended=event.type == CALL_END,
             event_id=event_id,
             received_at=at,
             alternate_id=alternate,
             phone_number=event.phone_number or None,
+            spelled=spelling_of(spelled),
         )
         return (
             _ENCODER.encode(_entry(event, event_id)),
             CallId(institution, voice_id).member if touches else "",
-            self._keys.alias(institution, event.alternate_voice_id or voice_id),
+            self._keys.alias(institution, alternate_id),
             voice_id if alternate else "",
             "" if event.voice_id else "1",
             institution_member(institution),

@@ -22,6 +22,7 @@ from calls.record import Call, parse_call, readable_call
 from calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
 from calls.store.last_listing import parse_standing
 from calls.trail import Entry, Recorded, parse_trail, recorded
+from reseller.endpoints import canonical_id
 
 
 class Queries:
@@ -49,11 +50,11 @@ class Queries:
         """Return the calls with this id, real or alternate: usually one."""
         found = {}
         for key in await self._institution_keys():
-            call_id = CallId(key, voice_id)
-            alias = await self._redis.get(self.keys.alias(key, voice_id))
-            for candidate in (call_id, CallId(key, alias.decode()) if alias else None):
-                if candidate is not None and await self._redis.exists(self.keys.item(candidate.member)):
-                    found[candidate.institution_key] = candidate
+            for spelling in dict.fromkeys((voice_id, canonical_id(voice_id))):
+                alias = await self._redis.get(self.keys.alias(key, spelling))
+                for candidate in (CallId(key, spelling), CallId(key, alias.decode()) if alias else None):
+                    if candidate is not None and await self._redis.exists(self.keys.item(candidate.member)):
+                        found[candidate.institution_key] = candidate
         return list(found.values())
 
     async def institutions(self) -> KnownInstitutions:
@@ -197,6 +198,13 @@ class Lookup:
 
     async def _resolve(self, institution_key: str, any_id: str) -> tuple[CallId | None, bool]:
         """Return the id of a call's record, and whether more than a push confirms it."""
+        canonical = canonical_id(any_id)
+        found = await self._spelled(institution_key, canonical)
+        if found[0] is None and canonical != any_id:  # a release up to 0.2.0 kept it so
+            found = await self._spelled(institution_key, any_id)
+        return found
+
+    async def _spelled(self, institution_key: str, any_id: str) -> tuple[CallId | None, bool]:
         keys, direct = self.keys, CallId(institution_key, any_id)
         moved, alias = await self._together(
             ("hmget", keys.item(direct.member), ["moved", "rec"]), ("get", keys.alias(institution_key, any_id))

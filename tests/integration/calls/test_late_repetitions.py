@@ -14,7 +14,7 @@ from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
-from calls.notes import CheckWish, Merged, Verified, encode_note
+from calls.notes import CheckWish, Verified
 from calls.pause import Pause, PauseScope
 from calls.record import Call, encode_call
 from calls.store.archive_queue import ArchiveQueue
@@ -144,8 +144,7 @@ class Life:
             await self.writer.write_async(self.redis)
             yield
         item = await self.claim(self.store, A)
-        note = encode_note(Merged(call=Call(institution_key=KEY, voice_id="v-1")))
-        await self.store.merge(item, A, B, note, checks=2)
+        await self.store.merge(item, Call(institution_key=KEY, voice_id="v-1", checks_used=2), B)
         yield
         item = await self.claim(self.store, B)
         await self.store.note(B, ASKED)

@@ -21,6 +21,13 @@ from tests.sandbox_fixtures import START
 from workers.claimed_call import FORGET
 
 A, B = CallId("cu-1", "v-1"), CallId("cu-1", "v-2")
+
+
+def record_of(call_id: CallId, *, checks: int = 0) -> Call:
+    """Return a record that has spent some checks."""
+    return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, checks_used=checks)
+
+
 RECORD = encode_call(Call(institution_key="cu-1", voice_id="v-1"))
 NEWER = encode_call(Call(institution_key="cu-1", voice_id="v-1", checks_used=3))
 LINE = Entry(at=START, what="read")
@@ -125,7 +132,7 @@ async def test_claim_with_one_late_institution_delays_no_other(store: Store, han
 LATE: dict[str, Callable[[Store, ClaimedItem], Awaitable[object]]] = {
     "keep": lambda store, item: store.keep(item, NEWER, entries=[LINE], book_check=1),
     "save": lambda store, item: store.save(item, NEWER, Placement(0), entries=[LINE]),
-    "merge": lambda store, item: store.merge(item, A, B, b"{}", checks=0),
+    "merge": lambda store, item: store.merge(item, record_of(A, checks=0), B),
 }
 
 
@@ -318,7 +325,7 @@ async def _written(redis: Redis, hand: Hand, write: str, *, twice: bool) -> dict
         case "fail", ClaimedItem():
             await store.save(item, None, Placement(4000), failures=2)
         case _, ClaimedItem():
-            await store.merge(item, A, B, b"{}", checks=2)
+            await store.merge(item, record_of(A, checks=2), B)
     return without_nonces(await dump(redis))
 
 
@@ -352,8 +359,9 @@ async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, redis
     item = await claim(store)
     await store.keep(item, RECORD, entries=[LINE])
     await store.note(A, WORD)
-    note = encode_note(Merged(call=Call(institution_key="cu-1", voice_id="v-1")))
-    await store.merge(item, A, B, note, checks=3)
+    call = record_of(A, checks=3)
+    note = encode_note(Merged(call=call))
+    await store.merge(item, call, B)
     merged = await claim(store)
     assert (merged.member, merged.checks) == (B.member, 7)
     assert note in merged.notes.values()
@@ -366,14 +374,14 @@ async def test_merge_never_counts_past_the_limit(store: Store, redis: Redis) -> 
     await live(store, B, 60_000)
     await redis.hset(store.keys.item(B.member), "checks", "15")
     await live(store, A)
-    await store.merge(await claim(store), A, B, b"{}", checks=12)
+    await store.merge(await claim(store), record_of(A, checks=12), B)
     assert await redis.hget(store.keys.item(B.member), "checks") == b"20"
 
 
 async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis) -> None:
     """Notes to the old id reach the merged record."""
     await live(store, A)
-    await store.merge(await claim(store), A, B, b"{}", checks=0)
+    await store.merge(await claim(store), record_of(A, checks=0), B)
     await store.save(await claim(store), RECORD, Placement(None))
     await store.note(A, WORD)
     item = await claim(store)
@@ -383,11 +391,11 @@ async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis
 async def test_merge_is_refused_where_the_other_id_leads_back(store: Store, redis: Redis) -> None:
     """Two ids that name each other end in one record: what was merged into ours is not merged into again (B11)."""
     await live(store, A)
-    await store.merge(await claim(store), A, B, b"{}", checks=0)
+    await store.merge(await claim(store), record_of(A, checks=0), B)
     item = await claim(store)
     assert item.member == B.member
     await store.keep(item, RECORD)
-    assert not await store.merge(item, B, A, b"{}", checks=0)
+    assert not await store.merge(item, record_of(B, checks=0), A)
     await store.save(item, NEWER, Placement(0))
     assert (await claim(store)).record == NEWER
 
@@ -397,7 +405,7 @@ async def test_merge_during_a_booking_refuses_the_booking(store: Store, hand: Ha
     await live(store, B)
     mover = await claim(store)
     await live(store, A)
-    await store.merge(await claim(store), A, B, b"{}", checks=2)
+    await store.merge(await claim(store), record_of(A, checks=2), B)
     with pytest.raises(LeaseLost, match="checks"):
         await store.keep(mover, NEWER, book_check=1)
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from calls.claimed_item import LeaseLost
 from calls.effect_ledger import EffectState
 from calls.metrics import catalogue as figure
-from calls.notes import Distrusted, Listed, Merged, encode_note
+from calls.notes import Distrusted, Listed
 from calls.record import Call, Candidate, Phase, Reason
 from calls.rules import load_rules
 from calls.store.keys import CallId
@@ -181,9 +181,8 @@ async def test_merge_is_refused_in_the_moment_in_which_the_queue_lists_the_call(
     [held] = await rig.store.claim(1)
     listed = Listed(listed_at=rig.clock.now, started_at=rig.clock.now, candidates=(Candidate(person_id="p-1"),))
     await rig.store.note(place, listed)
-    note = encode_note(Merged(call=Call(institution_key=KEY, voice_id="v-a")))
     with pytest.raises(LeaseLost, match="notes"):
-        await rig.store.merge(held, place, other, note, checks=0)
+        await rig.store.merge(held, Call(institution_key=KEY, voice_id="v-a"), other)
     assert not await rig.redis.exists(rig.store.keys.inbox(other.member))
 
 

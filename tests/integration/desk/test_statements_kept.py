@@ -8,7 +8,7 @@ import pytest
 
 from calls.claimed_item import Placement
 from calls.fold import fold_note, new_call
-from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note, parse_note
+from calls.notes import MOST_WAITING, AssignWish, Distrusted, parse_note
 from calls.record import Call, Phase, Reason, encode_call
 from calls.store.keys import CallId, Retention
 from reseller.push_event import PushEvent
@@ -229,8 +229,7 @@ async def test_statement_is_found_through_several_merges(desk: DeskRig) -> None:
         said = Distrusted(operator="ann", said_at=desk.clock.now, wish=voice_id[-1] * 32)
         await desk.store.note(place, said)
         held = next(held for held in await desk.store.claim(10) if held.member == place.member)
-        note = encode_note(Merged(call=Call(institution_key=KEY, voice_id=voice_id)))
-        assert await desk.store.merge(held, place, CallId(KEY, into), note, checks=0)
+        assert await desk.store.merge(held, Call(institution_key=KEY, voice_id=voice_id), CallId(KEY, into))
     await desk.run(5)
     assert desk.ledger(call)["reject_voice"] == 1
     for action_id in ("1" * 32, "2" * 32):
@@ -307,5 +306,5 @@ async def test_statement_that_a_merge_carries_is_pending_until_it_was_read(desk:
     [note] = map(parse_note, held.notes.values())
     heard, lines = fold_note(new_call(place, [note], held.now), note, held.now)
     await desk.store.keep(held, encode_call(heard), entries=lines)
-    assert await desk.store.merge(held, place, other, encode_note(Merged(call=heard)), checks=0)
+    assert await desk.store.merge(held, heard, other)
     assert await state_by(desk, call.alternate_id, said) == ("pending", [])
