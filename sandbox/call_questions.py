@@ -97,6 +97,15 @@ _IDS = ask(
     other("ids-capital", "GUIDs in capital letters.", id_form=forms.upper_guid),
     other("ids-numbers", "Digits.", id_form=forms.digits),
 )
+_SPELLING = ask(
+    "Queue entry",
+    "Is a GUID spelled the same everywhere",
+    "it is",
+    other("ids-capital-in-pushes", "In capitals in pushes.", capital_ids=frozenset({"push"})),
+    other("ids-capital-in-queue", "In capitals in the queue.", capital_ids=frozenset({"queue"})),
+    other("ids-capital-in-details", "In capitals in details.", capital_ids=frozenset({"details"})),
+    other("ids-capital-in-assign", "In capitals in the answer to assign.", capital_ids=frozenset({"assign"})),
+)
 _EVENTS = ask(
     "Events",
     "How do pushes arrive",
@@ -172,5 +181,5 @@ _AFTER_END = ask(
 CALL_QUESTIONS = (
     *(_PERSONS, _PERSON, _NUMBERS, _RECORD, _METADATA, _FLAGS, _CASES),
     *(_DATES, _START, _CLOCK),
-    *(_ACTIVITIES, _POLICIES, _UNENROLLED, _ASSIGN_OVER, _AFTER_END, _IDS, _EVENTS),
+    *(_ACTIVITIES, _POLICIES, _UNENROLLED, _ASSIGN_OVER, _AFTER_END, _IDS, _SPELLING, _EVENTS),
 )

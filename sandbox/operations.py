@@ -204,7 +204,7 @@ def assign(ask: Ask) -> AssignAnswer:
     else:
         raise RefusedError("A phone number or voice id must be provided.", "PhoneNumberOrVoiceIdMissing")
     effects.assign(ask.world, call, body.person_id, ask.session.requested_by, ask.world.clock())
-    return AssignAnswer(voice_id=call.voice_id)
+    return AssignAnswer(voice_id=ask.world.spelled(call.voice_id, "assign"))
 
 
 def details(ask: Ask) -> dict[str, Any]:

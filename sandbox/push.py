@@ -154,6 +154,8 @@ class Pusher:
             full,
             phone_number=write(full.phone_number),
             destination_phone_number=write(full.destination_phone_number),
+            voice_id=self._world.spelled(call.voice_id, "push"),
+            alternate_voice_id=self._world.spelled(call.alternate_id, "push"),
         )
         bare = msgspec.structs.replace(full, voice_id=None)
 

@@ -35,7 +35,7 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
     """
     return QueueEntry(
         phone_number=world.options.phone_form(call.phone_number),
-        voice_id=call.voice_id,
+        voice_id=world.spelled(call.voice_id, "queue"),
         person_id=_person_id(world, call, "queue"),
         core_username=call.core_username,
         start_date_time=world.options.shown_start(call.started_at),
@@ -74,7 +74,7 @@ def phone_call(world: World, call: Call) -> PhoneCall:
     return PhoneCall(
         phone_call_id=call.call_id,
         phone_number=world.options.phone_form(call.phone_number),
-        voice_id=call.voice_id,
+        voice_id=world.spelled(call.voice_id, "details"),
         person_id=person_id,
         is_verified=call.verified_at is not None,
         is_enrolled=enrolled,

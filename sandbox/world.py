@@ -9,7 +9,7 @@ import heapq
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -192,6 +192,7 @@ class World:
 
     def call(self, institution_key: str, given_id: str, *, alternate: bool) -> Call | None:
         """Find an institution's call by its voice id, or by its alternate id where that is resolved."""
+        given_id = self._unspelled(given_id)
         real = self._real_ids.get(given_id)
         if real is None or (real != given_id and not alternate):
             return None
@@ -200,8 +201,16 @@ class World:
 
     def any_call(self, given_id: str) -> Call | None:
         """Find a call of any institution by either id."""
-        real = self._real_ids.get(given_id)
+        real = self._real_ids.get(self._unspelled(given_id))
         return self.state.calls[real] if real is not None else None
+
+    def spelled(self, id_: str, place: Literal["push", "queue", "details", "assign"]) -> str:
+        """Return an id as it is written in one place."""
+        return id_.upper() if place in self.options.capital_ids else id_
+
+    def _unspelled(self, given_id: str) -> str:
+        """Return an id of a request as it is stored."""
+        return given_id.lower() if self.options.capital_ids else given_id
 
     def by_phone(self, institution_key: str, phone_number: str) -> Call | None:
         """Find the latest live call from a number.

@@ -36,6 +36,8 @@ class Queries:
         """Read a call's record, following a tombstone. None if there is none."""
         item = self.keys.item(call_id.member)
         moved, record = await self._redis.hmget(item, ["moved", "rec"])
+        if moved is None and record is None and (canonical := _canonical(call_id)) != call_id:
+            return await self.load(canonical)
         if moved is not None:
             end = await follow_tombstones(self._redis, self.keys, moved.decode())
             record = await self._redis.hget(self.keys.item(end), "rec")
@@ -44,7 +46,10 @@ class Queries:
     async def trail(self, call_id: CallId) -> tuple[Entry, ...]:
         """Read a call's trail, oldest entry first, following a tombstone."""
         member = await follow_tombstones(self._redis, self.keys, call_id.member)
-        return parse_trail(await self._redis.lrange(self.keys.trail(member), 0, -1))
+        stored = await self._redis.lrange(self.keys.trail(member), 0, -1)
+        if not stored and (canonical := _canonical(call_id)) != call_id:
+            return await self.trail(canonical)
+        return parse_trail(stored)
 
     async def find(self, voice_id: str) -> list[CallId]:
         """Return the calls with this id, real or alternate: usually one."""
@@ -183,6 +188,10 @@ class Page:
 
     calls: tuple[Call, ...]
     next: str | None
+
+
+def _canonical(call_id: CallId) -> CallId:
+    return CallId(call_id.institution_key, canonical_id(call_id.voice_id))
 
 
 class Lookup:

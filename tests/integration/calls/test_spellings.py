@@ -1,0 +1,167 @@
+"""Push, queue, details and assign spell one GUID differently: it is one call, with one record and one budget."""
+
+from dataclasses import replace as changed
+from typing import Literal
+
+import pytest
+from msgspec.structs import replace
+
+from calls.effect_ledger import Effect, EffectState
+from calls.facts_and_colours import MANUAL_GREEN
+from calls.notes import Distrusted, Listed
+from calls.record import CHECK_LIMIT, Call, Phase, Reading, Reason, encode_call
+from calls.store.keys import CallId
+from calls.store.queries import Lookup
+from reseller.endpoints import canonical_id, spelling_of
+from sandbox.state import Call as SandboxCall
+from sandbox.state import Happening, Kind
+from tests.rig import KEY, Rig
+
+Place = Literal["push", "queue", "details", "assign"]
+PLACES: tuple[Place, ...] = ("push", "queue", "details", "assign")
+CAPITALS = [*((place,) for place in PLACES), PLACES, PLACES[:2], PLACES[1:3], PLACES[2:]]
+GUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GUID,
+        GUID.upper(),
+        f"{{{GUID}}}",
+        f"{{{GUID.upper()}}}",
+        GUID.replace("-", ""),
+        "6F9619ff-8b86-D011-b42d-00C04fc964ff",
+    ],
+)
+def test_guid_has_one_canonical_spelling(text: str) -> None:
+    """Case, braces and hyphens say nothing."""
+    assert canonical_id(text) == GUID
+    assert spelling_of(text) == (None if text == GUID else text)
+
+
+@pytest.mark.parametrize("text", ["V-1", "ABC", "{V-1}", GUID[:-1].upper(), GUID.replace("-", ":").upper(), "{", ""])
+def test_other_ids_stay_as_they_are(text: str) -> None:
+    """Of an id that is no GUID, the case counts."""
+    assert canonical_id(text) == text
+
+
+async def push(rig: Rig, call: SandboxCall, kind: str = "CallStart") -> None:
+    """Push an event as the stand-in spells it."""
+    world = rig.stage.world
+    alternate = world.spelled(call.alternate_id, "push")
+    await rig.push(call, kind, voice_id=world.spelled(call.voice_id, "push"), alternate_voice_id=alternate)
+
+
+async def records(rig: Rig) -> list[bytes]:
+    """Return the members of all calls that have a record."""
+    items = [key async for key in rig.redis.scan_iter(match=f"{rig.store.keys.prefix}:item:c:*")]
+    return [key for key in items if await rig.redis.hexists(key, "rec")]
+
+
+@pytest.mark.parametrize("places", CAPITALS, ids="+".join)
+async def test_call_has_one_record_however_its_id_is_spelled(rig: Rig, places: tuple[Place, ...]) -> None:
+    """One record, at most 20 checks, one assign, one reject; a word under either spelling reaches it."""
+    rig.stage.world.options = changed(rig.stage.world.options, capital_ids=frozenset(places))
+    green = rig.stage.call(Happening(Kind.GREEN, 8), Happening(Kind.END, 40))
+    rig.stage.world.add_member(KEY, "p-9", ["5550100999"])
+    other = rig.stage.call(Happening(Kind.END, 400), phone_number="5550100999")
+    for call in (green, other):
+        await push(rig, call)
+    await rig.run(20)
+    capitals = CallId(KEY, other.voice_id.upper())
+    assert await Lookup(rig.redis, keys=rig.store.keys).resolve(*capitals) == rig.call_id(other)
+    await rig.store.note(rig.call_id(other), Distrusted(operator="ann", said_at=rig.clock.now, wish="d" * 32))
+    await rig.run(410)
+    for call in (green, other):
+        await push(rig, call, "CallEnd")
+    await rig.run(60)
+    assert len(await records(rig)) == 2
+    assert (await rig.record(green)).reason is Reason.AUTHENTICATED
+    assert [rig.ledger(call)["assign"] for call in (green, other)] == [1, 1]
+    assert rig.ledger(other)["reject_voice"] == 1
+    assert max(rig.ledger(call)["check"] for call in (green, other)) <= CHECK_LIMIT
+
+
+async def test_requests_use_the_services_last_spelling(rig: Rig) -> None:
+    """A service that knows capitals only is asked in capitals, and the desk still finds the call by small letters."""
+    rig.stage.sandbox.choose(["ids-capital"])
+    call = rig.stage.call(Happening(Kind.GREEN, 8), Happening(Kind.END, 40))
+    assert call.voice_id == call.voice_id.upper()
+    await rig.run(80)
+    record = await rig.record(call)
+    assert (record.voice_id, record.spelled, record.reason) == (
+        call.voice_id.lower(),
+        call.voice_id,
+        Reason.AUTHENTICATED,
+    )
+    assert rig.ledger(call)["check"] == record.checks_used
+
+
+def legacy(call: SandboxCall, **more: object) -> Call:
+    """Return a record under capitals, as release 0.2.0 wrote it."""
+    return replace(
+        Call(institution_key=KEY, voice_id=call.voice_id.upper(), phone_number=call.phone_number, person_id="p-1"),
+        **more,
+    )
+
+
+async def keep(rig: Rig, record: Call) -> CallId:
+    """Store a record as it is."""
+    place = CallId(record.institution_key, record.voice_id)
+    item = {"rec": encode_call(record), "checks": str(record.checks_used)}
+    await rig.redis.hset(rig.store.keys.item(place.member), mapping=item)
+    if record.is_settled:
+        await rig.redis.hset(rig.store.keys.item(place.member), "settled", "1")
+    else:
+        await rig.redis.zadd(rig.store.keys.due, {place.member: rig.clock.now.timestamp() * 1000})
+        await rig.redis.zadd(rig.store.keys.live, {place.member: rig.clock.now.timestamp() * 1000})
+    return place
+
+
+async def test_live_record_under_capitals_is_merged(rig: Rig) -> None:
+    """A record of release 0.2.0 and ours become one: its checks count, and a word said to it is kept."""
+    await rig.run(5)
+    call = rig.stage.call(Happening(Kind.END, 300))
+    call.person_id = "p-1"
+    old = legacy(call, phase=Phase.LIVE, listed_at=rig.clock.now, checks_used=15, watch_from=rig.clock.now)
+    place = await keep(rig, old)
+    await rig.store.note(place, Distrusted(operator="ann", said_at=rig.clock.now, wish="d" * 32))
+    await rig.run(330)
+    record = await rig.record(call)
+    assert (len(await records(rig)), record.voice_id) == (1, call.voice_id)
+    assert rig.ledger(call)["reject_voice"] == 1
+    assert rig.ledger(call).get("check", 0) + 15 == record.checks_used <= CHECK_LIMIT
+
+
+async def test_settled_record_under_capitals_is_not_begun_anew(rig: Rig) -> None:
+    """Release 0.2.0 settled the call under capitals while the queue lists it: no check and no enroll is repeated."""
+    await rig.run(5)
+    rig.stage.sandbox.choose(["ids-capital-in-queue"])
+    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 2), Happening(Kind.END, 300))
+    call.person_id = "p-1"
+    reading = Reading(read_at=rig.clock.now, voice_id=call.voice_id.upper(), person_id="p-1", policies=(MANUAL_GREEN,))
+    enroll = Effect(state=EffectState.APPLIED, person_id="p-1", attempts=1, sent_at=rig.clock.now)
+    old = legacy(call, phase=Phase.SETTLED, reason=Reason.ENROLLED, checks_used=20, enroll=enroll, reading=reading)
+    await keep(rig, old)
+    await rig.run(330)
+    record = await rig.record(call)
+    assert (len(await records(rig)), record.checks_used, record.enroll.state) == (1, 20, EffectState.APPLIED)
+    assert {"check", "enroll"}.isdisjoint(rig.ledger(call))
+
+
+async def test_record_that_comes_back_under_capitals_counts_its_checks_once(rig: Rig) -> None:
+    """While a worker of release 0.2.0 lists the call under capitals again and again, its checks are not added again."""
+    await rig.run(5)
+    call = rig.stage.call(Happening(Kind.END, 300))
+    call.person_id = "p-1"
+    now, assign = rig.clock.now, Effect(state=EffectState.APPLIED, person_id="p-1", attempts=1)
+    old = legacy(call, phase=Phase.LIVE, listed_at=now, checks_used=3, watch_from=now, assign=assign)
+    place = await keep(rig, old)
+    await rig.run(5)
+    for _ in range(6):
+        await rig.store.note(place, Listed(listed_at=rig.clock.now, started_at=rig.clock.now))
+        await rig.run(3)
+    record = await rig.record(call)
+    assert len(await records(rig)) == 1
+    assert record.checks_used == 3 + rig.ledger(call).get("check", 0)
