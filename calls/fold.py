@@ -42,6 +42,7 @@ def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
                 alternate_id=_other_id(call_id.voice_id, note.call),
                 spelled=note.call.spelled or spelling_of(note.call.voice_id),
                 checks_moved=0,
+                assigned_id=None,
                 reading=None,
                 listed_at=None,
                 is_confirmed=False,

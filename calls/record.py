@@ -204,6 +204,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the service last spelled this id, if not in the canonical way. Requests spell it so."""
     spelling_sought: str | None = None
     """The spelling under which an earlier release may have kept a record of this call, once there is none."""
+    assigned_id: str | None = None
+    """The id that assign returned, "to use afterwards", if it is another one. It counts once details confirm it."""
     checks_moved: int = 0
     """How many of this record's checks were counted on another one, into which it was merged."""
     phase: Phase = Phase.HINTED

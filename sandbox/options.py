@@ -111,6 +111,7 @@ class Options:
         unenroll_writes_status: Whether an un-enrolled call gets FullAuthenticationUnenrolled.
         unenroll_after_s: Seconds from a reject until the member's other manual authentications are un-enrolled.
         id_form: Form of the ids that the provider gives to a call.
+        moves_id: Whether the queue lists a call under its alternate id until somebody is assigned.
         capital_ids: Where these are written in capital letters. Requests may then spell them either way.
         addition_needs_key: Whether an institution can be added without a key.
         addition_takes_key: Whether a given key is used.
@@ -166,6 +167,7 @@ class Options:
     unenroll_writes_status: bool = True
     unenroll_after_s: float = 0.0
     id_form: Callable[[str], str] = unchanged
+    moves_id: bool = False
     capital_ids: frozenset[Literal["push", "queue", "details", "assign"]] = frozenset()
     addition_needs_key: bool = False
     addition_takes_key: bool = True

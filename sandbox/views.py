@@ -28,6 +28,10 @@ _CUSTOMER = str(uuid.uuid5(_IDS, "customer"))
 _DECIDED = frozenset({Status.FULL_AUTHENTICATION, Status.UNENROLLED, Status.ACCEPTED, Status.REJECTED})
 
 
+def _listed_id(world: World, call: Call) -> str:
+    return call.alternate_id if world.options.moves_id and call.person_id is None else call.voice_id
+
+
 def queue_entry(world: World, call: Call) -> QueueEntry:
     """Show a live call with its candidates.
 
@@ -35,7 +39,7 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
     """
     return QueueEntry(
         phone_number=world.options.phone_form(call.phone_number),
-        voice_id=world.spelled(call.voice_id, "queue"),
+        voice_id=world.spelled(_listed_id(world, call), "queue"),
         person_id=_person_id(world, call, "queue"),
         core_username=call.core_username,
         start_date_time=world.options.shown_start(call.started_at),

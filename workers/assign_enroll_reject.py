@@ -18,6 +18,7 @@ from calls.record import SCHEMA, Asked
 from calls.rules import Outcome
 from calls.rules.matching_and_assignment import Assignment, Verdict
 from calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
+from calls.store.keys import CallId
 from calls.trail import Entry
 from reseller import (
     CallNotFound,
@@ -30,6 +31,7 @@ from reseller import (
     Unsendable,
     ValidationType,
 )
+from reseller.endpoints import canonical_id, is_voice_id
 from workers.checks import note_misnamed
 from workers.claimed_call import Claim
 
@@ -239,6 +241,8 @@ async def _request(
         effect = claim.effect(kind)
         claim.set_effect(kind, replace(effect, unsent=effect.unsent + 1))
         return EffectState.INTENDED, None
+    except _Moved as moved:
+        return await _moved(claim, moved.voice_id)
     except ResellerError as error:
         claim.add("effects_in_doubt")
         log.warning("effect_in_doubt", kind=kind, error=type(error).__name__, said=error.plain)
@@ -251,6 +255,39 @@ async def _request(
     return EffectState.APPLIED, None
 
 
+TWO_RECORDS = "two records of one call"
+"""Stands in place of a rule's name where a person is asked whether two records are about one call."""
+
+
+class _Moved(OutcomeUnknown):
+    """An assign was answered with another voice id than the one it was sent for."""
+
+    def __init__(self, voice_id: str) -> None:
+        super().__init__(EffectKind.ASSIGN, "the answer names another call")
+        self.voice_id = voice_id
+
+
+async def _moved(claim: Claim, voice_id: str) -> tuple[EffectState, str | None]:
+    """Return the state of an assign that was answered with another voice id.
+
+    It may be the id to use from now on, which the next read finds out, unless the queue lists it as another call. If a
+    person works on a call with that id, a person decides.
+    """
+    note_misnamed(claim, voice_id, EffectKind.ASSIGN)
+    claim.add("effects_in_doubt")
+    other = await claim.tools.store.record(CallId(claim.call_id.institution_key, canonical_id(voice_id)))
+    if other is not None and other.listed_at is not None:
+        return EffectState.UNKNOWN, None
+    if other is not None and other.has_statements and not other.is_settled:
+        because = "the service goes on under the id of a call about which a person has spoken"
+        claim.call = replace(claim.call, asked=Asked(rule=TWO_RECORDS, because=because, asked_at=claim.now))
+        claim.tools.log.warning("person_asked", rule=TWO_RECORDS)
+        return EffectState.UNRESOLVED, because
+    if is_voice_id(voice_id):
+        claim.call = replace(claim.call, assigned_id=voice_id)
+    return EffectState.UNKNOWN, None
+
+
 async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[[], None]) -> None:
     service, institution_key, voice_id = claim.tools.service, claim.call_id.institution_key, claim.spelled_id
     person_id, requested_by = effect.person_id or "", effect.requested_by or claim.bot
@@ -260,8 +297,7 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
                 institution_key, person_id=person_id, requested_by=requested_by, voice_id=voice_id, guard=guard
             )
             if not claim.is_about(real):
-                note_misnamed(claim, real, kind)
-                raise OutcomeUnknown(kind, "the answer names another call")
+                raise _Moved(real)
         case EffectKind.ENROLL:
             await service.enroll(
                 institution_key,

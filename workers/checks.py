@@ -27,6 +27,7 @@ from calls.schedule.reads import next_read, read_retry
 from calls.statuses import STATUSES
 from calls.steps import Decline
 from calls.store.breakers import EndpointKind, Heard
+from calls.store.earlier_calls import digits_compared
 from calls.store.inbox import Ask
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -65,7 +66,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
     named = phone_call.voice_id
     if not named or claim.is_about(named):
         return
-    real_id = await _real_id(claim, canonical_id(named), frozenset(map(canonical_id, phone_call.alternate_ids)))
+    real_id = await _real_id(claim, canonical_id(named), phone_call.alternate_ids)
     if real_id is not None and await _merge_into(claim, real_id):
         return
     claim.call = replace(claim.call, other_voice_id=named)
@@ -94,7 +95,21 @@ async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> s
     pushed = await claim.tools.store.alias(claim.call_id)
     if pushed is not None and is_same_id(pushed, named):
         return named
-    return named if voice_id in alternate_ids else None
+    return named if voice_id in map(canonical_id, alternate_ids) else None
+
+
+STARTS_APART = timedelta(seconds=60)
+
+
+def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
+    """Tell whether a record under the id that assign returned has the number and the start of the call.
+
+    Assumed: the service creates the record of a call within a minute of its start in the queue.
+    """
+    ours, theirs = digits_compared(call.phone_number), digits_compared(phone_call.phone_number)
+    if ours is None or ours != theirs or call.started_at is None or phone_call.created_at is None:
+        return False
+    return abs(phone_call.created_at - call.started_at) <= STARTS_APART
 
 
 AGAIN_S = 1.0
@@ -267,6 +282,8 @@ async def read(claim: Claim) -> None:
     """Read stored details."""
     claim.add("reads")
     try:
+        if await _follow_assign(claim):
+            return
         phone_call = await _details(claim, "read", claim.bot)
     except ResellerError as error:
         _read_failed(claim, error)
@@ -278,6 +295,35 @@ async def read(claim: Claim) -> None:
         take_in(claim, phone_call)
         if unanswered:  # stored details can be read, so it is not the service that is away
             await _without_result(claim, "unanswered")
+
+
+async def _follow_assign(claim: Claim) -> bool:
+    """Continue under the id that assign returned if details under it show the same call.
+
+    If they do not, the outcome of the assign stays in doubt, and is looked up under this record's id.
+
+    Returns:
+        Whether the claim is over: this record was merged into the one under the other id.
+
+    Raises:
+        ResellerError: The details could not be read for now.
+
+    Spec: Rules per operation 1 ("the voiceId to use afterwards").
+    """
+    assigned_id = claim.call.assigned_id
+    if assigned_id is None:
+        return False
+    try:
+        phone_call = await claim.tools.service.details(
+            claim.call_id.institution_key, assigned_id, check=False, requested_by=claim.bot
+        )
+        is_same = is_same_id(phone_call.voice_id or "", assigned_id) and _is_continued(claim.call, phone_call)
+    except CallNotFound:
+        is_same = False
+    if is_same and await _merge_into(claim, canonical_id(assigned_id)):
+        return True
+    claim.call = replace(claim.call, assigned_id=None)
+    return False
 
 
 JUST_NOW = timedelta(seconds=10)

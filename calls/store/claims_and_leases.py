@@ -30,7 +30,7 @@ from calls.claimed_item import (
 from calls.metrics.counting import Figures
 from calls.notes import Merged, encode_note
 from calls.pause import Pauses, PauseScope
-from calls.record import Call, encode_call, without_unknown
+from calls.record import Call, encode_call, readable_call, without_unknown
 from calls.store.breakers import BreakerBox
 from calls.store.earlier_calls import EarlierCalls
 from calls.store.handover import Handover
@@ -382,6 +382,11 @@ class Store(Inbox):
         if answer in _MERGE_REFUSED:
             raise LeaseLost(item.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
+
+    async def record(self, call_id: CallId) -> Call | None:
+        """Return a record that was not merged into another; None if there is none that this release can read."""
+        stored = await self._redis.hget(self.keys.item(call_id.member), "rec")
+        return None if stored is None else readable_call(stored)
 
     async def has_record(self, call_id: CallId) -> bool:
         """Tell whether there is a record that was not merged into another."""

@@ -52,6 +52,7 @@ class Transcript:
         self.stage = stage
         self.lines: list[str] = []
         self._usual = usual
+        self._ids: dict[str, str] = {}
 
     def write(self, line: str) -> None:
         """Write down a line; compare it."""
@@ -67,8 +68,12 @@ class Transcript:
             method, f"/external{path}", headers=headers, json=body, params=query or None
         )
         took_s = self.stage.clock.monotonic() - began_s
-        self.write(f"{answer.status_code} {took_s} {GUID.sub('guid', answer.text)}")
+        self.write(f"{answer.status_code} {took_s} {GUID.sub(self._numbered, answer.text)}")
         return answer.json() if answer.content else {}
+
+    def _numbered(self, found: re.Match[str]) -> str:
+        """Return a name for an id, by the order in which ids come up."""
+        return self._ids.setdefault(found[0], f"guid-{len(self._ids)}")
 
     async def log_in(self, **changes: str) -> str:
         """Log in, and return the token; what a refused login returns is of no use."""

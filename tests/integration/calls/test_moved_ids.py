@@ -1,0 +1,72 @@
+"""Assign returns another id than the queue listed, "to use afterwards" (Spec: Rules per operation 1)."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from calls.effect_ledger import EffectState
+from calls.notes import CheckWish
+from calls.record import CHECK_LIMIT, Call, Reason
+from sandbox.state import Call as SandboxCall
+from sandbox.state import Happening, Kind
+from tests.rig import Rig
+from workers.assign_enroll_reject import TWO_RECORDS
+
+END = Happening(Kind.END, 90)
+
+
+@pytest.fixture(autouse=True)
+def moves(rig: Rig) -> None:
+    """Let the queue list the alternate id until somebody is assigned."""
+    rig.stage.sandbox.choose(["id-moves"])
+
+
+async def both(rig: Rig, call: SandboxCall) -> Sequence[Call | None]:
+    """Return what is found under the call's voice id and under the id that the queue listed first."""
+    return [await rig.find(call.voice_id), await rig.find(call.alternate_id)]
+
+
+@pytest.mark.parametrize("is_pushed", [True, False])
+async def test_call_goes_on_under_the_id_that_assign_returned(rig: Rig, is_pushed: bool) -> None:
+    """One record under the new id, found by both; one assign, each check counted once."""
+    call = rig.stage.call(Happening(Kind.GREEN, 20), END)
+    if is_pushed:
+        await rig.push(call)
+    await rig.run(100)
+    new, old = await both(rig, call)
+    assert new is not None
+    assert new == old
+    assert (new.voice_id, new.reason, new.assign.state) == (call.voice_id, Reason.AUTHENTICATED, EffectState.CONFIRMED)
+    assert rig.ledger(call)["assign"] == 1
+    assert rig.ledger(call)["check"] == new.checks_used <= CHECK_LIMIT
+
+
+@pytest.mark.parametrize("other", ["another number", "another start"])
+async def test_id_of_another_call_is_not_followed(rig: Rig, other: str) -> None:
+    """The record under the returned id has another number or start: the service mixed up two calls, a person looks."""
+    call = rig.stage.call(END)
+    await rig.run(0.4)
+    if other == "another number":
+        call.phone_number = "5550177777"
+    else:
+        call.started_at -= timedelta(minutes=5)
+    await rig.run(900)
+    record = await rig.find(call.alternate_id)
+    assert record is not None
+    assert (record.voice_id, record.assign.state) == (call.alternate_id, EffectState.UNRESOLVED)
+    assert record.checks_used == 0
+
+
+async def test_person_is_asked_if_somebody_has_spoken_about_the_other_record(rig: Rig) -> None:
+    """Under the returned id a pushed call is known about which a person has spoken: they are not merged by themselves."""
+    call = rig.stage.call(END)
+    await rig.push(call, alternate_voice_id=None)
+    await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now, wish="a" * 32))
+    await rig.run(0.2)
+    await rig.run(10)
+    record = await rig.find(call.alternate_id)
+    assert record is not None
+    assert record.voice_id == call.alternate_id
+    assert record.assign.state is EffectState.UNRESOLVED
+    assert f"asked by rule {TWO_RECORDS!r}" in (await rig.queries.attention()).values()
