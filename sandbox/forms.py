@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 import string
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -278,6 +279,14 @@ def visible_id(given: str) -> str:
 def wide_id(given: str) -> str:
     """Return an id with inner blanks and with letters and signs outside ASCII."""
     return f"{given[:8]} {_BEYOND_ASCII} {given[8:]}"
+
+
+def is_guid(text: str) -> bool:
+    """Tell whether an id is a GUID."""
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
 
 
 def upper_guid(given: str) -> str:

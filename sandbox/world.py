@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sandbox import effects
+from sandbox import effects, forms
 from sandbox.institutions import Core, InstitutionStatus, invented
 from sandbox.options import Options
 from sandbox.records import DriverLicense, PersonMatch, PersonType, Status
@@ -206,11 +206,13 @@ class World:
 
     def spelled(self, id_: str, place: Literal["push", "queue", "details", "assign"]) -> str:
         """Return an id as it is written in one place."""
-        return id_.upper() if place in self.options.capital_ids else id_
+        return id_.upper() if place in self.options.capital_ids and forms.is_guid(id_) else id_
 
     def _unspelled(self, given_id: str) -> str:
         """Return an id of a request as it is stored."""
-        return given_id.lower() if self.options.capital_ids else given_id
+        if given_id in self._real_ids or not self.options.capital_ids or not forms.is_guid(given_id):
+            return given_id
+        return given_id.upper() if given_id.upper() in self._real_ids else given_id.lower()
 
     def by_phone(self, institution_key: str, phone_number: str) -> Call | None:
         """Find the latest live call from a number.
