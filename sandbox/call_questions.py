@@ -99,13 +99,12 @@ _IDS = ask(
 )
 _SPELLING = ask(
     "Queue entry",
-    "Is a call's id the same everywhere",
+    "Is a GUID spelled the same everywhere",
     "it is",
     other("ids-capital-in-pushes", "In capitals in pushes.", capital_ids=frozenset({"push"})),
     other("ids-capital-in-queue", "In capitals in the queue.", capital_ids=frozenset({"queue"})),
     other("ids-capital-in-details", "In capitals in details.", capital_ids=frozenset({"details"})),
     other("ids-capital-in-assign", "In capitals in the answer to assign.", capital_ids=frozenset({"assign"})),
-    other("id-moves", "Until somebody is assigned the queue lists the alternate id.", moves_id=True),
 )
 _EVENTS = ask(
     "Events",

@@ -1,6 +1,7 @@
 """Assign returns another id than the queue listed, "to use afterwards" (Spec: Rules per operation 1)."""
 
 from collections.abc import Sequence
+from dataclasses import replace as changed
 from datetime import timedelta
 
 import pytest
@@ -19,7 +20,7 @@ END = Happening(Kind.END, 90)
 @pytest.fixture(autouse=True)
 def moves(rig: Rig) -> None:
     """Let the queue list the alternate id until somebody is assigned."""
-    rig.stage.sandbox.choose(["id-moves"])
+    rig.stage.world.options = changed(rig.stage.world.options, moves_id=True)
 
 
 async def both(rig: Rig, call: SandboxCall) -> Sequence[Call | None]:
