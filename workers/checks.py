@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from calls.claimed_item import LeaseLost
 from calls.effect_ledger import EffectKind, EffectState
 from calls.end_and_settlement import must_be_listed_again
-from calls.facts_and_colours import Colour, has_real_voice_id, signs_of
+from calls.facts_and_colours import Colour, is_named_by_service, signs_of
 from calls.fold import fold_check, fold_reading, reading_of
 from calls.metrics import catalogue as figure
 from calls.pause import PauseScope
@@ -86,19 +86,15 @@ async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> s
 
     If the service answers with another caller's call by mistake, the answer looks the same as one about an alternate
     id. Merging then would carry out people's statements for the wrong caller. So a second source must confirm it: a
-    push, or the call's own record. Repeated answers confirm nothing. An id that an answer gave as the call's own is
-    never an alternate id. Nor is one that the queue has listed, unless a push has named both ids and the queue lists the
-    call under this one only.
+    push, or the call's own record. Repeated answers confirm nothing. An id that the queue has listed, or that an answer
+    gave as the call's own, is never an alternate id.
     """
-    call, voice_id, store = claim.call, claim.call_id.voice_id, claim.tools.store
-    if call.is_confirmed or has_real_voice_id(call) or not is_voice_id(named):
+    voice_id = claim.call_id.voice_id
+    if is_named_by_service(claim.call) or not is_voice_id(named):
         return None
-    pushed = await store.alias(claim.call_id)
+    pushed = await claim.tools.store.alias(claim.call_id)
     if pushed is not None and is_same_id(pushed, named):
-        other = await store.record(CallId(claim.call_id.institution_key, named))
-        return named if call.listed_at is None or other is None or other.listed_at is None else None
-    if call.listed_at is not None:
-        return None
+        return named
     return named if voice_id in map(canonical_id, alternate_ids) else None
 
 
