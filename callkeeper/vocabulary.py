@@ -139,6 +139,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "two logins did not list the institution and its queue is refused: nothing is sent for it any more",
         "institution",
     ),
+    "institution_unconfirmed": _event(
+        "the state of an institution was asked for before an effect: no answer", "institution"
+    ),
     "institution_unreadable": _event("the state of one institution could not be read", "institution"),
     "institutions_unlisted": _event("the list of institutions could not be read: each is read by its key"),
     "institutions_unknown": _event("neither the login nor Redis named the institutions"),

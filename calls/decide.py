@@ -270,7 +270,8 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
     turn_at = next_turn(book, begun_at(call), now, call.institution_key)
-    due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
+    ends = (call.effects_held_until, call.standing_held_until, _assign_retry_at(call, now), turn_at)
+    due = [at for at in ends if at is not None]
     if call.check_wish is not None and desk_check_obstacle(call, book.schedule, book.policies) is None:
         return Check(by_desk=True)
     if may_check(call, book.policies) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:

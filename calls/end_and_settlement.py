@@ -185,6 +185,7 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
         voice_checked=facts.voice_checked or not is_open,
         paused=False,
         redis_changed=False,
+        standing_unconfirmed=False,
     )
     verdict, present = judge(best, book, call.institution_key), judge(facts, book, call.institution_key)
     known = {one.rule for one in (present, *present.shadows)}
@@ -194,7 +195,8 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
     if not facts.final_analysis:
         due = now if call.final_since is None else call.final_since + FINAL_APART
         return Wait(due) if now < due else Read("final analysis")
-    is_held = (facts.paused or facts.redis_changed) and verdict.outcome in EFFECTS.keys() - _begun(call)
+    holds = facts.paused or facts.redis_changed or facts.standing_unconfirmed
+    is_held = holds and verdict.outcome in EFFECTS.keys() - _begun(call)
     is_in_time = verdict.outcome is Outcome.REJECT or (facts.ended_s or 0) < VERIFIED_AFTER_END.total_seconds()
     return Wait(now + RESUME_LOOK) if is_held and is_in_time else None
 

@@ -269,6 +269,10 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says(f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: requests it lost may be in flight"),
     ] = False
+    standing_unconfirmed: Annotated[
+        bool,
+        Says("the institution was last known to be active more than 15 minutes ago, and the service does not answer"),
+    ] = False
     voice_enrolled: Annotated[bool, Says("the service has a voiceprint of the member (isVoiceEnrolled)")] = False
     account_enrolled: Annotated[bool, Says("the record says isAccountEnrolled")] = False
     behavior_enrolled: Annotated[bool, Says("the record says isBehaviorEnrolled")] = False
@@ -481,6 +485,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         paused_entirely=call.paused is _EVERYTHING,
         assigned_by_us=_is_ours(call),
         redis_changed=call.effects_held_until is not None,
+        standing_unconfirmed=call.standing_held_until is not None,
         voice_enrolled=reading.is_voice_enrolled,
         account_enrolled=reading.is_account_enrolled,
         behavior_enrolled=reading.is_behavior_enrolled,

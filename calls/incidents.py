@@ -5,7 +5,7 @@ incident ends with its cause, so nothing here is counted over a longer time than
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -31,6 +31,7 @@ class IncidentKind(StrEnum):
     INSTITUTION_AWAY = "institution_away"
     INSTITUTION_REFUSED = "institution_refused"
     LISTING_REFUSED = "listing_refused"
+    STANDING_UNCONFIRMED = "standing_unconfirmed"
     LATE = "late"
     PUSHES_REFUSED = "pushes_refused"
     NO_PUSH = "no_push"
@@ -129,7 +130,9 @@ _SYMPTOMS: Final = {
     _K.REDIS_REFUSES: frozenset({_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH}),
     _K.NO_WORKER: frozenset({_K.LATE}),
     _K.LOGIN_REFUSED: frozenset({_K.SERVICE_AWAY, _K.LATE}),
-    _K.SERVICE_AWAY: frozenset({_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED}),
+    _K.SERVICE_AWAY: frozenset(
+        {_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED}
+    ),
     _K.SERVICE_SLOW: frozenset({_K.LATE}),
     _K.PUSHES_REFUSED: frozenset({_K.NO_PUSH}),
 }
@@ -237,9 +240,32 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
             yield Incident(
                 _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at
             )
+    unconfirmed = {one.key: one.told_at for one in signals.standings if one.is_unknown(signals.now)}
+    if unconfirmed:
+        advice = (
+            f"It does not answer for {_named(unconfirmed)}, and has not named it as Active for 15 minutes. Calls are "
+            "checked and assigned; enrolls and rejects wait. Ask the service's operator."
+        )
+        yield Incident(
+            _K.STANDING_UNCONFIRMED,
+            "The service does not say whether an institution is active",
+            advice,
+            next(iter(unconfirmed)) if len(unconfirmed) == 1 else "",
+            min((at for at in unconfirmed.values() if at is not None), default=None),
+        )
     if signals.late_s > LATE_S:
         advice = f"Due calls wait for {signals.late_s:.0f} s. Start more workers, or look at their logs."
         yield Incident(_K.LATE, "Calls are late", advice)
+
+
+_NAMED: Final = 8
+"""How many institutions a line names."""
+
+
+def _named(keys: Iterable[str]) -> str:
+    names = sorted(keys)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _unlisted_at(signals: Signals, key: str) -> datetime | None:

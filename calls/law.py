@@ -230,6 +230,12 @@ LAW: tuple[Article, ...] = (
         "an effect that it lost may still be in flight",
         redis_changed=True,
     ),
+    _article(
+        "standing_unconfirmed",
+        {_ENROLL, _REJECT},
+        "nothing is sent while the service has not said for 15 minutes that the institution is active",
+        standing_unconfirmed=True,
+    ),
     _article("paused_entirely", {_ASSIGN}, "a person has paused all automatic work", paused_entirely=True),
 )
 

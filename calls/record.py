@@ -252,6 +252,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why nothing may be done for this institution; None if there is no obstacle."""
     paused: PauseScope | None = None
     """What a person has paused, as of the last claim."""
+    standing_held_until: datetime | None = None
+    """Set if the institution's standing is too old and the service did not answer, as of the last claim. Then it is asked
+    again."""
     effects_held_until: datetime | None = None
     """Set if Redis has changed, as of the last claim: until then an effect that it lost may still be in flight."""
 

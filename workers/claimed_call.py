@@ -38,6 +38,7 @@ from calls.trail import Entry
 from reseller import ResellerError
 from reseller.client import Reseller
 from reseller.endpoints import follow, is_same_id, new_trace
+from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, PauseLog, ServiceClock
 
 
@@ -102,6 +103,7 @@ class Claim:
     """
 
     tools: Tools
+    institutions: Institutions
     item: ClaimedItem
     call_id: CallId
     call: Call
@@ -115,7 +117,7 @@ class Claim:
 
     @classmethod
     def begin(
-        cls, tools: Tools, item: ClaimedItem, call_id: CallId, standing: str | None, summary: JobSummary
+        cls, tools: Tools, institutions: Institutions, item: ClaimedItem, call_id: CallId, summary: JobSummary
     ) -> "Claim":
         """Read the record, apply a change of the Redis epoch, and fold the notes.
 
@@ -130,7 +132,8 @@ class Claim:
         call = replace(
             call,
             checks_used=max(call.checks_used, item.checks),
-            standing=standing,
+            standing=institutions.obstacle(call_id.institution_key),
+            standing_held_until=institutions.held_until(call_id.institution_key, item.now),
             paused=item.pause.scope if item.pause else None,
             effects_held_until=held_until if held_until > item.now else None,
         )
@@ -150,7 +153,7 @@ class Claim:
         if trace != call.trace:
             call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, item.now)
-        return cls(tools, item, call_id, call, summary, entries, tools.monotonic())
+        return cls(tools, institutions, item, call_id, call, summary, entries, tools.monotonic())
 
     @property
     def now(self) -> datetime:

@@ -1,32 +1,61 @@
 """The institutions we may act for, and what the service says of each.
 
-Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. Both are
-refreshed hourly, and at most once a minute when an unknown key appears. A key that a later login omits is kept, unless
-two logins a minute apart omit it and the service also refuses its queue. A key that only the settings name is asked for
-by key. A push alone proves nothing. Assumed: what the list names is the account's to manage.
+Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. The list
+is read every 90 s by one of all workers. A login is made hourly, and at most once a minute when an unknown key appears. A
+key that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A
+key that only the settings name is asked for by key. A push alone proves nothing. Assumed: what the list names is the
+account's to manage.
+
+``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
+once for all workers.
 
 ``ask_standings`` asks the service, for workers and for the doctor. It reads the list, and asks for each remaining key
 by itself, so that one failing key affects only its own institution.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
 from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
 from calls.metrics import catalogue as figure
+from calls.store.breakers import ACCOUNT
 from calls.store.claims_and_leases import Store
-from calls.store.last_listing import Listings, Standing
-from reseller import Institution, InstitutionSummary, ResellerError, ServiceUnavailable
+from calls.store.last_listing import (
+    ASK_AGAIN,
+    STANDING_FRESH,
+    STANDING_KEPT,
+    Listings,
+    Standing,
+)
+from calls.store.request_budget import Permit
+from reseller import Institution, InstitutionSummary, NotSent, ResellerError, ServiceUnavailable
 from reseller.client import Reseller
 from workers.measurements import Counting
 
-REFRESH_S = 60.0
+LIST_EVERY = timedelta(seconds=90)
+"""How often the service's list is read, by all workers together. With `RELOAD_S` it is shorter than two minutes: an
+institution whose pushes are lost is found in that time, and the standing before an effect is usually new enough."""
+
+RELOAD_S = 20.0
 """How old the answers in this process may get, in seconds, before Redis is asked again."""
+
+RELOAD_AT_ONCE_S = 2.0
+"""The same when a call comes of an institution that is not known to be ours: another worker may have found it."""
+
+REFRESH_S = 60.0
+"""How often a worker asks the service for what is missing, in seconds: unknown keys, logins without a key."""
+
+WHILE_ASKED_S = 0.5
+"""How soon a call asks again while another worker asks the service, in seconds."""
+
+KEYS_REFUSED_S = 600.0
+"""For how long the list is read instead after the service refused to name one institution by its key, in seconds."""
 
 ENLIST_S = 5.0
 """How often every institution is added to the due set if it is missing there, in seconds."""
@@ -64,13 +93,14 @@ class Institutions:
         self._keys: frozenset[str] = frozenset()
         self._standings: dict[str, Standing] = {}
         self._is_loaded = False
+        self._refreshing = asyncio.Lock()
         self._refreshed_at_s: float | None = None
         self._enlisted_at_s: float | None = None
         self._asked_at_s: dict[str, float] = {}
-        self._listed_at_s = -math.inf
+        self._missed_at_s = self._keys_refused_at_s = -math.inf
         self._counting = counting
         counting.ours = self._keys
-        self._unknown_because = ""
+        self._unknown_because = self._unlisted_because = ""
         self._missing: dict[str, datetime] = {}
 
     @property
@@ -90,17 +120,80 @@ class Institutions:
         standing = self._standings.get(institution_key)
         return UNKNOWN if standing is None else standing.obstacle
 
-    async def refresh(self) -> None:
-        """Refresh what is older than a minute, and enlist. If the service does not answer, keep what is known."""
-        now_s = self._monotonic()
-        if self._refreshed_at_s is None or now_s - self._refreshed_at_s > REFRESH_S:
-            try:
-                await self._load()
-                self._refreshed_at_s, self._unknown_because = now_s, ""
-            except ResellerError as error:
-                self._refreshed_at_s = now_s - REFRESH_S + 2.0
-                self._warn_unknown(error)
+    def held_until(self, institution_key: str, now: datetime) -> datetime | None:
+        """Return until when enrolls and rejects wait because the standing is not known; None if they need not."""
+        standing = self._standings.get(institution_key)
+        return None if standing is None else standing.held_until(now)
+
+    def is_stale(self, max_age_s: float = RELOAD_S) -> bool:
+        """Tell whether what this process knows is older than this."""
+        return self._refreshed_at_s is None or self._monotonic() - self._refreshed_at_s > max_age_s
+
+    async def refresh(self, *, max_age_s: float = RELOAD_S) -> None:
+        """Refresh what is older, and enlist. If the service does not answer, keep what is known."""
+        async with self._refreshing:
+            if self.is_stale(max_age_s):
+                now_s = self._monotonic()
+                try:
+                    await self._load()
+                    self._refreshed_at_s, self._unknown_because = now_s, ""
+                except ResellerError as error:
+                    self._refreshed_at_s = now_s - RELOAD_S + 2.0
+                    self._warn_unknown(error)
         await self.enlist()
+
+    async def confirm(self, institution_key: str, member: str, now: datetime) -> float | None:
+        """Make sure before an enroll or reject that the standing is new. Checks and reads do not wait for it.
+
+        Returns:
+            None if the standing is new enough, or nobody answers; `obstacle` and `held_until` say what follows. Else in
+            how many seconds to ask again.
+        """
+        if self._is_settled(institution_key, now):
+            return None
+        stored = await self._listings.standing(institution_key)
+        if stored is not None:
+            self._standings |= handled_in_test({institution_key: stored}, self._in_test)
+        if self._is_settled(institution_key, now):
+            return None
+        if wait_s := await self._store.budget.wait_s(Permit.EFFECT, member, institution_key):
+            return wait_s
+        asks_all = self._monotonic() - self._keys_refused_at_s < KEYS_REFUSED_S
+        if not await self._listings.may_ask("" if asks_all else institution_key, now, ASK_AGAIN):
+            return WHILE_ASKED_S
+        await self._ask_before_effect(institution_key, now, asks_all=asks_all)
+        return 0.0
+
+    def _is_settled(self, institution_key: str, now: datetime) -> bool:
+        """Tell whether asking now would bring nothing new."""
+        standing = self._standings.get(institution_key)
+        return standing is not None and (standing.is_younger(STANDING_FRESH, now) or standing.is_unanswered(now))
+
+    async def _ask_before_effect(self, institution_key: str, now: datetime, *, asks_all: bool) -> None:
+        """Ask the service by key, or for its list, and store what it says, or that it said nothing.
+
+        One request for each claim: a lease covers no more.
+        """
+        try:
+            if asks_all:
+                told = {
+                    summary.key: standing_of(summary) for summary in await self._service.institutions() if summary.key
+                }
+            else:
+                told = {institution_key: standing_of(await self._service.institution(institution_key), institution_key)}
+        except ResellerError as error:
+            self._log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
+            if not asks_all and not isinstance(error, ServiceUnavailable | NotSent):
+                self._keys_refused_at_s = self._monotonic()
+                return  # the list is asked next
+            told = {}
+        told = {key: replace(one, told_at=now) for key, one in told.items()}
+        before = self._standings.get(institution_key)
+        if before is not None and institution_key not in told:
+            told[institution_key] = replace(before, unanswered_at=now)
+        told = handled_in_test({key: told[key] for key in self._acted_for(told)}, self._in_test)
+        await self._listings.save_standings(told.values())
+        self._standings |= told
 
     def _warn_unknown(self, error: ResellerError) -> None:
         """Log that the institutions could not be read, once for each kind of error in a row."""
@@ -126,22 +219,33 @@ class Institutions:
             self._asked_at_s = {**_recent(self._asked_at_s, now_s), institution_key: now_s}
             try:
                 await self._service.renew(max_age_s=REFRESH_S)
-                await self._load(anew=now_s - self._listed_at_s > REFRESH_S)
+                await self._load(sought=institution_key)
             except ResellerError as error:
                 self._log.warning("institutions_unknown", error=type(error).__name__)
         return institution_key in self._keys
 
-    async def _load(self, *, anew: bool = False) -> None:
-        """Load the institutions. ``anew``: read the service's list even if Redis has a stored one."""
+    async def _load(self, *, sought: str | None = None) -> None:
+        """Load the institutions from Redis, and from the service what is missing there or due.
+
+        ``sought`` is a key that is not known: the service's list is read if it is not stored.
+        """
         await self._service.renew()
         listed = await self._service.institution_keys()
-        stored = await self._listings.standings()
+        now, told = await self._store.now(), await self._listings.standings()
+        stored = {key: one for key, one in told.items() if one.told_at is None or one.is_younger(STANDING_KEPT, now)}
         owned = await self._owned(listed, stored)
-        missing = self._acted_for(owned | (self._only or frozenset())) - stored.keys()
-        if missing or anew or not stored:
+        unsaid = {key for key, one in stored.items() if one.told_at is None or one.unanswered_at is not None}
+        missing = self._acted_for(owned | (self._only or frozenset())) - (stored.keys() - unsaid)
+        is_away = self._store.breakers.over(ACCOUNT) is not None
+        is_due = not is_away and await self._listings.may_ask("", now, LIST_EVERY)
+        if missing or (sought is not None and sought not in owned):
+            now_s = self._monotonic()
+            is_due |= now_s - self._missed_at_s > REFRESH_S
+            self._missed_at_s = now_s if is_due else self._missed_at_s
+        if is_due:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
             self._store.breakers.acted_for = self._acted_for(owned)
-            asked = await self._ask_service(missing)
+            asked = await self._ask_service(missing, now)
             await self._listings.save_standings(asked.values())
             stored |= asked
             owned = await self._owned(listed, stored)
@@ -191,16 +295,18 @@ class Institutions:
                 self._warned_of.add((setting, key))
                 self._log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
-    async def _ask_service(self, keys: frozenset[str]) -> dict[str, Standing]:
+    async def _ask_service(self, keys: frozenset[str], now: datetime) -> dict[str, Standing]:
         """Return what the service says of institutions. Log and count those that cannot be read."""
         asked = await ask_standings(self._service, keys)
-        self._listed_at_s = self._monotonic()
-        if asked.list_error is not None:
-            self._log.warning("institutions_unlisted", error=type(asked.list_error).__name__)
+        because = "" if asked.list_error is None else type(asked.list_error).__name__
+        if because and because != self._unlisted_because:
+            self._log.warning("institutions_unlisted", error=because)
+        self._unlisted_because = because
         for key, error in asked.unreadable.items():
             self._counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
             self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
-        return handled_in_test({key: asked.known[key] for key in self._acted_for(asked.known)}, self._in_test)
+        said = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
+        return handled_in_test(said, self._in_test)
 
 
 def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:

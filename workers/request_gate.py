@@ -1,8 +1,8 @@
 """The gate: the one question before every request about a call, whether it may go now.
 
-Four things can hold a request up, and are asked in this order: a breaker, a bar after a 401, checks that bring no results,
-and the request budget. Nothing is booked before the answer is yes. `workers.service_health` reports what became of the
-request.
+Five things can hold a request up, and are asked in this order: a breaker, a bar after a 401, the institution's standing
+(before an enroll or reject), checks that bring no results, and the request budget. Nothing is booked before the answer is
+yes. `workers.service_health` reports what became of the request.
 """
 
 from datetime import datetime, timedelta
@@ -48,6 +48,8 @@ async def pass_gate(claim: Claim, step: Deed) -> Deed | None:
         return Wait(now + timedelta(seconds=barred_s))
     if barred_s is not None and isinstance(step, Check | Intend | Send):
         step = Read("probe")
+    if _leads_to_enroll_or_reject(step, claim.call) and (wait := await _confirm_standing(claim)) is not None:
+        return wait
     needs_turn = step == Check() and breakers.over(key, EndpointKind.CHECK) is not None
     if needs_turn and (wait_s := breakers.known_turn_wait_s(key, now, yields=brought_no_result(claim.call))):
         _postpone_check(claim, wait_s)
@@ -62,6 +64,34 @@ async def pass_gate(claim: Claim, step: Deed) -> Deed | None:
         _postpone_check(claim, wait_s)
         return None
     return step
+
+
+_NEED_STANDING = (EffectKind.ENROLL, EffectKind.REJECT)
+
+
+def _leads_to_enroll_or_reject(step: Gated, call: Call) -> bool:
+    """Tell whether a step begins or sends an enroll or reject, or is the read directly before."""
+    if call.standing is not None:
+        return False  # the law forbids it already
+    match step:
+        case Intend() | Send():
+            return step.kind in _NEED_STANDING
+        case Read():
+            return any(call.effect(kind).state is EffectState.INTENDED for kind in _NEED_STANDING)
+    return False
+
+
+async def _confirm_standing(claim: Claim) -> Wait | None:
+    """Return a wait if the institution's standing has to be asked for first, or has changed; None if it holds.
+
+    Assumed: the service shows a change of the status at once.
+    """
+    institutions, key, now = claim.institutions, claim.call_id.institution_key, claim.now
+    wait_s = await institutions.confirm(key, claim.item.member, now)
+    if wait_s is not None:
+        return Wait(now + timedelta(seconds=wait_s))
+    known = institutions.obstacle(key), institutions.held_until(key, now)
+    return None if known == (claim.call.standing, claim.call.standing_held_until) else Wait(now)
 
 
 def _postpone_check(claim: Claim, wait_s: float) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from redis.exceptions import RedisError
 
 from calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from calls.institutions import FOREIGN
 from calls.metrics import catalogue as figure
 from calls.record import NewerRecord
 from calls.store.claims_and_leases import MOST_OF_ONE
@@ -27,7 +28,7 @@ from calls.store.tasks import end
 from calls.traceback_filter import innermost_place
 from calls.trail import Entry
 from workers.claimed_call import FORGET, Claim, Tools, follow_member, follow_trace
-from workers.managed_institutions import Institutions
+from workers.managed_institutions import RELOAD_AT_ONCE_S, Institutions
 from workers.measurements import JobSummary
 from workers.move import move
 from workers.queue_listing import Listing
@@ -226,11 +227,12 @@ class Shift:
                 await self.wakeups.wait()
 
     def _look_after_institutions(self) -> None:
-        """Check how the refresh ended. Start another as long as the institutions are not known."""
+        """Check how the refresh ended. Start another if it is time, or the institutions are not known yet."""
         if self._refreshing is None or not self._refreshing.done():
             return
         self._refreshing.result()  # a Redis error ends the shift
-        if not self.institutions.are_known and not self.tools.store.breakers.opened:
+        opened = self.tools.store.breakers.opened
+        if self.institutions.is_stale() if self.institutions.are_known else not opened:
             self._refreshing = asyncio.ensure_future(self.institutions.refresh())
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
@@ -313,8 +315,9 @@ class Shift:
             return
         if isinstance(owner, CallId):
             follow_member(*owner)
-            obstacle = self.institutions.obstacle(owner.institution_key)
-            await move(Claim.begin(self.tools, item, owner, obstacle, self.summary))
+            if self.institutions.obstacle(owner.institution_key) == FOREIGN:
+                await self.institutions.refresh(max_age_s=RELOAD_AT_ONCE_S)
+            await move(Claim.begin(self.tools, self.institutions, item, owner, self.summary))
             return
         follow_member(owner)
         follow_trace()

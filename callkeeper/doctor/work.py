@@ -64,6 +64,7 @@ _TOPICS: Final = {
     IncidentKind.LOGIN_REFUSED: Topic.LOGIN,
     IncidentKind.SERVICE_SLOW: Topic.SERVICE,
     IncidentKind.LISTING_REFUSED: Topic.QUEUE,
+    IncidentKind.STANDING_UNCONFIRMED: Topic.INSTITUTIONS,
     IncidentKind.RECEIVER_AWAY: Topic.OUTCOMES,
     IncidentKind.ARCHIVE_AWAY: Topic.ARCHIVE,
     IncidentKind.RULES_DIFFER: Topic.RULES,

@@ -15,6 +15,7 @@ from calls.metrics.snapshot import FigureReader, Minute, Process
 from calls.metrics.writing import Kind, host
 from calls.store.breakers import Breaker, opened
 from calls.store.keys import Keys
+from calls.store.last_listing import Standing, parse_standings
 from calls.store.sso_token import Barred, barred_of
 from calls.store.writable import WriteRefusal, refusal_of
 
@@ -77,6 +78,7 @@ class Signals:
     untaken_since: datetime | None = None
     archive: Breaker | None = None
     barred: Sequence[Barred] = ()
+    standings: Sequence[Standing] = ()
     last: LastCounted = field(default_factory=LastCounted)
     minutes: Sequence[Minute] = ()
     emergency_login_at: datetime | None = None
@@ -108,7 +110,9 @@ class SignalReader:
         pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
             keys.archive.breakers
         ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
-        time, unstarted, first, breakers, endpoints, outbox, archive, refused, counted, texts = await pipe.execute()
+        pipe.hgetall(keys.standings)
+        time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await pipe.execute()
+        counted, texts, standings = others
         emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
         present = instant(now_ms)
@@ -125,6 +129,7 @@ class SignalReader:
             untaken_since=instant(int(untaken)) if untaken is not None and untaken.isdigit() else None,
             archive=next(iter(opened(archive)), None),
             barred=barred_of(refused),
+            standings=list(parse_standings(standings).values()),
             last=LastCounted({name.decode(): float(ms) for name, ms in counted.items()}),
             minutes=minutes[-RECENT:],
             emergency_login_at=datetime.fromisoformat(emergency.decode()) if emergency is not None else None,

@@ -244,6 +244,10 @@ class Keys:
         """Return the key that counts the unlisted calls that were read in a minute because their end was pushed."""
         return f"{self.prefix}:look-backs:{minute}"
 
+    def asking(self, about: str, period: int) -> str:
+        """Return the key that a worker sets before it asks for the standing of an institution, or (empty) for all."""
+        return f"{self.prefix}:asking:{period}:{institution_part(about)}"
+
     def parked(self, institution_key: str) -> str:
         """Return the key of an institution's calls that wait until its breaker closes."""
         return f"{self.prefix}:parked:{institution_part(institution_key)}"

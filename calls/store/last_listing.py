@@ -16,12 +16,30 @@ DISOWNED_S = 3600
 LOOK_BACKS_A_MINUTE = 30
 """How many ended, unlisted calls may be read per minute, over all institutions."""
 
+STANDING_FRESH = timedelta(minutes=2)
+"""How old the standing may be before an enroll or reject. If it is older, the institution is asked for by key first."""
+
+STANDING_BELIEVED = timedelta(minutes=15)
+"""For how long the last Active counts if nobody answers: an outage of the service's administration, which calls do not
+need, should not stop effects at once."""
+
+ASK_AGAIN = timedelta(seconds=10)
+"""How soon an institution is asked for again after no answer, by all workers together."""
+
+STANDING_KEPT = timedelta(hours=1)
+"""An older standing is not known any more."""
+
+_SKEW = timedelta(seconds=5)
+"""An instant may be ahead by this much, because a claim counts on from Redis's time. One further ahead is from before
+Redis's clock was set back, and counts as old."""
+
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the service says of an institution that we may manage: five fields of its record. Spec: Institution.
 
     The secrets in that record never leave the parser. ``is_handled_in_test``: the settings say that its calls are handled
-    although it is in test mode.
+    although it is in test mode. ``told_at`` is when the service said so, by Redis's clock; None if an
+    earlier release stored it. ``unanswered_at`` is when it was asked last without an answer since; None if it answered.
     """
 
     key: str
@@ -30,6 +48,30 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has_voice_auth: bool = False
     is_test_mode: bool = False
     is_handled_in_test: bool = False
+    told_at: datetime | None = None
+    unanswered_at: datetime | None = None
+
+    def is_younger(self, age: timedelta, now: datetime) -> bool:
+        """Tell whether the service said so at most this long ago."""
+        return _is_within(self.told_at, age, now)
+
+    def held_until(self, now: datetime) -> datetime | None:
+        """Return until when enrolls and rejects wait because the last Active is too old and nobody answered; else None.
+
+        Then the service is asked again. An institution that is not Active is held for that reason alone.
+        """
+        if self.unanswered_at is None or not self.is_unanswered(now) or not self.is_unknown(now):
+            return None
+        return self.unanswered_at + ASK_AGAIN
+
+    def is_unanswered(self, now: datetime) -> bool:
+        """Tell whether the service was asked a moment ago and did not answer."""
+        return _is_within(self.unanswered_at, ASK_AGAIN, now)
+
+    def is_unknown(self, now: datetime) -> bool:
+        """Tell whether the last Active is too old to count, and the service did not answer when it was asked again."""
+        is_believed = self.is_younger(STANDING_BELIEVED, now)
+        return self.obstacle is None and self.unanswered_at is not None and not is_believed
 
     @property
     def obstacle(self) -> str | None:
@@ -141,6 +183,10 @@ def is_due_whole(progress: ListingProgress, now: datetime, reconcile_s: float) -
     return _is_over(progress.whole_at, min(TO_THE_END_EVERY_S, progress.pages * EARLIEST * reconcile_s), now)
 
 
+def _is_within(at: datetime | None, age: timedelta, now: datetime) -> bool:
+    return at is not None and -_SKEW <= now - at <= age
+
+
 def _is_over(at: datetime | None, for_s: float, now: datetime) -> bool:
     """Tell whether ``at`` is None, at least ``for_s`` seconds ago, or in the future because a clock was set back."""
     return at is None or not 0 <= (now - at).total_seconds() < for_s
@@ -244,13 +290,25 @@ class Listings:
         return found
 
     async def save_standings(self, standings: Iterable[Standing]) -> None:
-        """Store what the service says of institutions. All expire an hour after the first was stored."""
+        """Store what the service says of institutions. All expire an hour after the last was stored."""
         stored = {standing.key: encode_standing(standing) for standing in standings}
         if not stored:
             return
-        await self._redis.hset(self.keys.standings, mapping=stored)
-        if await self._redis.ttl(self.keys.standings) < 0:
-            await self._redis.expire(self.keys.standings, 3600)
+        pipe = self._redis.pipeline(transaction=True)
+        await pipe.hset(self.keys.standings, mapping=stored).expire(self.keys.standings, STANDING_KEPT).execute()
+
+    async def standing(self, institution_key: str) -> Standing | None:
+        """Return what the service last said of one institution; None if nothing or it cannot be read."""
+        stored = await self._redis.hget(self.keys.standings, institution_key)
+        return None if stored is None else parse_standing(stored)
+
+    async def may_ask(self, about: str, now: datetime, every: timedelta) -> bool:
+        """Tell whether this worker is the one that asks the service in the current period.
+
+        Periods are numbered from the epoch on, so that no clock that is set back can make a turn last longer.
+        """
+        number = int(now.timestamp() // every.total_seconds())
+        return bool(await self._redis.set(self.keys.asking(about, number), "1", nx=True, ex=2 * every))
 
     async def take_owned(
         self, listed: Iterable[str], now: datetime, *, others: Iterable[str] = ()

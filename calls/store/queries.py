@@ -232,7 +232,7 @@ class Lookup:
     async def known(self, institution_key: str, any_id: str) -> Known | None:
         """Return a call with its trail at one moment, with the pause in force; None if there is none.
 
-        The hold on effects after a Redis restart is left out, because it is no reason to refuse a statement.
+        Holds on effects that end by themselves are left out, because they are no reason to refuse a statement.
         """
         call_id, is_certain = await self._resolve(institution_key, any_id)
         if call_id is None:
@@ -246,7 +246,8 @@ class Lookup:
             return None
         stored = parse_pauses(tuple((key.decode(), value) for key, value in pauses.items()))
         pause = stored.over(call_id.institution_key)
-        call = replace(parse_call(record), paused=pause.scope if pause else None, effects_held_until=None)
+        scope = pause.scope if pause else None
+        call = replace(parse_call(record), paused=scope, effects_held_until=None, standing_held_until=None)
         is_merging = any(note_id.startswith(MERGED) for note_id in unread)
         return Known(call_id, call, parse_trail(trail), is_certain, is_merging)
 

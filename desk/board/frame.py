@@ -112,6 +112,7 @@ _SERVICE: Final = {
     IncidentKind.INSTITUTION_AWAY: ServiceWord("answers", ", not for all institutions"),
     IncidentKind.INSTITUTION_REFUSED: ServiceWord("answers", ", not for all institutions"),
     IncidentKind.LISTING_REFUSED: ServiceWord("answers", ", not for all institutions"),
+    IncidentKind.STANDING_UNCONFIRMED: ServiceWord("answers", ", not for all institutions"),
 }
 
 

@@ -95,6 +95,7 @@ _HOLDS: Final = {
     "opted_out": "the caller opted out",
     "red_policy": "a red policy is applied",
     "institution_not_allowed": "nothing is done for this institution",
+    "standing_unconfirmed": "the service does not say whether the institution is active",
     "nobody_assigned": "nobody is assigned yet",
     "opt_in_required": "no opt-in was seen",
     "voice_not_checked": "the voice is not checked yet",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from calls.store.last_listing import Standing
 from sandbox.faults import Action, Fault
+from sandbox.institutions import InstitutionStatus
 from sandbox.state import Call, Happening, Kind
 from tests.conftest import IS_NIGHT
 from tests.recovery import OUTAGES, UNTOLD, outage
@@ -149,8 +149,9 @@ async def test_hint_is_not_dropped_while_the_queue_cannot_be_listed(rig: Rig) ->
 async def test_hint_of_an_inactive_institution_is_not_dropped_unlisted(rig: Rig) -> None:
     """A hint is kept while listings fail, also if nothing may be asked about its call."""
     await rig.run(10)
-    await rig.listings.save_standings([Standing(key=KEY, status="Review", has_voice_auth=True)])
-    await rig.run(61)
+    child = rig.stage.world.state.institutions[KEY]
+    child.record = replace(child.record, status=InstitutionStatus.REVIEW)
+    await rig.run(120)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
     call = rig.stage.call(Happening(Kind.END, 600))
     await rig.push(call)

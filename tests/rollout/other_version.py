@@ -20,8 +20,8 @@ import calls.trail
 from callkeeper.cli import main
 
 LATE_FIELDS = {
-    *("trace", "effects_held_until", "updated_before", "updated_at", "last_word"),
-    *("answered_check_at", "remark", "requested_by", "history", "signs"),
+    *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at", "last_word"),
+    *("answered_check_at", "remark", "requested_by", "history", "signs", "told_at", "unanswered_at"),
 }
 """Fields that an older version does not have. All of them are optional, as every later field must be."""
 

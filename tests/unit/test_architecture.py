@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-QUESTIONS = 33
+QUESTIONS = 34
 
 
 def test_every_file_named_exists() -> None:

@@ -12,6 +12,7 @@ from calls.metrics.counting import field_name
 from calls.metrics.signals import LastCounted, Signals, Unstarted
 from calls.metrics.snapshot import Process
 from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
+from calls.store.last_listing import Standing
 from calls.store.sso_token import Barred
 from calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
@@ -49,6 +50,17 @@ def kinds(**signals: Any) -> list[str]:
     return [incident.kind.value for incident in incidents_of(replace(WELL, **signals))]
 
 
+def standing(minutes_ago: float, *, unanswered: bool = False, status: str = "Active", key: str = "cu-1") -> Standing:
+    """Return what the service said of an institution some time ago."""
+    return Standing(
+        key=key,
+        status=status,
+        has_voice_auth=True,
+        told_at=NOW - timedelta(minutes=minutes_ago),
+        unanswered_at=NOW - timedelta(minutes=1) if unanswered else None,
+    )
+
+
 FAULTS: dict[str, dict[str, Any]] = {
     "redis_refuses": {"refusal": WriteRefusal.FULL, "processes": [], "late_s": 60},
     "not_started": {"unstarted": [Unstarted("worker", "box-2", NOW)]},
@@ -60,6 +72,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "institution_away": {"breakers": [away("cu-1", Heard.FAILURE)]},
     "institution_refused": {"barred": [Barred("cu-1", "queue", NOW)], "last": last(unlisted=1)},
     "listing_refused": {"last": last(listed=20, unlisted=1)},
+    "standing_unconfirmed": {"standings": [standing(minutes_ago=16, unanswered=True)]},
     "late": {"late_s": 6},
     "pushes_refused": {"last": last(pushed=60, strangers=30, doctor=1)},
     "receiver_away": {"receiver": away("", Heard.FAILURE)},
@@ -77,6 +90,9 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
     "the queue was listed": {"last": last(unlisted=60, listed=1)},
     "a push was taken": {"last": last(strangers=60, pushed=1)},
     "strangers gave up": {"last": last(strangers=700)},
+    "the last Active still counts": {"standings": [standing(minutes_ago=14, unanswered=True)]},
+    "nobody has asked since": {"standings": [standing(minutes_ago=16)]},
+    "it is not active anyway": {"standings": [standing(minutes_ago=16, unanswered=True, status="Review")]},
     "web goes by other rules than workers": {"processes": [WORKER, replace(WORKER, kind="web", rules="d2")]},
 }
 
@@ -104,6 +120,16 @@ def test_listing_that_keeps_failing_is_told() -> None:
     assert kinds(last=unread) == ["listing_refused"]
     assert kinds(last=unread, breakers=[away("cu-1", Heard.FAILURE)]) == ["institution_away"]
     assert kinds(last=unread, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
+
+
+def test_institutions_whose_standing_is_unknown_are_named_in_one_incident() -> None:
+    """One institution gets the incident; several share one, so that three hundred do not fill the board."""
+    [alone] = incidents_of(replace(WELL, standings=[standing(16, unanswered=True)]))
+    assert (alone.institution_key, alone.since) == ("cu-1", NOW - timedelta(minutes=16))
+    many = [standing(16, unanswered=True, key=f"cu-{number}") for number in range(10)]
+    [one] = incidents_of(replace(WELL, standings=many))
+    assert (one.institution_key, "and 2 more" in one.advice) == ("", True)
+    assert kinds(standings=many, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
 
 
 def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:

@@ -51,6 +51,7 @@ EXPECTED = {
         "fraud_elsewhere": {"fraud_elsewhere": True},
         "paused": {"paused": True},
         "redis_changed": {"redis_changed": True},
+        "standing_unconfirmed": {"standing_unconfirmed": True},
     },
     EffectKind.REJECT: {
         "institution_not_allowed": {"allowed": False},
@@ -62,6 +63,7 @@ EXPECTED = {
         "reject_of_verified": {"verified_by_desk": True, "distrusted": False},
         "paused": {"paused": True},
         "redis_changed": {"redis_changed": True},
+        "standing_unconfirmed": {"standing_unconfirmed": True},
     },
 }
 """The law once more, written by hand from the design and the Spec."""

@@ -1,0 +1,245 @@
+"""Before an enroll or reject the institution's standing is at most two minutes old, or effects are held and shown."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from calls.incidents import incidents_of
+from calls.metrics.signals import SignalReader
+from calls.notes import Distrusted, Verified
+from calls.store.last_listing import Listings, Standing
+from sandbox.faults import Action, Fault
+from sandbox.institutions import InstitutionStatus
+from sandbox.state import Call, Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import PHONE, Asgi
+
+END = Happening(Kind.END, 1800)
+VERIFIED = Happening(Kind.MFA_VALIDATED, 5, "op")
+FRESH_S, BELIEVED_S, LIST_EVERY_S = 120, 900, 90
+
+
+@pytest.fixture
+def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
+    """Return a rig."""
+    return Rig(sandbox_asgi, redis)
+
+
+def change(rig: Rig, **fields: Any) -> None:
+    """Let the service say something else of the institution."""
+    child = rig.stage.world.state.institutions[KEY]
+    child.record = msgspec.structs.replace(child.record, **fields)
+
+
+def fail(rig: Rig, *targets: str, status: int = 500) -> None:
+    """Let the service fail for institutions."""
+    for target in targets or ("institutions", "institution"):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=status))
+
+
+def arrived(rig: Rig, target: str) -> int:
+    """Return how many requests of a kind the service got."""
+    return rig.stage.sandbox.ledger.entries.totals.arrived.get(target, 0)
+
+
+async def verify(rig: Rig, call: Call) -> None:
+    """Let a person say who the caller is: an enroll follows."""
+    await rig.note(
+        call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.stage.clock.now)
+    )
+
+
+async def begun(rig: Rig, *, key: str = KEY) -> Call:
+    """Start a call, and let it be assigned."""
+    call = rig.stage.call(END, key=key)
+    await rig.run(5)
+    assert call.aliases
+    return call
+
+
+async def incidents(rig: Rig) -> list[tuple[str, str]]:
+    """Return the kinds of the incidents that concern standings, with their institutions."""
+    signals = await SignalReader(rig.redis, rig.store.keys).read(now=rig.clock.now)
+    found = [(incident.kind.value, incident.institution_key) for incident in incidents_of(signals)]
+    return [one for one in found if one[0] == "standing_unconfirmed"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "acts"),
+    [
+        ({"status": InstitutionStatus.REVIEW}, {"status": InstitutionStatus.ACTIVE}, True),
+        ({"is_test_mode": True}, {"is_test_mode": False}, True),
+        ({"status": InstitutionStatus.ACTIVE}, {"status": InstitutionStatus.DISABLED}, False),
+    ],
+    ids=["made Active", "out of test mode", "Disabled"],
+)
+async def test_change_of_the_standing_counts_within_two_minutes(
+    rig: Rig, before: dict[str, Any], after: dict[str, Any], acts: bool
+) -> None:
+    """The list is read often enough that nobody has to restart anything."""
+    change(rig, **before)
+    await rig.run(6)
+    change(rig, **after)
+    await rig.run(FRESH_S)
+    call = rig.stage.call(END)
+    await rig.run(5)
+    assert bool(call.aliases) is acts
+
+
+async def test_list_is_read_once_in_90_s_by_all_workers(rig: Rig) -> None:
+    """Several workers share one reading. Nothing is asked by key while the list is answered."""
+    others = [Rig(rig.stage, rig.redis) for _ in range(3)]
+    for one in (rig, *others):
+        await one.institutions.refresh()
+    begun_with = arrived(rig, "institutions")
+    for _ in range(10 * LIST_EVERY_S):
+        rig.stage.advance(1)
+        for one in (rig, *others):
+            await one.institutions.refresh()
+    assert 9 <= arrived(rig, "institutions") - begun_with <= 10
+    assert arrived(rig, "institution") == 0
+
+
+async def test_disabled_institution_is_seen_before_the_enroll_although_the_list_fails(rig: Rig) -> None:
+    """It is asked for by key, because what was listed is more than two minutes old: nothing is sent."""
+    call = await begun(rig)
+    fail(rig, "institutions")
+    await rig.run(FRESH_S + LIST_EVERY_S)
+    change(rig, status=InstitutionStatus.DISABLED)
+    await verify(rig, call)
+    await rig.run(30)
+    assert "enroll" not in rig.ledger(call)
+    assert arrived(rig, "institution") == 1
+    assert (await rig.record(call)).standing == "not_active"
+
+
+async def test_active_institution_is_asked_for_once_for_many_enrolls(rig: Rig) -> None:
+    """Ten enrolls at once cost one request by key, and each is sent."""
+    rig.stage.world.add_member(KEY, "p-1", [PHONE])
+    calls = [await begun(rig) for _ in range(10)]
+    fail(rig, "institutions")
+    await rig.run(FRESH_S + LIST_EVERY_S)
+    for call in calls:
+        await verify(rig, call)
+    await rig.run(5)
+    assert [rig.ledger(call).get("enroll") for call in calls] == [1] * 10
+    assert arrived(rig, "institution") == 1
+
+
+async def test_list_is_read_before_an_enroll_if_the_key_is_refused(rig: Rig) -> None:
+    """The list alone failed for a while; then the request by key is refused: the list decides."""
+    call = await begun(rig)
+    fail(rig, "institutions")
+    await rig.run(FRESH_S + LIST_EVERY_S)
+    rig.stage.sandbox.faults.clear()
+    rig.stage.sandbox.faults.add(Fault(target="institution", action=Action.REFUSED))
+    change(rig, status=InstitutionStatus.DISABLED)
+    await verify(rig, call)
+    await rig.run(15)
+    assert "enroll" not in rig.ledger(call)
+    assert (await rig.record(call)).standing == "not_active"
+
+
+async def test_last_active_counts_for_fifteen_minutes(rig: Rig) -> None:
+    """If nobody answers, an enroll is sent as long as the institution was Active a quarter of an hour ago."""
+    call = await begun(rig)
+    fail(rig)
+    await rig.run(BELIEVED_S - 2 * LIST_EVERY_S)
+    await verify(rig, call)
+    await rig.run(5)
+    assert rig.ledger(call)["enroll"] == 1
+    assert await incidents(rig) == []
+
+
+@pytest.mark.parametrize("effect", ["enroll", "reject_voice"])
+async def test_effects_are_held_and_shown_after_fifteen_minutes(rig: Rig, effect: str) -> None:
+    """The trail and an incident say so; checks and reads go on. Soon after an answer the effect is sent, once."""
+    call = await begun(rig)
+    fail(rig)
+    await rig.run(BELIEVED_S + LIST_EVERY_S)
+    reads = rig.ledger(call)["read"]
+    if effect == "enroll":
+        await verify(rig, call)
+    else:
+        await rig.note(call, Distrusted(operator="ann", said_at=rig.stage.clock.now))
+    asked = arrived(rig, "institution")
+    await rig.run(60)
+    assert effect not in rig.ledger(call)
+    assert rig.ledger(call)["read"] > reads
+    forbidden = [entry.forbidden for entry in await rig.trail(call)]
+    assert forbidden.count(("standing_unconfirmed",)) == 1
+    assert await incidents(rig) == [("standing_unconfirmed", KEY)]
+    assert arrived(rig, "institution") - asked <= 8
+    rig.stage.sandbox.faults.clear()
+    await rig.run(15)
+    assert rig.ledger(call)[effect] == 1
+    assert await incidents(rig) == []
+
+
+async def test_effect_is_held_after_the_end_too(rig: Rig) -> None:
+    """A reject takes effect after the end: the call is not closed while only the unknown standing is in its way."""
+    call = rig.stage.call(Happening(Kind.END, BELIEVED_S + 200))
+    await rig.run(5)
+    fail(rig)
+    await rig.run(BELIEVED_S + 150)
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.stage.clock.now))
+    await rig.run(120)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(30)
+    assert rig.ledger(call)["reject_voice"] == 1
+
+
+async def test_institution_whose_pushes_are_lost_is_found_within_two_minutes(rig: Rig) -> None:
+    """A new institution is on the list only: its call is assigned all the same."""
+    await rig.run(10)
+    rig.stage.world.add_institution("cu-8", "New")
+    rig.stage.world.add_member("cu-8", "p-1", [PHONE])
+    call = rig.stage.call(END, key="cu-8")
+    await rig.run(FRESH_S)
+    assert call.aliases
+
+
+async def test_call_of_an_institution_that_another_worker_found_is_handled(rig: Rig) -> None:
+    """A worker that has not heard of it reads Redis again before it drops the call as foreign."""
+    other = Rig(rig.stage, rig.redis)
+    await rig.run(100)
+    await other.institutions.refresh()
+    rig.stage.world.add_institution("cu-8", "New")
+    rig.stage.world.add_member("cu-8", "p-1", [PHONE])
+    call = rig.stage.call(END, key="cu-8")
+    await rig.listings.save_standings(
+        [Standing(key="cu-8", status="Active", has_voice_auth=True, told_at=rig.clock.now)]
+    )
+    rig.stage.advance(5)
+    await rig.push(call)
+    rig.stage.advance(5)
+    [held] = [held for held in await other.store.claim(100) if held.member.startswith("c:")]
+    await other.shift.move(held)
+    assert (await rig.record(call)).standing is None
+
+
+async def test_clock_that_goes_back_makes_the_standing_old(rig: Rig) -> None:
+    """A standing from the future is asked for again, and so is the list."""
+    now = rig.clock.now
+    ahead = Standing(key=KEY, status="Active", has_voice_auth=True, told_at=now + dt.timedelta(minutes=10))
+    assert not ahead.is_younger(dt.timedelta(minutes=15), now)
+    listings = Listings(rig.redis)
+    period = dt.timedelta(seconds=LIST_EVERY_S)
+    assert await listings.may_ask("", now, period)
+    assert not await listings.may_ask("", now, period)
+    assert await listings.may_ask("", now - dt.timedelta(minutes=10), period)
+
+
+async def test_standing_that_an_earlier_release_stored_is_asked_for_anew(rig: Rig) -> None:
+    """It counts, and is asked for again before an effect."""
+    call = await begun(rig)
+    stored = (await rig.listings.standings())[KEY]
+    await rig.listings.save_standings([msgspec.structs.replace(stored, told_at=None)])
+    rig.institutions._standings = await rig.listings.standings()
+    await verify(rig, call)
+    await rig.run(5)
+    assert rig.ledger(call)["enroll"] == 1
+    assert arrived(rig, "institution") == 1
