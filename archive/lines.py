@@ -9,6 +9,7 @@ stays valid.
 import hashlib
 import hmac
 import secrets
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -227,9 +228,16 @@ def number_term(number: str) -> str:
     return "d" + digits_of(number)[::-1]
 
 
+LAST: Final = chr(sys.maxunicode)
+
+
 def end_of(beginning: str) -> str:
-    """Return the smallest text that sorts after everything with this prefix, byte by byte."""
-    return beginning[:-1] + chr(ord(beginning[-1]) + 1)
+    """Return a text that sorts after everything with this prefix, byte by byte, and before everything else after it."""
+    rest = beginning.rstrip(LAST)
+    if not rest:
+        return beginning + LAST  # nothing that is stored has another one
+    following = ord(rest[-1]) + 1
+    return rest[:-1] + chr(following if not 0xD800 <= following <= 0xDFFF else 0xE000)  # no surrogates: not in UTF-8
 
 
 def _terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,9 @@ FEWEST_DIGITS: Final = 3
 FEWEST_LETTERS: Final = 4
 """A word of at least this many letters may be the beginning of an id."""
 
+YEARS: Final = range(1970, 9999)
+"""Years of which an instant can be compared in any time zone."""
+
 AROUND: Final = timedelta(minutes=5)
 
 COMPARED: Final = 6
@@ -196,6 +199,8 @@ def _instant(text: str, zone: tzinfo | None) -> tuple[datetime | None, time | No
     try:
         on = date(int(day[1]), int(day[2]), int(day[3]))
     except ValueError:
+        return None, at, text.replace(typed[0], " ")
+    if on.year not in YEARS:
         return None, at, text.replace(typed[0], " ")
     rest = text.replace(day[0], " ").replace(typed[0], " ")
     return datetime.combine(on, at, zone), None, rest

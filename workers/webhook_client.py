@@ -14,7 +14,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from time import monotonic
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import httpx
@@ -88,6 +88,9 @@ class Posted:
     retry_after_s: float = 0.0
 
 
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+
+
 class AddressRefused(OSError):
     """The name resolves to an address that outcomes must not be sent to."""
 
@@ -145,7 +148,11 @@ class WebhookClient:
         return f"{parts.scheme}://{parts.hostname}"
 
     async def post(self, message_id: str, message: Message) -> Posted:
-        """Post one message under its id. The answer's body is not read."""
+        """Post one message under its id. The answer's body is not read.
+
+        Of an id only visible ASCII may be in a header, so the rest is percent-encoded there.
+        """
+        message_id = quote(message_id, safe=_VISIBLE)
         body, now = msgspec.json.encode(message), self.now()
         signatures = (webhook.sign(message_id, now, body.decode()) for webhook in self.webhooks)
         headers = {

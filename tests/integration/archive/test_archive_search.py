@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from archive.database import Database
 from archive.keeping import Keeper
+from archive.lines import end_of
 from archive.reading import ArchiveReader
 from archive.searching import SHIPPED, Sizes
 from archive.writing import Writer
@@ -228,3 +229,32 @@ def test_stream_has_every_call_once(database: Database) -> None:
     assert sum(read) == reader.count() == 32
     assert [call.voice_id for call in reader.stream(institution_key="cu-2")] == ["v-99"]
     assert reader.count(institution_key="cu-2") == 1
+
+
+ODD = [
+    "abc\U0010ffff",
+    "abc\ud7ff",
+    "abc\x00",
+    "\U0010ffff" * 4,
+    "9999-12-31 23:59",
+    "0001-01-01 00:00",
+    "1970-01-01 00:00",
+]
+
+
+@pytest.mark.parametrize("typed", ODD, ids=ascii)
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))], ids=str)
+async def test_odd_text_finds_nothing_and_breaks_nothing(
+    redis: Redis, archive: ArchivedCalls, typed: str, zone: timezone
+) -> None:
+    """The last code points, those before surrogates, NUL, and dates at the ends of the calendar."""
+    query = parse_query(typed, country="US", zone=zone)
+    assert (await find_calls(Queries(redis), query, state=lambda _: "", archive=archive)).calls == ()
+
+
+@pytest.mark.parametrize("beginning", ["abc", "ab\ud7ff", "ab\U0010ffff", "\U0010ffff"], ids=ascii)
+def test_range_holds_what_begins_so(beginning: str) -> None:
+    """What has the prefix lies between it and its end, byte by byte."""
+    for inside in (beginning, beginning + "a", beginning + "\uffff"):
+        assert beginning.encode() <= inside.encode() < end_of(beginning).encode()
+    assert end_of("abc") == "abd"
