@@ -1,11 +1,13 @@
-"""The head of a chain in the log, signed if there is a key. Pure.
+"""The heads of chains in the log, signed if there is a key. Pure.
 
-The database's owner can rewrite a chain, but not the heads that were logged elsewhere.
+The database's owner can rewrite a chain, but not the heads that were logged elsewhere. A head is logged when it is new, and
+names the head that was logged before it, so that the log shows what it lacks.
 """
 
 import hashlib
 import hmac
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,38 +17,80 @@ from reseller.secret import Secret
 
 
 class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag="archive_head"):
-    """A line of the log with the head of a chain. Other fields are ignored."""
+    """A line of the log with the head of a chain. Other fields are ignored.
+
+    ``before_n`` and ``before_hash`` are the head that was logged before it; None for the first one, and in lines of
+    release 0.2.0.
+    """
 
     institution: str
     n: int
     hash: str
+    before_n: int | None = None
+    before_hash: str | None = None
     signature: str | None = None
 
+    @property
+    def before(self) -> Head | None:
+        """Return the head that was logged before it."""
+        return None if self.before_n is None or self.before_hash is None else Head(self.before_n, self.before_hash)
 
-def signed_head(institution_key: str, head: Head, key: Secret | None) -> dict[str, Any]:
-    """Return the fields that are logged for the head of a chain."""
-    told = {"institution": institution_key, "n": head.n, "hash": head.hash}
-    return told if key is None else {**told, "signature": _signature(institution_key, head, key)}
+
+@dataclass(slots=True)
+class HeadsLog:
+    """The heads in a log.
+
+    ``hashes`` are by institution and line. ``unsigned`` counts those without a valid signature, if there is a key; they are
+    not among the others. ``faults`` say what is wrong with the log itself.
+    """
+
+    hashes: dict[tuple[str, int], str] = field(default_factory=dict)
+    unsigned: int = 0
+    faults: list[str] = field(default_factory=list)
 
 
-def parse_heads(lines: Iterable[bytes], key: Secret | None) -> tuple[dict[tuple[str, int], str], int]:
-    """Return the heads in a log, and how many have no valid signature, if there is a key."""
-    found: dict[tuple[str, int], str] = {}
-    unsigned = 0
+def signed_head(institution_key: str, head: Head, key: Secret | None, before: Head | None = None) -> dict[str, Any]:
+    """Return the fields that are logged for the head of a chain, and for the one that was logged before it."""
+    told: dict[str, Any] = {"institution": institution_key, "n": head.n, "hash": head.hash}
+    if before is not None:
+        told |= {"before_n": before.n, "before_hash": before.hash}
+    return told if key is None else {**told, "signature": _signature(institution_key, head, before, key)}
+
+
+def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
+    """Return the heads in a log. Lines that are no heads are ignored."""
+    log, links = HeadsLog(), dict[tuple[str, int], Head]()
     for line in lines:
         try:
             told = msgspec.json.decode(line, type=LoggedHead)
         except msgspec.MsgspecError:
             continue
-        right = key is None or hmac.compare_digest(
-            _signature(told.institution, Head(told.n, told.hash), key).encode(), (told.signature or "").encode()
-        )
-        unsigned += not right
-        if right:
-            found[told.institution, told.n] = told.hash
-    return found, unsigned
+        head = Head(told.n, told.hash)
+        if key is not None:
+            right = _signature(told.institution, head, told.before, key)
+            if not hmac.compare_digest(right.encode(), (told.signature or "").encode()):
+                log.unsigned += 1
+                continue
+        _take(log, told.institution, head)
+        if told.before is not None:
+            links[told.institution, told.n] = told.before
+    first = dict(sorted(log.hashes, reverse=True))  # the lowest of each institution comes last
+    for (institution, n), before in sorted(links.items()):
+        if n == first[institution]:
+            continue  # the log begins here
+        if (institution, before.n) not in log.hashes:
+            log.faults.append(f"{institution} line {n}: the log lacks the head before it, of line {before.n}")
+        elif log.hashes[institution, before.n] != before.hash:
+            log.faults.append(f"{institution} line {before.n}: the log has two different hashes")
+    return log
 
 
-def _signature(institution_key: str, head: Head, key: Secret) -> str:
-    text = f"{institution_key}\n{head.n}\n{head.hash}"
+def _take(log: HeadsLog, institution: str, head: Head) -> None:
+    if log.hashes.setdefault((institution, head.n), head.hash) != head.hash:
+        log.faults.append(f"{institution} line {head.n}: the log has two different hashes")
+
+
+def _signature(institution_key: str, head: Head, before: Head | None, key: Secret) -> str:
+    link = "" if before is None else f"\n{before.n}\n{before.hash}"
+    text = f"{institution_key}\n{head.n}\n{head.hash}{link}"
     return hmac.new(key.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()

@@ -142,6 +142,18 @@ class Writer:
             asked = select(chains.c.institution_key, chains.c.head_n, chains.c.head_hash)
             return {key: Head(n, head) for key, n, head in connection.execute(asked)}
 
+    def holds(self, institution_key: str, head: Head) -> bool:
+        """Tell whether a chain still has a line with the number and hash of an earlier head, or began after it."""
+        with self._database.reading() as connection:
+            chain = chains.c.institution_key == institution_key
+            base = connection.execute(select(chains.c.base_n, chains.c.base_hash).where(chain)).first()
+            if base is None:
+                return False
+            if head.n <= base.base_n:
+                return bool(head.n < base.base_n or head.hash == base.base_hash)
+            line = (lines.c.institution_key == institution_key) & (lines.c.n == head.n)
+            return bool(connection.execute(select(lines.c.hash).where(line)).scalar() == head.hash)
+
     def close(self) -> None:
         """Close the connection."""
         self._database.close()

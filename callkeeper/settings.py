@@ -129,6 +129,10 @@ class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
     keep_s: PerInstitution[int] | None = optional("CALLKEEPER_ARCHIVE_KEEP", parsing.keep_archive, "10y, cu-1=7y")
     """How long the archive keeps calls, in years or days; key=length for single institutions. Unset: for ever."""
 
+    def keep_ms(self, institution_key: str) -> int | None:
+        """Return how long an institution's calls are kept, in milliseconds; None: for ever."""
+        return None if self.keep_s is None else self.keep_s.for_institution(institution_key) * 1000
+
 
 class _RulesFile(SettingsSection, frozen=True, kw_only=True):
     """The rules in force. Web uses them to tell whether a person's action can succeed."""

@@ -116,7 +116,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "archive_head": _event(
         "the head of an institution's chain; `callkeeper archive verify --heads` compares it",
-        *("institution", "n", "hash", "signature"),
+        *("institution", "n", "hash", "before_n", "before_hash", "signature"),
+    ),
+    "archive_rewritten": _event(
+        "an institution's chain lost the head that was logged last; its new head is not signed",
+        "institution",
+        "n",
+        "hash",
     ),
     "outcome_parked": _event("an outcome was not accepted for a day: a person must look", *_CALL, "type", "attempts"),
     # institutions and the service

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import signed_head
 from archive.lines import AUDIT_LOG, audit_content, content_of
-from archive.writing import Writer
+from archive.writing import Head, Writer
 from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
@@ -38,7 +38,9 @@ ENOUGH_S: Final = 2.0
 
 AGAIN_MS: Final = 2000
 MAX_FAILURES: Final = 5
-HEADS_EVERY_S: Final = 3600
+HEADS_EVERY_S: Final = 600
+"""How often new heads are logged. What was written since the last one is not proved yet."""
+
 AUDIT_EVERY_S: Final = 10
 
 Pair = tuple[ClaimedItem, Stored]
@@ -163,8 +165,18 @@ class ArchiveDeliveries(Outbox):
                 self.log.warning("archive_away", error=str(error), calls=0)
 
     async def _log_heads(self) -> None:
-        """Log the head of every chain, so that a copy exists out of reach of anyone who can change the database."""
+        """Log the heads that are new, so that a copy exists out of reach of anyone who can change the database.
+
+        A chain that lost the head that was logged last was rewritten. Its new head is not signed: that would vouch for it.
+        """
         with suppress(ArchiveAway, RedisError):
-            for key, head in (await asyncio.to_thread(self.writer.heads)).items():
-                await self.store.note_head(key, head.n, head.hash)
-                self.log.info("archive_head", **signed_head(key, head, self.key))
+            noted = {key: Head(*head) for key, head in (await self.store.noted_heads()).items()}
+            heads = await asyncio.to_thread(self.writer.heads)
+            for key, before in noted.items():
+                if key not in heads or not await asyncio.to_thread(self.writer.holds, key, before):
+                    self.log.error("archive_rewritten", institution=key, n=before.n, hash=before.hash)
+                    heads.pop(key, None)
+            for key, head in heads.items():
+                if head.n and head != noted.get(key):
+                    self.log.info("archive_head", **signed_head(key, head, self.key, noted.get(key)))
+                    await self.store.note_head(key, head.n, head.hash)

@@ -15,6 +15,7 @@ from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import parse_heads
 from archive.keeping import Keeper
 from archive.migrating import migrate as migrate_tables
+from archive.verifying import Tail
 from archive.verifying import verify as verify_chains
 from callkeeper.archive_reader import NO_ARCHIVE, archive_failed, archived_recordings, progress
 from callkeeper.environment import SettingsWrong
@@ -87,21 +88,34 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
     with archive_database() as (database, settings):
         if institution is not None:
             refuse_unknown_institution(database, institution)
-        logged, unsigned = parse_heads(heads, settings.key) if heads is not None else ({}, 0)
+        log = parse_heads(heads or (), settings.key)
         with progress("lines") as advance:
-            found = verify_chains(database, institution_key=institution, logged=logged, progress=advance)
-    if heads is not None and not logged and not unsigned:
+            found = verify_chains(
+                database, institution_key=institution, logged=log.hashes, keep_ms=settings.keep_ms, progress=advance
+            )
+    if heads is not None and not log.hashes and not log.unsigned:
         raise Failed("the log contains no head of a chain")
     for key, head in sorted(found.heads.items()):
-        say(f"{key}: ends at line {head.n}, {head.hash}")
+        say(f"{key}: ends at line {head.n}, {head.hash}{_tail(found.tails.get(key))}")
     say(
         f"{found.lines} lines, {found.erased} personal values erased, {found.emptied} lines emptied by retention"
-        + (f", {len(logged)} logged heads compared" if heads is not None else "")
+        + (f", {len(log.hashes)} logged heads compared" if heads is not None else "")
     )
-    faults = [*map(str, found.faults), *([f"{unsigned} logged heads are not signed with the key"] if unsigned else [])]
+    unsigned = [f"{log.unsigned} logged heads are not signed with the key"] if log.unsigned else []
+    faults = [*map(str, found.faults), *log.faults, *unsigned]
     if faults:
         raise Failed(*faults)
     say("Nothing was changed, removed, inserted or moved.")
+
+
+def _tail(tail: Tail | None) -> str:
+    """Return how much of a chain no logged head proves."""
+    if tail is None:
+        return "; no head of it is in the log"
+    if not tail.lines:
+        return "; all of it is proved by logged heads"
+    minutes = max(0, time.time_ns() // 1_000_000 - tail.since_ms) // 60_000
+    return f"; no logged head proves its last {tail.lines} lines, the first of them {minutes} min old"
 
 
 @archive.command()

@@ -114,15 +114,26 @@ class ArchiveQueue(Store):
             await pipe.execute()
         return len(missing)
 
+    async def noted_heads(self) -> dict[str, tuple[int, str]]:
+        """Return the heads of chains that were noted last: the number of the line and its hash, by institution."""
+        stored = await self._redis.hgetall(self._turn("noted-heads"))
+        pairs = ((key.decode(), head.decode().partition(" ")) for key, head in stored.items())
+        return {key: (int(n), digest) for key, (n, _, digest) in pairs}
+
     async def note_head(self, institution_key: str, n: int, head: str) -> None:
         """Write the head of a chain into the audit log, where the database's owner cannot change it."""
+        await self._redis.hset(self._turn("noted-heads"), institution_key, f"{n} {head}")
         entry = AuditEntry(
             event=AuditEvent.ARCHIVE_HEAD, who="worker", institution=institution_key, detail=f"{n} {head}"
         )
         await self.audit_log.write(entry)
 
     async def refill(self) -> int:
-        """Queue all settled calls and the audit log again, after a restore of the archive. Return how many calls."""
+        """Queue all settled calls and the audit log again, after a restore of the archive. Return how many calls.
+
+        The heads of the archive's chains are logged anew, because the restored ones may lack lines.
+        """
+        await self._redis.delete(self._turn("noted-heads"))
         members = await self._redis.zrange(self._call_keys.settled, 0, -1)
         for start in range(0, len(members), SWEPT_AT_ONCE):
             pipe = self._redis.pipeline(transaction=False)

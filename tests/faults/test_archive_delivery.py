@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from archive.database import Database
 from archive.errors import ArchiveAway, ValueRefused
@@ -84,7 +84,7 @@ async def test_settled_call_is_archived_and_then_expires(archivist: Archivist, d
 
 
 async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Archivist) -> None:
-    """Once an hour one worker writes the end of each chain into the application log and the audit log."""
+    """One worker writes the new end of each chain into the application log and the audit log, once."""
     archivist.stage.call(GREEN, END)
     await archivist.run(80)
     await archivist.archiving._before_claim()
@@ -94,8 +94,27 @@ async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Ar
     head = archivist.archiving.writer.heads()[KEY]
     logged = [line for line in archivist.log.entries if line["event"] == "archive_head"]
     assert [(line["institution"], line["n"], line["hash"]) for line in logged] == [(KEY, head.n, head.hash)]
+    await archivist.archiving._log_heads()
+    assert len([line for line in archivist.log.entries if line["event"] == "archive_head"]) == 1, "it is not new"
     audited = await AuditLog(archivist.redis, keys=Keys()).read(AuditFilter(event=AuditEvent.ARCHIVE_HEAD), most=9)
     assert [each.entry.detail for each in audited] == [f"{head.n} {head.hash}"]
+
+
+async def test_no_head_is_signed_of_a_chain_that_was_rewritten(archivist: Archivist, database: Database) -> None:
+    """The owner changes a line whose head was logged; the next head would vouch for it."""
+    archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    await archivist.archiving._log_heads()
+    with database.writing() as connection:
+        connection.execute(update(lines).values(hash="f" * 64))
+    archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    await archivist.archiving._log_heads()
+    told = [line["event"] for line in archivist.log.entries if line["event"].startswith("archive_")]
+    assert told == ["archive_head", "archive_rewritten"]
+    await archivist.archiving.store.refill()
+    await archivist.archiving._log_heads()
+    assert archivist.log.entries[-1]["event"] == "archive_head", "after a restore the heads are logged anew"
 
 
 async def test_call_that_changes_later_is_archived_again(archivist: Archivist, database: Database) -> None:

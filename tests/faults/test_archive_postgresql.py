@@ -24,6 +24,7 @@ from archive.writing import Writer
 from callkeeper.redis_location import Tls, tls_options
 from calls.call_query import CallQuery
 from calls.store.keys import CallId
+from tests.archive_manipulations import MANIPULATIONS, YEAR_MS, filled, verified
 from tests.archivist import INSTITUTION, content
 from tests.postgresql import PostgreSql, free_port, postgresql
 
@@ -84,6 +85,26 @@ def test_migrations_make_the_tables_of_the_code(server: PostgreSql) -> None:
         context = MigrationContext.configure(connection, opts={"version_table": "archive_version"})
         assert compare_metadata(context, metadata) == []
     database.close()
+
+
+def test_each_manipulation_by_the_owner_is_named(server: PostgreSql) -> None:
+    """As on SQLite: whatever the owner changes before the last logged head is a fault."""
+    database = at(server.url)
+    log = filled(database)
+    assert verified(database, log, YEAR_MS)[0].faults == []
+    database.close()
+    server.sql("ALTER DATABASE archive RENAME TO untouched", database="postgres")
+    unnamed = []
+    for name, manipulate in MANIPULATIONS.items():
+        server.sql("CREATE DATABASE archive TEMPLATE untouched", database="postgres")
+        changed = at(server.url)
+        with changed.writing() as connection:
+            manipulate(connection)
+        unnamed += [] if verified(changed, log, YEAR_MS)[0].faults else [name]
+        changed.close()
+        server.sql("DROP DATABASE archive WITH (FORCE)", database="postgres")
+    server.sql("ALTER DATABASE untouched RENAME TO archive", database="postgres")
+    assert unnamed == []
 
 
 def test_writers_take_turns_at_a_chain(server: PostgreSql) -> None:
