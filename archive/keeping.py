@@ -13,8 +13,19 @@ import msgspec
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
 from archive.database import Database
-from archive.lines import AUDIT, CALL, ERASED, HELD, RELEASED, RETIRED, end_of, number_term
-from archive.tables import chains, erased, holds, is_same_line, lines, people, terms
+from archive.lines import (
+    AUDIT,
+    CALL,
+    ERASED,
+    HELD,
+    RELEASED,
+    RETIRED,
+    end_of,
+    number_term,
+    sha256,
+    without_remarks,
+)
+from archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
 from archive.writing import ChainEnd, insert_once
 from calls.call_query import COMPARED, digits_of, same_number
 
@@ -65,6 +76,7 @@ class Keeper:
             found = _calls_of(connection, institution_key, person_id, phone, country)
             held = _held(connection, institution_key, sorted(found))
             numbers: list[int] = []
+            rewritten: dict[str, str] = {}
             values = 0
             for voice_id, whose in found.items():
                 if voice_id in held:
@@ -75,11 +87,14 @@ class Keeper:
                 gone = delete(people).where(people.c.institution_key == institution_key, people.c.n.in_(which))
                 if whose != EVERYBODY:
                     gone = gone.where(people.c.person_id == whose)
+                else:
+                    rewritten |= _without_remarks(connection, institution_key, which)
                 values += connection.execute(gone.where(people.c.value.is_not(None))).rowcount
                 connection.execute(gone)  # also the rows that are only search terms
                 insert_once(connection, erased, institution_key=institution_key, voice_id=voice_id, person_id=whose)
             if numbers:
-                self._append(chain, ERASED, {"lines": sorted(numbers), "reason": reason})
+                told = {"lines": sorted(numbers), "reason": reason}
+                self._append(chain, ERASED, {**told, "rewritten": rewritten} if rewritten else told)
             return Erasure(len(found) - len(held), values, len(held))
 
     def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
@@ -148,6 +163,19 @@ class Keeper:
         body = msgspec.json.encode({**what, "operator": self.operator}, order="sorted").decode()
         chain.append(kind, body, self.now_ms, commitments={})
         chain.write()
+
+
+def _without_remarks(connection: Connection, key: str, which: Sequence[int]) -> dict[str, str]:
+    """Take the notes out of bodies that releases up to 0.2.0 wrote. Return the hash of each new body by line."""
+    ours = (lines.c.institution_key == key) & lines.c.n.in_(which)
+    changed: dict[str, str] = {}
+    for n, body in connection.execute(select(lines.c.n, lines.c.body).where(ours, is_whole())).all():
+        bare = without_remarks(body)
+        if bare is not None:
+            here = (lines.c.institution_key == key) & (lines.c.n == n)
+            connection.execute(update(lines).where(here).values(body=bare))
+            changed[str(n)] = sha256(bare.encode())
+    return changed
 
 
 def _calls_of(

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from calls.call_query import digits_of
+from calls.effect_ledger import EffectKind
 from calls.record import Call, encode_call, without_unknown
 from calls.trail import Entry, encode_entry, parse_trail
 
@@ -196,12 +197,28 @@ def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[tuple[str, st
     yield "call/phone_number", call.person_id
     for n, candidate in enumerate(call.candidates):
         yield f"call/candidates/{n}/name", candidate.person_id
-    yield "call/identity/remark", call.person_id
+    for part in _WITH_REMARK:
+        yield f"call/{part}/remark", call.person_id
     for word in ("distrusted", "assign_wish", "check_wish"):
         yield f"call/{word}/reason", call.person_id
     for n, line in enumerate(whole["trail"]):
-        if line.get("what") == "said" and line.get("kind") == "distrusted":
+        if line.get("what") == "said":
             yield f"trail/{n}/because", call.person_id
+
+
+_WITH_REMARK: Final = ("identity", *EffectKind)
+"""Parts of a record that may hold the notes of whoever verified the caller."""
+
+
+def without_remarks(body: str) -> str | None:
+    """Return the body of a call without the notes that releases up to 0.2.0 left in it; None if there are none."""
+    whole = msgspec.json.decode(body)
+    removed = [
+        place.pop(name)
+        for place, name in (_at(whole, f"call/{part}/remark") for part in _WITH_REMARK)
+        if place is not None and name in place
+    ]
+    return msgspec.json.encode(whole, order="sorted").decode() if removed else None
 
 
 def _at(whole: Any, path: str) -> tuple[Any, str]:

@@ -174,6 +174,9 @@ class _Chain:
     voice_ids: dict[int, str] = field(default_factory=dict)
     """Of the lines that lack values or that an erasure names."""
     incomplete: list[int] = field(default_factory=list)
+    differing: dict[int, str] = field(default_factory=dict)
+    """Hashes of the bodies that are not those of their lines, by line, and which hashes erasures gave them."""
+    rewritten: dict[int, str] = field(default_factory=dict)
     held: set[tuple[str, str]] = field(default_factory=set)
     first_unlogged_ms: int = 0
     last_logged: int = 0
@@ -216,6 +219,9 @@ class _Chain:
     def _erasures(self) -> None:
         """What is missing or recorded as erased must be named by lines of the chain."""
         told = {self.voice_ids[n] for n in self.erased_lines if n in self.voice_ids}
+        for n, digest in self.differing.items():
+            if self.rewritten.get(n) != digest:
+                self._fault(n, "changed: its body does not match the hash")
         for n in self.incomplete:
             if n not in self.erased_lines and self.voice_ids[n] not in told:
                 self._fault(n, "personal values are missing, but no erasure was recorded")
@@ -261,7 +267,7 @@ class _Chain:
             self.first_unlogged_ms = row.at_ms
         if row.voice_id is not None:
             self.voice_ids[row.n] = row.voice_id
-        if row.kind in _DONE and row.body:
+        if row.kind in _DONE and row.body and sha256(row.body.encode()) == row.body_hash:
             self._about_the_archive(row, msgspec.json.decode(row.body))
 
     def _about_the_archive(self, row: Row[Any], told: dict[str, Any]) -> None:
@@ -272,6 +278,7 @@ class _Chain:
                 self._retired(row, told["before_ms"])
             case "erased":
                 self.erased_lines.update(told["lines"])
+                self.rewritten |= {int(n): digest for n, digest in told.get("rewritten", {}).items()}
             case "held":
                 self.held.add((told["kind"], told["value"]))
             case "released":
@@ -289,11 +296,15 @@ class _Chain:
             self._fault(row.n, "retention removed lines that are younger than CALLKEEPER_ARCHIVE_KEEP")
 
     def _body(self, row: Row[Any], personal: list[tuple[Any, ...]], found_by: set[tuple[Any, ...]]) -> None:
-        if sha256(row.body.encode()) != row.body_hash:
-            self._fault(row.n, "changed: its body does not match the hash")
-            return
-        if row.kind != CALL:
-            return
+        if (digest := sha256(row.body.encode())) != row.body_hash:
+            self.differing[row.n] = digest
+        if row.kind == CALL:
+            try:
+                self._call(row, personal, found_by)
+            except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+                self._fault(row.n, "changed: it cannot be read")
+
+    def _call(self, row: Row[Any], personal: list[tuple[Any, ...]], found_by: set[tuple[Any, ...]]) -> None:
         commitments = msgspec.json.decode(row.commitments)
         values = [each for each in personal if each[1] is not None]  # the others are only search terms
         for path, value, salt in values:

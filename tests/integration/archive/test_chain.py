@@ -1,5 +1,6 @@
 """The hash chain of an institution: verify names every line that was changed."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import Connection, delete, func, select, text, update
 
 from archive.database import Database
 from archive.heads import parse_heads, signed_head
@@ -17,6 +18,7 @@ from archive.tables import chains, lines, people
 from archive.verifying import verify
 from archive.writing import Writer
 from callkeeper.cli import main
+from calls.effect_ledger import Effect, EffectState
 from reseller.secret import Secret
 from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
 
@@ -211,3 +213,35 @@ def test_retire_keeps_what_the_setting_says(filled: Database, tmp_path: Path) ->
         environ = {"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db", "CALLKEEPER_ARCHIVE_KEEP": keep}
         done = CliRunner().invoke(main, ["archive", "retire", "--operator", "cron", "--dry-run"], env=environ)
         assert done.output == f"{INSTITUTION}: keeps {days} days\n"
+
+
+NOTE = "her dog is called Rex, card 4929"
+
+
+def test_notes_that_an_earlier_release_left_in_a_body_are_erased(database: Database) -> None:
+    """An enroll's remark was in the body under the hash: it is taken out, and the chain has the hash of the new body."""
+    call, trail = settled(3)
+    call = msgspec.structs.replace(call, enroll=Effect(state=EffectState.APPLIED, person_id="p-3", remark=NOTE))
+    new = content_of(call, trail)
+    assert NOTE not in new.body
+    assert NOTE in {each.value for each in new.personal}
+    whole = msgspec.json.decode(new.body)
+    whole["call"]["enroll"]["remark"] = NOTE
+    personal = tuple(each for each in new.personal if each.value != NOTE)
+    old = dataclasses.replace(new, body=msgspec.json.encode(whole, order="sorted").decode(), personal=personal)
+    Writer(database).write(INSTITUTION, [content(1), old])
+    assert faults(database) == []
+    Keeper(database, "dpo").erase(INSTITUTION, person_id="p-3", reason="request 12")
+    assert faults(database) == []
+    with database.reading() as connection:
+        bodies = "".join(body for (body,) in connection.execute(select(lines.c.body)))
+    assert NOTE not in bodies
+    with database.writing() as connection:
+        changed = bodies_of(connection)[2].replace("v-3", "v-4")
+        connection.execute(update(lines).where(lines.c.n == 2).values(body=changed))
+    assert any("does not match the hash" in fault for fault in faults(database))
+
+
+def bodies_of(connection: Connection) -> dict[int, str]:
+    """Return the bodies by line."""
+    return dict(connection.execute(select(lines.c.n, lines.c.body)).tuples().all())
