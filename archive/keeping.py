@@ -6,6 +6,7 @@ Every removal, hold and release is recorded as a line of the chain.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final
 
@@ -38,11 +39,11 @@ EVERYBODY: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """How many calls were found, how many values were erased, and how many calls are under a hold."""
+    """How many calls were found, how many values were erased, and which calls are under a hold."""
 
     calls: int
     values: int
-    held: int
+    held: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ class Keeper:
             if numbers:
                 told = {"lines": sorted(numbers), "reason": reason}
                 self._append(chain, ERASED, {**told, "rewritten": rewritten} if rewritten else told)
-            return Erasure(len(found) - len(held), values, len(held))
+            return Erasure(len(found) - len(held), values, frozenset(held))
 
     def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
         """Hold a call, a person's calls or an institution's (``value`` empty), or end the hold; return if that is new."""
@@ -163,6 +164,43 @@ class Keeper:
         body = msgspec.json.encode({**what, "operator": self.operator}, order="sorted").decode()
         chain.append(kind, body, self.now_ms, commitments={})
         chain.write()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of a chain about the archive itself: what was done, when, by whom, and to what or why, in words."""
+
+    at: datetime
+    institution_key: str
+    kind: str
+    operator: str
+    words: str
+
+
+def changes_of(database: Database, institution_key: str | None = None) -> list[Change]:
+    """Return what was erased, held, released and retired, oldest first."""
+    asked = select(lines.c.at_ms, lines.c.institution_key, lines.c.kind, lines.c.body).order_by(lines.c.at_ms)
+    asked = asked.where(lines.c.kind.in_((ERASED, HELD, RELEASED, RETIRED)), lines.c.body.is_not(None))
+    if institution_key is not None:
+        asked = asked.where(lines.c.institution_key == institution_key)
+    found = []
+    with database.reading() as connection:
+        for at_ms, key, kind, body in connection.execute(asked):
+            told = msgspec.json.decode(body)
+            at = datetime.fromtimestamp(at_ms / 1000, UTC)
+            found.append(Change(at, key, kind, told.get("operator", ""), _words_of(kind, told)))
+    return found
+
+
+def _words_of(kind: str, told: dict[str, Any]) -> str:
+    match kind:
+        case "erased":
+            return f"{len(told['lines'])} lines, {told['reason']}"
+        case "retired":
+            before = datetime.fromtimestamp(told["before_ms"] / 1000, UTC)
+            return f"lines written before {before:%Y-%m-%d}, up to line {told['until_n']}"
+        case _:
+            return f"{told['kind']} {told['value']}, {told['reason']}".replace("  ", " ")
 
 
 def _without_remarks(connection: Connection, key: str, which: Sequence[int]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import click
 from archive.database import Database
 from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import parse_heads
-from archive.keeping import Keeper
+from archive.keeping import Keeper, changes_of
 from archive.migrating import migrate as migrate_tables
 from archive.verifying import Tail
 from archive.verifying import verify as verify_chains
@@ -23,7 +23,7 @@ from callkeeper.parsing import VISIBLE
 from callkeeper.redis_query import Span, note_command, query_redis
 from callkeeper.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say
-from calls.call_query import number_of
+from callkeeper.whose_data import erased_in_redis, person_of
 from calls.institutions import nearest, shown
 from calls.spreadsheet import SpreadsheetWriter
 from calls.store.archive_queue import ArchiveQueue
@@ -162,22 +162,33 @@ def fill() -> None:
 @_operator
 @_reason
 def erase(institution: str, person: str | None, phone: str | None, operator: str, reason: str) -> None:
-    """Erase a person's phone numbers, names and remarks. The decisions and the chain stay.
+    """Erase a person's phone numbers, names, notes and reasons, in the archive and in Redis.
 
-    Calls under a legal hold are not changed. Redis keeps its own copy until it expires: see docs/data.md.
+    The decisions and the chain stay. Calls under a legal hold are not changed.
     """
-    if (person is None) is (phone is None):
-        raise Misused("say --person or --phone")
-    country = StoreSettings.load(os.environ).country
-    whole = None if phone is None else number_of(phone, country)
-    if phone is not None and whole is None:
-        raise Misused("--phone is no phone number")
-    number = None if whole is None else f"+{whole}"
+    whose = person_of(institution, person, phone)
     with _keeper(operator, reason) as keeper:
         refuse_unknown_institution(keeper.database, institution)
-        found = keeper.erase(institution, person_id=person, phone=number, country=country, reason=reason)
+        found = keeper.erase(institution, person_id=person, phone=whose.phone, country=whose.country, reason=reason)
     _note(AuditEvent.ARCHIVE_CHANGED, "erase", operator, institution)
-    say(f"{found.values} values of {found.calls} calls are erased; {found.held} calls are under a hold")
+    say(f"archive: {found.values} values of {found.calls} calls are erased; {len(found.held)} calls are under a hold")
+    say(erased_in_redis(whose, found.held))
+
+
+@archive.command()
+@click.option("--institution", help="Only this institution's chain.")
+def changes(institution: str | None) -> None:
+    """List what was erased, held, released and retired: when, at which institution, by whom and why.
+
+    Exports are in the audit log: callkeeper audit --event exported.
+    """
+    with archive_database() as (database, _):
+        if institution is not None:
+            refuse_unknown_institution(database, institution)
+        for line in changes_of(database, institution):
+            say(
+                f"{line.at:%Y-%m-%d %H:%M:%S} UTC  {line.institution_key}  {line.kind}  by {line.operator}: {line.words}"
+            )
 
 
 @archive.command()

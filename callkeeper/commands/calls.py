@@ -1,6 +1,7 @@
 """``callkeeper calls``: live calls, the story of one call, and resolving effects with an unknown outcome."""
 
 import asyncio
+import os
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
@@ -18,6 +19,7 @@ from callkeeper.archive_reader import archive_of_environment
 from callkeeper.commands.call_lists import find, json_of, list_calls
 from callkeeper.redis_query import Span, enqueue_reconcile, note_command, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
+from callkeeper.whose_data import erased_in_redis, person_of
 from calls.call_query import FEWEST_LETTERS, CallQuery
 from calls.effect_resolution import (
     DOUBTFUL,
@@ -114,6 +116,7 @@ def export(since: timedelta | None, output: BinaryIO) -> None:
 
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
+    query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, detail="calls"))
     count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
     if output.name != "<stdout>":
         say(f"{count} calls exported", err=True)
@@ -126,6 +129,28 @@ async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -
         output.write(printable_json(encode_recorded(call)) + b"\n")
         count += 1
     return count
+
+
+@calls.command()
+@click.option("--institution", required=True, help="The institution's key.")
+@click.option("--person", help="The member's id.")
+@click.option("--phone", help="A phone number: everything personal of the calls from it.")
+@click.option("--operator", required=True, help="Who erases it; written into the audit log.")
+def erase(institution: str, person: str | None, phone: str | None, operator: str) -> None:
+    """Erase a person's phone numbers, names, notes and reasons in Redis. Decisions and ids stay.
+
+    Where there is an archive, use `callkeeper archive erase`: it erases in both, and keeps calls under a legal hold.
+    """
+    whose = person_of(institution, person, phone)
+    if os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
+        raise Misused("there is an archive: use callkeeper archive erase, which erases in both")
+    said = erased_in_redis(whose)
+    query_redis(
+        lambda redis, keys: note_command(
+            redis, keys, AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution
+        )
+    )
+    say(said)
 
 
 async def _show(queries: Queries, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
