@@ -4,7 +4,7 @@
 CREATE ROLE callkeeper_worker LOGIN;
 CREATE ROLE callkeeper_web LOGIN;
 
-GRANT SELECT ON archive_lines, archive_people, archive_terms, archive_chains, archive_erased, archive_version
+GRANT SELECT ON archive_lines, archive_people, archive_terms, archive_chains, archive_erased, archive_holds, archive_version
     TO callkeeper_worker, callkeeper_web;
 GRANT INSERT ON archive_lines, archive_people, archive_terms, archive_chains TO callkeeper_worker;
 -- A chain's end moves with each line; its row is also the lock.
