@@ -73,7 +73,9 @@ class Listing:
         progress = self.tools.listings.progress(item.record, institution_key)
         asked = {note.decode() for note in item.notes}
         summary.add("institutions")
-        if wait_s := await self._permit_wait_s(item, institution_key):
+        # A look that was asked for leads to an assign and then to checks: it does not wait behind idle queues.
+        kind = Permit.CHECK if asked else Permit.LISTING
+        if wait_s := await self._permit_wait_s(item, institution_key, kind):
             await self.tools.store.save(item, None, Placement(int(wait_s * 1000) + 1))  # the notes stay
             return False
         retry_s: float | None = None
@@ -98,8 +100,8 @@ class Listing:
         await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
         return is_refused
 
-    async def _permit_wait_s(self, item: ClaimedItem, institution_key: str) -> float:
-        return await self.tools.store.budget.wait_s(Permit.LISTING, item.member, institution_key)
+    async def _permit_wait_s(self, item: ClaimedItem, institution_key: str, kind: Permit = Permit.LISTING) -> float:
+        return await self.tools.store.budget.wait_s(kind, item.member, institution_key)
 
     async def _look(
         self, item: ClaimedItem, progress: ListingProgress, asked: set[str], summary: JobSummary

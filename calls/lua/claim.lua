@@ -163,13 +163,15 @@ elseif number > last_number then
         redis.call('EXPIRE', turns, KEPT_S)
     end
 
-    -- Claim one member of an institution: the longest due, or in the second half of a claim the last to fall due.
-    -- Returns false if there is none, or none may be claimed.
+    -- Claim one member of an institution: the longest due and the last to fall due in turn. A claim may have room for one
+    -- only, so claims take turns as well. Returns false if there is none, or none may be claimed.
+    local count_of = {}
     local function take_one_of(owner)
-        local before = #taken
+        local before, count = #taken, count_of[owner] or 0
+        local command = (number + count) % 2 == 1 and 'ZPOPMIN' or 'ZPOPMAX'
+        count_of[owner] = count + 1
         for _ = 1, 128 do
             if owner ~= '' and (holds[owner] or 0) >= most then return false end
-            local command = before < math.ceil(limit / 2) and 'ZPOPMIN' or 'ZPOPMAX'
             local member = redis.call(command, turn_of(owner))[1]
             if not member then
                 redis.call('ZREM', turns, owner)

@@ -58,6 +58,20 @@ async def test_each_institution_gets_its_oldest_and_its_newest(store: Store, red
     assert claimed == {*one[:5], *one[-5:], *two[:5], *two[-5:]}
 
 
+async def test_new_call_does_not_wait_for_the_backlog_if_claims_are_small(
+    store: Store, redis: Redis, hand: Hand
+) -> None:
+    """A worker holds nearly as many calls of an institution as it may: of two claims of one call each, one is the newest.
+
+    So it is after a restart of Redis, when every live call is due at once.
+    """
+    old = await due(store, redis, hand, "cu-1", 1000, ago_ms=LONG_AGO_MS)
+    holds = {"cu-1": MOST_OF_ONE - 1}
+    claimed = [await store.claim(128, holds=holds) for _ in range(4)]
+    assert [len(items) for items in claimed] == [1] * 4
+    assert {items[0].member for items in claimed} == {*old[:2], *old[-2:]}
+
+
 async def test_every_due_call_is_claimed_once(store: Store, redis: Redis, hand: Hand) -> None:
     """Two workers take turns until nothing is due: each member was claimed once, and then again when it is due again."""
     members = {m for n in range(3) for m in await due(store, redis, hand, f"cu-{n}", 150, ago_ms=LONG_AGO_MS)}

@@ -1,0 +1,27 @@
+"""Many idle institutions under a request limit that is too low to list them all as often as planned."""
+
+from redis.asyncio import Redis
+
+from sandbox.state import Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+
+IDLE = 100
+RPS = 8
+"""Listing a hundred idle queues every eight seconds takes more than twelve requests a second."""
+
+END = Happening(Kind.END, 300)
+
+
+async def test_pushed_call_does_not_wait_behind_idle_queues(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """The look that a push asks for comes before looks that nobody asked for: calls are assigned within two seconds."""
+    for number in range(IDLE):
+        sandbox_asgi.world.add_institution(f"cu-1{number:02}")
+    rig = Rig(sandbox_asgi, redis, rps=RPS)
+    await rig.run(40)
+    for _ in range(5):
+        call = rig.stage.call(END, key=KEY)
+        await rig.push(call)
+        await rig.run(2)
+        assert call.aliases
+        await rig.run(5)
