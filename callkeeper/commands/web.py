@@ -22,11 +22,11 @@ from calls.rules import RulesError
 
 
 @click.command()
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104  (behind a router)
+@click.option("--host", help="Address to listen on. Default: 127.0.0.1, or every address where a platform sets $PORT.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
 )
-def web(host: str, port: int | None) -> None:
+def web(host: str | None, port: int | None) -> None:
     """Run the web process: push events, health checks, the desk, the board and the RQ dashboard."""
     removed = keep_own_secrets(WebSettings)
     settings = WebSettings.load(os.environ)
@@ -39,6 +39,8 @@ def web(host: str, port: int | None) -> None:
     if removed:
         log.warning("secrets_removed", variables=removed)
     warn_of_unknown_variables(log)
+    # A platform gives the port, and its router comes from outside.
+    host = host or ("0.0.0.0" if os.environ.get("PORT") else "127.0.0.1")  # noqa: S104
     try:
         listener = listen(host, settings.port)
     except OSError as error:

@@ -6,6 +6,7 @@ import subprocess
 from typing import Any
 
 import pytest
+import yaml
 from jsonschema_rs import Draft202012Validator, meta
 
 from callkeeper.cli import main
@@ -191,7 +192,7 @@ def test_objects_of_the_cluster_find_each_other() -> None:
     [scaled] = of_kind("ScaledObject")
     assert scaled["spec"]["scaleTargetRef"]["name"] == "callkeeper-worker"
     on_disk = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
-    assert on_disk == {*KUSTOMIZATION["resources"], "kustomization.yaml", "secret.example.yaml"}
+    assert on_disk == {*KUSTOMIZATION["resources"], "kustomization.yaml", "secret.example.yaml", "network-web.yaml"}
 
 
 def test_workers_are_scaled_by_a_figure_that_is_exported() -> None:
@@ -240,7 +241,7 @@ def test_redis_of_compose_is_reached_with_a_password_only() -> None:
 
 
 def test_network_policies_name_both_sides() -> None:
-    """Every rule says from or to whom, and at which port; web reaches nothing but DNS and Redis."""
+    """Every rule says from or to whom, and at which port; web reaches only DNS, Redis, PostgreSQL and, if wanted, HTTPS."""
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("NetworkPolicy")}
     for spec in policies.values():
         for rule in [*spec.get("ingress", []), *spec.get("egress", [])]:
@@ -248,8 +249,11 @@ def test_network_policies_name_both_sides() -> None:
             assert rule["ports"]
     common = policies["callkeeper"]
     assert (set(common["policyTypes"]), common.get("ingress", [])) == ({"Ingress", "Egress"}, [])
-    assert {port["port"] for rule in common["egress"] for port in rule["ports"]} == {53, 6379, 26379}
+    assert {port["port"] for rule in common["egress"] for port in rule["ports"]} == {53, 5432, 6379, 26379}
     assert "egress" not in policies["callkeeper-web"]
+    wanted = yaml.safe_load((DEPLOY / "kubernetes" / "network-web.yaml").read_text(encoding="utf-8"))
+    [outside] = wanted["spec"]["egress"]
+    assert [port["port"] for port in outside["ports"]] == [443]
     [expression] = policies["callkeeper-worker"]["podSelector"]["matchExpressions"]
     assert expression["values"] == ["callkeeper-worker", "callkeeper-release"]
 
