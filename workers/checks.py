@@ -127,11 +127,13 @@ async def unite_spellings(claim: Claim) -> bool:
         LeaseLost: Another worker holds the call now.
     """
     call, store, institution_key = claim.call, claim.tools.store, claim.call_id.institution_key
+    if call.spelled == call.spelling_sought and canonical_id(call.voice_id) == call.voice_id:
+        return False
     canonical = CallId(institution_key, canonical_id(claim.call_id.voice_id))
     if canonical != claim.call_id:
         is_history = call.is_settled and not await store.has_record(canonical)
         return not is_history and await _merge_into(claim, canonical.voice_id)
-    if call.spelled is None or call.spelled == call.spelling_sought:
+    if call.spelled is None:
         return False
     other = CallId(institution_key, call.spelled)
     if await store.has_record(other):

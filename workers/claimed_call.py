@@ -6,7 +6,7 @@ lines and requests carry them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from calls.effect_resolution import (
     unresolved,
 )
 from calls.fold import assigned, fold_note, new_call
-from calls.notes import Merged, entry_expected, fold_order, parse_note, trace_of
+from calls.notes import Merged, Note, entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
 from calls.redis_restart import catch_up, charge_earlier_record, charge_lost_writes, fold_epoch
@@ -144,9 +144,8 @@ class Claim:
         for note in notes:
             call, lines = fold_note(call, note, item.now)
             entries += lines
-        # A live record that was merged into this one was charged when it was found.
-        is_begun = any(isinstance(note, Merged) and note.call.phase in _UNDER_WAY for note in notes)
-        if item.lost is None and before.phase is Phase.HINTED and call.phase is not Phase.HINTED and not is_begun:
+        is_found = before.phase is Phase.HINTED and call.phase is not Phase.HINTED
+        if item.lost is None and is_found and not _is_begun(notes):
             age = tools.clock.found(call.started_at or item.now, item.now, item.epoch)
             call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
         trace = follow_trace(trace_of(notes) or call.trace)
@@ -290,6 +289,11 @@ class Claim:
             self.tools.log.warning("login_failed", error=type(error).__name__)
             return False
         return True
+
+
+def _is_begun(notes: Iterable[Note]) -> bool:
+    """Tell whether a live record was merged into this one. Lost checks were charged when that was found."""
+    return any(isinstance(note, Merged) and note.call.phase in _UNDER_WAY for note in notes)
 
 
 def attention(call: Call) -> str:
