@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from benchmarks.answers import KEY
 from benchmarks.stage import Stage, stage
 from callkeeper.connections import with_command_packing
+from calls.metrics.counting import Figures
 from calls.rules import load_rules
 from calls.store.claims_and_leases import Store
 from calls.store.inbox import Ask
@@ -19,6 +20,7 @@ from reseller.memory import MemoryTokenStore
 from workers.claimed_call import Tools
 from workers.measurements import JobSummary, ServiceClock
 from workers.queue_listing import Listing
+from workers.service_gate import ServiceGate
 
 Took = tuple[float, float]
 """Seconds, and CPU seconds of this process."""
@@ -38,9 +40,8 @@ async def _list_twice(on: Stage) -> tuple[Took, Took]:
     async with with_command_packing(Redis.from_url(on.redis_url)) as redis:
         store, reseller = Store(redis), Reseller(config, MemoryTokenStore(), log=log)
         monotonic, book = time.monotonic, load_rules(None)
-        tools = Tools(
-            store, Listings(redis), reseller, ServiceClock(monotonic), book, lambda _: "bench", monotonic, log
-        )
+        gate, clock = ServiceGate(store, log, Figures()), ServiceClock(monotonic)
+        tools = Tools(store, Listings(redis), reseller, gate, clock, book, lambda _: "bench", monotonic, log)
         listing = Listing(tools, 5.0)
         await reseller.institution_keys()
         first = await _list(store, listing)

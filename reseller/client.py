@@ -100,11 +100,16 @@ class Reseller:
         """Return how many seconds a request may take, including a login it needs."""
         return self._exchange.deadline_s
 
-    def reads_barred_s(self, institution_key: str) -> float | None:
-        """Return for how many seconds an institution's call records must not be read; None if they are not barred.
+    @property
+    def barred(self) -> Mapping[str, float]:
+        """Return what is barred after a 401, as far as this process knows: empty, or see `reads_barred_s`.
 
-        This process learns what other processes found when it next loads the token.
+        This process learns what other processes found when it next loads the token. The mapping is kept up to date.
         """
+        return self._exchange.barred
+
+    def reads_barred_s(self, institution_key: str) -> float | None:
+        """Return for how many seconds an institution's call records must not be read; None if they are not barred."""
         return self._exchange.barred_s(endpoints.DETAILS, institution_key)
 
     async def aclose(self) -> None:

@@ -45,7 +45,8 @@ from workers.managed_institutions import Institutions
 from workers.measurements import Counting, ServiceClock
 from workers.queue_listing import Listing
 from workers.runtime import UnreadableLog
-from workers.service_health import Probing, ServiceObserver
+from workers.service_gate import ServiceGate
+from workers.service_health import Probing
 from workers.shift import Shift, Wakeups
 
 SHIPPED = load_rules(None)
@@ -157,6 +158,7 @@ class Rig:
             limits=dict(self.book.limits),
             number_key=number_key(config.access_token),
         )
+        gate = ServiceGate(self.store, log, self.figures)
         wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(
             config,
@@ -165,8 +167,9 @@ class Rig:
             effects_transport=wire,
             clock=self.clock.monotonic,
             log=log,
-            observe=ServiceObserver(self.store, log, self.figures),
+            observe=gate.report,
         )
+        gate.see_bars_of(self.service)
         self.listings = Listings(redis, unreadable=unreadable)
         self.queries = Queries(redis)
         self.intake = Intake(  # a busy machine may stand still for longer than a sender waits
@@ -176,6 +179,7 @@ class Rig:
             self.service,
             self.listings,
             self.store,
+            gate,
             only=None,
             in_test=in_test,
             monotonic=self.clock.monotonic,
@@ -186,6 +190,7 @@ class Rig:
             self.store,
             self.listings,
             self.service,
+            gate,
             ServiceClock(self.clock.monotonic),
             self.book,
             lambda _: "bot",

@@ -41,8 +41,8 @@ from reseller import (
     TokenLapsed,
 )
 from reseller.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
-from workers.claimed_call import REFUSED, Claim
-from workers.service_health import log_closed, log_opened
+from workers.claimed_call import Claim
+from workers.service_gate import Why
 
 
 class AnswerMisnamed(AnswerUnreadable):
@@ -270,14 +270,10 @@ async def look(claim: Claim) -> None:
 
 
 async def look_back(claim: Claim) -> None:
-    """Read once the stored details of a call that ended unlisted, if this minute's allowance permits it."""
-    claim.call = replace(claim.call, looked_back_at=claim.now)
-    if await claim.tools.store.look_backs.take(claim.now):
-        before = claim.call
-        await read(claim)
-        claim.tools.counting.found(before, claim.call)
-    else:
-        claim.tools.log.warning("look_back_refused")
+    """Read once the stored details of a call that ended unlisted."""
+    before = claim.call = replace(claim.call, looked_back_at=claim.now)
+    await read(claim)
+    claim.tools.counting.found(before, claim.call)
 
 
 async def read(claim: Claim) -> None:
@@ -338,20 +334,10 @@ async def _without_result(claim: Claim, outcome: str) -> None:
     Assumed: a refused check, or one that is answered with a voice authentication error, may be the voice provider's
     trouble and not the call's.
     """
-    breakers, key = claim.tools.store.breakers, claim.call_id.institution_key
-    opened, _ = await breakers.report(Heard.FAILURE, key, EndpointKind.CHECK, member=claim.item.member)
-    for scope in opened:
-        log_opened(claim.tools.log, scope, Heard.FAILURE, outcome)
-    if breakers.over(key, EndpointKind.CHECK) is not None:
+    key, kind = claim.call_id.institution_key, EndpointKind.CHECK
+    await claim.tools.gate.tell(Heard.FAILURE, key, kind, outcome=outcome, member=claim.item.member)
+    if claim.tools.store.breakers.over(key, kind) is not None:
         claim.call = take_turns(claim.call, claim.tools.book.schedule, claim.now)
-
-
-async def _with_result(claim: Claim) -> None:
-    """Report a check that brought a result, if others did not."""
-    breakers, key = claim.tools.store.breakers, claim.call_id.institution_key
-    if breakers.has_failed(key, EndpointKind.CHECK):
-        for scope in (await breakers.report(Heard.ANSWER, key, EndpointKind.CHECK))[1]:
-            log_closed(claim.tools.log, scope)
 
 
 def _read_failed(claim: Claim, error: ResellerError) -> None:
@@ -363,7 +349,7 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
     if isinstance(error, AccessRefused):
         retry_at = now + timedelta(seconds=error.retry_after_s)
         claim.call = replace(call, reads_failed=max(1, call.reads_failed), next_read_at=retry_at)
-        claim.hold_back(REFUSED)
+        claim.hold_back(Why.REFUSED)
         return
     claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
     claim.add("reads_failed")
@@ -409,7 +395,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     if claim.call.reading is not None and claim.call.reading.provider_error is not None:
         await _without_result(claim, "provider_error")
     else:
-        await _with_result(claim)
+        await claim.tools.gate.tell(Heard.ANSWER, claim.call_id.institution_key, EndpointKind.CHECK)
 
 
 def decline(claim: Claim, step: Decline) -> None:

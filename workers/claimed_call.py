@@ -40,6 +40,7 @@ from reseller.client import Reseller
 from reseller.endpoints import follow, is_same_id, new_trace
 from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, PauseLog, ServiceClock
+from workers.service_gate import ServiceGate
 
 
 def follow_member(institution_key: str, voice_id: str | None = None) -> None:
@@ -57,7 +58,7 @@ def follow_trace(trace: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all calls of a shift share: the store, the service, the rules, the clocks and the log.
+    """What all calls of a shift share: the store, the service and its gate, the rules, the clocks and the log.
 
     Raises:
         ValueError: The client's request deadline differs from the one that the store's lease is made for.
@@ -66,6 +67,7 @@ class Tools:
     store: Store
     listings: Listings
     service: Reseller
+    gate: ServiceGate
     clock: ServiceClock
     book: RuleBook
     requested_by: Callable[[str], str]
@@ -85,10 +87,6 @@ class Tools:
 
 
 _UNDER_WAY = frozenset({Phase.LIVE, Phase.ENDED})
-
-AWAY, REFUSED = "the service is away", "the service refuses the institution"
-INSTITUTION_AWAY = "the service does not answer for the institution, or asked for a pause"
-"""Why a call is held back."""
 
 FORGET = b"-"
 """Written in place of a record to delete the member."""

@@ -37,6 +37,7 @@ from calls.store.request_budget import Permit
 from reseller import Institution, InstitutionSummary, NotSent, ResellerError, ServiceUnavailable
 from reseller.client import Reseller
 from workers.measurements import Counting
+from workers.service_gate import Held, ServiceGate, Wanted, Why
 
 LIST_EVERY = timedelta(seconds=90)
 """How often the service's list is read, by all workers together. With `RELOAD_S` it is shorter than two minutes: an
@@ -73,6 +74,7 @@ class Institutions:
         service: Reseller,
         listings: Listings,
         store: Store,
+        gate: ServiceGate,
         *,
         only: frozenset[str] | None,
         in_test: frozenset[str] = frozenset(),
@@ -84,6 +86,7 @@ class Institutions:
         self._service = service
         self._listings = listings
         self._store = store
+        self._gate = gate
         self._only = only
         self._in_test = in_test
         self._named = named or {}
@@ -142,12 +145,12 @@ class Institutions:
                     self._warn_unknown(error)
         await self.enlist()
 
-    async def confirm(self, institution_key: str, member: str, now: datetime) -> float | None:
+    async def confirm(self, institution_key: str, member: str, now: datetime) -> Held | None:
         """Make sure before an enroll or reject that the standing is new. Checks and reads do not wait for it.
 
         Returns:
-            None if the standing is new enough, or nobody answers; `obstacle` and `held_until` say what follows. Else in
-            how many seconds to ask again.
+            None if the standing is new enough, or nobody answers; `obstacle` and `held_until` say what follows. Else
+            what the effect waits for.
         """
         if self._is_settled(institution_key, now):
             return None
@@ -156,13 +159,14 @@ class Institutions:
             self._standings |= handled_in_test({institution_key: stored}, self._in_test)
         if self._is_settled(institution_key, now):
             return None
-        if wait_s := await self._store.budget.wait_s(Permit.EFFECT, member, institution_key):
-            return wait_s
+        held = await self._gate.ask(Wanted(institution_key, member, Permit.EFFECT, is_free=True), now)
+        if held is not None:
+            return held
         asks_all = self._monotonic() - self._keys_refused_at_s < KEYS_REFUSED_S
         if not await self._listings.may_ask("" if asks_all else institution_key, now, ASK_AGAIN):
-            return WHILE_ASKED_S
+            return Held(Why.STANDING, WHILE_ASKED_S)
         await self._ask_before_effect(institution_key, now, asks_all=asks_all)
-        return 0.0
+        return Held(Why.STANDING)
 
     def _is_settled(self, institution_key: str, now: datetime) -> bool:
         """Tell whether asking now would bring nothing new."""

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from calls.claimed_item import ClaimedItem, Placement
 from calls.metrics import catalogue as figure
 from calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
+from calls.store.breakers import EndpointKind
 from calls.store.inbox import Ask
 from calls.store.keys import CallId
 from calls.store.last_listing import (
@@ -38,6 +39,11 @@ from calls.store.request_budget import Permit
 from reseller import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
 from workers.claimed_call import Tools
 from workers.measurements import JobSummary
+from workers.service_gate import Wanted
+
+LISTED_LATER_S = 3.0
+"""If a breaker has just opened, the queue is looked at again after this many seconds. A probe that is answered makes it
+due before."""
 
 RENEW_AFTER_S = 1.0
 """If the lease of a listing is older than this, it is renewed before the next request."""
@@ -74,8 +80,11 @@ class Listing:
         asked = {note.decode() for note in item.notes}
         summary.add("institutions")
         # A look that was asked for leads to an assign and then to checks: it does not wait behind idle queues.
-        kind = Permit.CHECK if asked else Permit.LISTING
-        if wait_s := await self._permit_wait_s(item, institution_key, kind):
+        wanted = Wanted(
+            institution_key, item.member, Permit.CHECK if asked else Permit.LISTING, kind=EndpointKind.QUEUE
+        )
+        if (held := await self.tools.gate.ask(wanted, item.now)) is not None:
+            wait_s = held.wait_s or LISTED_LATER_S
             await self.tools.store.save(item, None, Placement(int(wait_s * 1000) + 1))  # the notes stay
             return False
         retry_s: float | None = None
@@ -99,9 +108,6 @@ class Listing:
         due_in_ms = await self._next_look_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
         await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
         return is_refused
-
-    async def _permit_wait_s(self, item: ClaimedItem, institution_key: str, kind: Permit = Permit.LISTING) -> float:
-        return await self.tools.store.budget.wait_s(kind, item.member, institution_key)
 
     async def _look(
         self, item: ClaimedItem, progress: ListingProgress, asked: set[str], summary: JobSummary
@@ -168,14 +174,14 @@ class Listing:
         async def ask(cursor: int, size: int) -> Sequence[QueueEntry]:
             # One page may take several requests. If each is slow, the lease would end between them.
             nonlocal renewed_at_s, has_permit
-            wait_s = 0.0 if has_permit else await self._permit_wait_s(item, progress.institution_key)
+            wait_s = 0.0 if has_permit else await self._page_wait_s(item, progress.institution_key)
             has_permit = False
             while wait_s or monotonic() - renewed_at_s > RENEW_AFTER_S:
                 await self.tools.store.keep(item)
                 renewed_at_s = monotonic()
                 if wait_s:
                     await self.tools.sleep(min(wait_s, RENEW_AFTER_S))
-                    wait_s = await self._permit_wait_s(item, progress.institution_key)
+                    wait_s = await self._page_wait_s(item, progress.institution_key)
             return await self._page(progress.institution_key, since, cursor, size)
 
         pages = QueuePages(ask, self.page_size, progress.paging, to_the_end=to_the_end)
@@ -196,6 +202,11 @@ class Listing:
                 return progress, pages
             await self.tools.store.keep(item)
             renewed_at_s = monotonic()
+
+    async def _page_wait_s(self, item: ClaimedItem, key: str) -> float:
+        wanted = Wanted(key, item.member, Permit.LISTING, kind=EndpointKind.QUEUE)
+        held = await self.tools.gate.ask(wanted, item.now)
+        return 0.0 if held is None else held.wait_s  # a listing that has begun is finished, also if a breaker opens
 
     async def _page(self, key: str, since: datetime | None, cursor: int, size: int) -> Sequence[QueueEntry]:
         return await self.tools.service.queue(

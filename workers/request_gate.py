@@ -1,9 +1,4 @@
-"""The gate: the one question before every request about a call, whether it may go now.
-
-Five things can hold a request up, and are asked in this order: a breaker, a bar after a 401, the institution's standing
-(before an enroll or reject), checks that bring no results, and the request budget. Nothing is booked before the answer is
-yes. `workers.service_health` reports what became of the request.
-"""
+"""Takes the steps of calls to the gate (``workers.service_gate``), and says what a call does while a request is held up."""
 
 from datetime import datetime, timedelta
 from typing import assert_never, get_args
@@ -16,9 +11,10 @@ from calls.end_and_settlement import BY_PUSH
 from calls.record import Call
 from calls.schedule.check_plan_and_budget import brought_no_result
 from calls.steps import Check, Deed, Intend, LookBack, Read, Send, Wait
-from calls.store.breakers import WHOLE, EndpointKind
+from calls.store.breakers import EndpointKind
 from calls.store.request_budget import Permit
-from workers.claimed_call import AWAY, INSTITUTION_AWAY, REFUSED, Claim
+from workers.claimed_call import Claim
+from workers.service_gate import Held, Wanted, Why
 
 Gated = Read | LookBack | Check | Intend | Send
 """Steps that send a request, or book one."""
@@ -29,41 +25,58 @@ TURN_AGAIN_S = 3.0
 """How often a call asks whether it may make a check while checks bring no results, in seconds."""
 
 
-async def pass_gate(claim: Claim, step: Deed) -> Deed | None:
-    """Return the step if it may be taken now, else what to do instead.
+async def pass_gate(claim: Claim, deed: Deed) -> Deed | None:
+    """Return the step if it may be taken now, else what to do instead. Nothing is booked before the answer is yes.
 
     Returns:
         A wait; a free read that tests whether the service accepts requests again; or None if the step was postponed in
         the record: decide again, because something else may be due meanwhile.
     """
-    if not isinstance(step, _GATED):
-        return step
-    now, key, breakers = claim.now, claim.call_id.institution_key, claim.tools.store.breakers
-    if (breaker := breakers.over(key)) is not None:
-        claim.hold_back(AWAY if breaker.scope == WHOLE else INSTITUTION_AWAY)
-        return Wait(now)  # no worker claims the call until the breaker closes
-    barred_s = claim.tools.service.reads_barred_s(key)
-    if barred_s:
-        claim.hold_back(REFUSED)
-        return Wait(now + timedelta(seconds=barred_s))
-    if barred_s is not None and isinstance(step, Check | Intend | Send):
-        step = Read("probe")
-    if _leads_to_enroll_or_reject(step, claim.call) and (wait := await _confirm_standing(claim)) is not None:
-        return wait
-    needs_turn = step == Check() and breakers.over(key, EndpointKind.CHECK) is not None
-    if needs_turn and (wait_s := breakers.known_turn_wait_s(key, now, yields=brought_no_result(claim.call))):
-        _postpone_check(claim, wait_s)
-        return None
-    if wait_s := await _wait_for_permits(claim, step, now):
-        if step != WATCH:
-            return Wait(claim.now + timedelta(seconds=wait_s))
-        claim.call = replace(claim.call, next_read_at=claim.now + timedelta(seconds=wait_s))
-        return None  # a check may become due before this read gets its permit
-    if needs_turn and (wait_s := await breakers.turn_wait_s(key)):
-        claim.permits += 1
-        _postpone_check(claim, wait_s)
-        return None
+    if not isinstance(deed, _GATED):
+        return deed
+    step: Gated = deed
+    if _leads_to_enroll_or_reject(step, claim.call) and (held := await _confirm_standing(claim)) is not None:
+        return await _instead_of(step, claim, held)
+    permit, requests = permits_of(step, claim.call, claim.now)
+    is_check = step == Check()  # one that a person asked for takes no turns
+    wanted = Wanted(
+        claim.call_id.institution_key,
+        claim.item.member,
+        permit,
+        max(0, requests - claim.permits),
+        kind=EndpointKind.CHECK if is_check else EndpointKind.CALLS,
+        is_free=isinstance(step, Read | LookBack),
+        yields=is_check and brought_no_result(claim.call),
+        looks_back=isinstance(step, LookBack),
+    )
+    held = await claim.tools.gate.ask(wanted, claim.now)
+    if held is not None:
+        return await _instead_of(step, claim, held)
+    claim.permits = max(claim.permits, requests) - (0 if isinstance(step, Intend) else 1)
     return step
+
+
+async def _instead_of(step: Gated, claim: Claim, held: Held) -> Deed | None:
+    """Return what a call does instead of a step that is held up. As `pass_gate`."""
+    until = claim.now + timedelta(seconds=held.wait_s)
+    claim.permits = 0 if held.why is Why.RATE else claim.permits + held.permits
+    match held.why:
+        case Why.REFUSAL_TESTED:
+            return await pass_gate(claim, Read("probe"))
+        case Why.CHECKS_FAIL:
+            until = min(until, claim.now + timedelta(seconds=TURN_AGAIN_S))
+            claim.call = replace(claim.call, next_check_at=until)  # reads go on meanwhile
+            return None
+        case Why.LOOK_BACKS:
+            claim.call = replace(claim.call, looked_back_at=claim.now)
+            claim.tools.log.warning("look_back_refused")
+            return None
+        case Why.RATE if step == WATCH:
+            claim.call = replace(claim.call, next_read_at=until)
+            return None  # a check may become due before this read gets its permit
+        case Why.AWAY | Why.INSTITUTION_AWAY | Why.REFUSED:
+            claim.hold_back(held.why)
+    return Wait(until)  # while a breaker is open, no worker claims the call
 
 
 _NEED_STANDING = (EffectKind.ENROLL, EffectKind.REJECT)
@@ -81,37 +94,17 @@ def _leads_to_enroll_or_reject(step: Gated, call: Call) -> bool:
     return False
 
 
-async def _confirm_standing(claim: Claim) -> Wait | None:
-    """Return a wait if the institution's standing has to be asked for first, or has changed; None if it holds.
+async def _confirm_standing(claim: Claim) -> Held | None:
+    """Return what holds an effect up if the institution's standing was not new enough, or has changed; None if it holds.
 
     Assumed: the service shows a change of the status at once.
     """
     institutions, key, now = claim.institutions, claim.call_id.institution_key, claim.now
-    wait_s = await institutions.confirm(key, claim.item.member, now)
-    if wait_s is not None:
-        return Wait(now + timedelta(seconds=wait_s))
+    held = await institutions.confirm(key, claim.item.member, now)
+    if held is not None:
+        return held
     known = institutions.obstacle(key), institutions.held_until(key, now)
-    return None if known == (claim.call.standing, claim.call.standing_held_until) else Wait(now)
-
-
-def _postpone_check(claim: Claim, wait_s: float) -> None:
-    """Make the next check later. Reads go on meanwhile."""
-    next_check_at = claim.now + timedelta(seconds=min(wait_s, TURN_AGAIN_S))
-    claim.call = replace(claim.call, next_check_at=next_check_at)
-
-
-async def _wait_for_permits(claim: Claim, step: Gated, now: datetime) -> float:
-    """Take the permits that a step needs from the request budget. Return how many seconds to wait for them."""
-    kind, requests = permits_of(step, claim.call, now)
-    if requests > claim.permits:
-        budget, institution_key = claim.tools.store.budget, claim.call_id.institution_key
-        wait_s = await budget.wait_s(kind, claim.item.member, institution_key, requests - claim.permits)
-        claim.permits = 0 if wait_s else requests
-        if wait_s:
-            return wait_s
-    if not isinstance(step, Intend):
-        claim.permits -= 1
-    return 0.0
+    return None if known == (claim.call.standing, claim.call.standing_held_until) else Held(Why.STANDING)
 
 
 def permits_of(step: Gated, call: Call, now: datetime) -> tuple[Permit, int]:

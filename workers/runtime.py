@@ -39,7 +39,8 @@ from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, ServiceClock
 from workers.outbox import Outbox
 from workers.queue_listing import Listing
-from workers.service_health import Probing, ServiceObserver
+from workers.service_gate import ServiceGate
+from workers.service_health import Probing
 from workers.shift import Shift, Wakeups
 from workers.webhook_client import LONGEST_PAUSE_S, WebhookClient
 from workers.webhook_delivery import Deliveries
@@ -261,12 +262,14 @@ class WorkerRuntime:
             queue = ArchiveQueue(self._redis, keys, kept_s=self._kept_s, unreadable=unreadable)
             self._outboxes.append(self._open_archive(queue))
         tokens = RedisTokenStore(self._redis, keys.prefix)
-        observe, monotonic = ServiceObserver(store, self._log, figures), self._loop.time
-        reseller = self.client_class(self._service_config, tokens, log=self._log, observe=observe)
+        gate, monotonic = ServiceGate(store, self._log, figures), self._loop.time
+        reseller = self.client_class(self._service_config, tokens, log=self._log, observe=gate.report)
+        gate.see_bars_of(reseller)
         institutions = Institutions(
             reseller,
             listings,
             store,
+            gate,
             only=self._only,
             in_test=self._in_test,
             named=self._named,
@@ -278,6 +281,7 @@ class WorkerRuntime:
             store,
             listings,
             reseller,
+            gate,
             ServiceClock(store.monotonic),
             self._book,
             self._requested_by,

@@ -19,6 +19,7 @@ from reseller.config import REQUEST_DEADLINE_S
 from workers.claimed_call import Tools
 from workers.measurements import ServiceClock
 from workers.runtime import WorkerRuntime
+from workers.service_gate import ServiceGate
 
 
 def config(deadline_s: float) -> ServiceConfig:
@@ -92,6 +93,7 @@ async def test_client_with_another_deadline_than_the_lease_is_refused(
             store,
             Listings(redis),
             reseller,
+            ServiceGate(store, log, Figures()),
             ServiceClock(time.monotonic),
             load_rules(None),
             lambda _: "bot",

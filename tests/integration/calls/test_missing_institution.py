@@ -38,6 +38,7 @@ def restricted(rig: Rig, only: frozenset[str]) -> Rig:
         worker.service,
         worker.listings,
         worker.store,
+        worker.tools.gate,
         only=only,
         monotonic=rig.clock.monotonic,
         log=worker.tools.log,

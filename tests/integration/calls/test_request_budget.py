@@ -22,7 +22,7 @@ from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.service_health import ServiceObserver
+from workers.service_gate import ServiceGate
 
 OTHER = "cu-2"
 END = Happening(Kind.END, 60)
@@ -59,7 +59,7 @@ class Asked:
 
     def __init__(self, store: Store, hand: Hand, redis: Redis) -> None:
         log = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
-        self._observe = ServiceObserver(store, log, Figures())
+        self._observe = ServiceGate(store, log, Figures()).report
         self._store, self._hand, self._redis = store, hand, redis
 
     async def __call__(self, seconds: float, *, every: int = 0, took_s: float = 0.05) -> float:

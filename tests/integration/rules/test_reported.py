@@ -89,6 +89,7 @@ async def test_settings_that_name_an_unknown_institution_are_logged_once(sandbox
         rig.service,
         Listings(rig.redis),
         rig.store,
+        rig.tools.gate,
         only=frozenset({"cu-1", "zebra"}),
         named={
             "CALLKEEPER_RULES": frozenset({"cu-1", "CU-1"}),

@@ -1,0 +1,273 @@
+"""The gate to the service: asked once before every request, told once after it.
+
+It keeps one table of scopes, which all workers share: the account, an institution, and the kinds of requests of either.
+Each scope is open, limited to a rate, or closed until a time; what people close is in it too (`calls.store.gate_table`
+shows all of it). A request passes if every scope that covers it lets it pass:
+
+- closed: a breaker, a pause that the service asked for, or a bar after a 401 (the client's, per process);
+- limited: the request budget, one check at a time while checks bring no results, the look-backs of a minute.
+
+What people close, and the wait for effects after Redis was replaced, are articles of `calls.law`: rules and stories have
+to say that they hold a call. The script that books an effect or a check asks for the pause once more.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.store.breakers import ACCOUNT, WHOLE, EndpointKind, Heard, Scope
+from calls.store.claims_and_leases import Store
+from calls.store.request_budget import Permit
+from reseller import (
+    AccessRefused,
+    CertificateRefused,
+    LoginRefused,
+    NotSent,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceBusy,
+    ServiceUnavailable,
+    TokenFault,
+    TokenLapsed,
+    TurnedAway,
+    Unsendable,
+)
+from reseller.client import Reseller
+from reseller.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request that is about to be made.
+
+    Attributes:
+        institution_key: The institution that it is for.
+        member: The call or queue that waits if there is no permit.
+        permit: What it is for.
+        permits: How many permits to take: none if they were taken before, two for an effect and the read before it.
+        kind: `QUEUE` for a listing, `CHECK` for an automatic check, else `CALLS`.
+        is_free: Whether it may test a bar after a 401: it changes nothing and costs no check.
+        yields: For a check: whether the call's last one brought no result. Then other calls go first.
+        looks_back: Whether it takes one of the look-backs of this minute.
+    """
+
+    institution_key: str
+    member: str
+    permit: Permit
+    permits: int = 1
+    kind: EndpointKind = EndpointKind.CALLS
+    is_free: bool = False
+    yields: bool = False
+    looks_back: bool = False
+
+
+class Why(StrEnum):
+    """Why a request may not go now. The first three are written into a call's trail."""
+
+    AWAY = "the service is away"
+    INSTITUTION_AWAY = "the service does not answer for the institution, or asked for a pause"
+    REFUSED = "the service refuses the institution"
+    REFUSAL_TESTED = "a free read has to test first whether the service still refuses the institution"
+    CHECKS_FAIL = "checks bring no results, and another call tries"
+    RATE = "the request budget is used up"
+    LOOK_BACKS = "the look-backs of this minute are used up"
+    STANDING = "the institution's standing is asked for first"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a request may not go, after how many seconds to ask again, and how many permits it has taken already."""
+
+    why: Why
+    wait_s: float = 0.0
+    permits: int = 0
+
+
+class ServiceGate:
+    """One worker's access to the table. ``report`` is the `Observe` callback of its client."""
+
+    def __init__(self, store: Store, log: Any, figures: Figures) -> None:
+        self._store = store
+        self._log = log
+        self._figures = figures
+        self._barred: Mapping[str, float] = {}
+        self._reads_barred_s: Callable[[str], float | None] = lambda _: None
+
+    def see_bars_of(self, service: Reseller) -> None:
+        """Let the bars of a client count. It is made after the gate, because it reports to the gate."""
+        self._barred, self._reads_barred_s = service.barred, service.reads_barred_s
+
+    async def ask(self, wanted: Wanted, now: datetime) -> Held | None:
+        """Return None if a request may go now, else what holds it up. Nothing is taken before that is known.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        breakers, key = self._store.breakers, wanted.institution_key
+        is_listing, is_check = wanted.kind is EndpointKind.QUEUE, wanted.kind is EndpointKind.CHECK
+        breaker = breakers.over(key, EndpointKind.QUEUE if is_listing else EndpointKind.CALLS)
+        if breaker is not None:
+            return Held(Why.AWAY if breaker.scope == WHOLE else Why.INSTITUTION_AWAY)
+        barred_s = self._reads_barred_s(key) if self._barred and not is_listing else None
+        if barred_s:
+            return Held(Why.REFUSED, barred_s)
+        if barred_s is not None and not wanted.is_free:
+            return Held(Why.REFUSAL_TESTED)
+        takes_turn = is_check and breakers.over(key, EndpointKind.CHECK) is not None
+        if takes_turn and (wait_s := breakers.known_turn_wait_s(key, now, yields=wanted.yields)):
+            return Held(Why.CHECKS_FAIL, wait_s)
+        if wanted.permits:
+            wait_s = await self._store.budget.wait_s(wanted.permit, wanted.member, key, wanted.permits)
+            if wait_s:
+                return Held(Why.RATE, wait_s)
+        if takes_turn and (wait_s := await breakers.turn_wait_s(key)):
+            return Held(Why.CHECKS_FAIL, wait_s, wanted.permits)
+        if wanted.looks_back and not await self._store.look_backs.take(now):
+            return Held(Why.LOOK_BACKS, 0.0, wanted.permits)
+        return None
+
+    async def probe(self, institution_key: str, permit: Permit) -> None:
+        """Take the permit of a probe. It waits for nothing: there is only one every few seconds."""
+        await self._store.budget.wait_s(permit, "probe", institution_key)
+
+    async def report(
+        self, endpoint: Endpoint, institution_key: str, error: BaseException | None, seconds: float
+    ) -> None:
+        """Count a finished request, and tell all workers what it says of the scopes it belongs to."""
+        outcome = "answered" if error is None else type(error).__name__
+        self._figures.count(figure.SERVICE_REQUESTS, endpoint.name, outcome)
+        self._figures.observe(figure.SERVICE_SECONDS, seconds, endpoint.name)
+        if endpoint == TOKEN:
+            self._figures.count(figure.LOGINS, outcome)
+        store, kind = self._store, EndpointKind.QUEUE if endpoint == QUEUE else EndpointKind.CALLS
+        if error is None:
+            store.budget.answers.add()
+            if not store.breakers.has_failed(institution_key, kind):
+                return  # the usual case: there is nothing to clear
+        if isinstance(error, AccessRefused):
+            self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
+        if isinstance(error, ServiceUnavailable) and error.status == 503:
+            await self._ease(institution_key, kind)
+        pause_s = 0.0
+        if isinstance(error, _BUSY):
+            self._figures.count(figure.REQUESTS_TURNED_AWAY)
+            pause_s = error.retry_after_s or 0.0
+        if (heard := heard_of(endpoint, institution_key, error)) is not None:
+            await self.tell(*heard, kind, outcome=outcome, pause_s=pause_s)
+        if isinstance(error, _BUSY):
+            with suppress(RedisError):
+                await store.budget.turned_away(institution_key, len(store.breakers.acted_for))
+
+    async def tell(
+        self,
+        heard: Heard,
+        institution_key: str,
+        kind: EndpointKind,
+        *,
+        outcome: str = "",
+        pause_s: float = 0.0,
+        member: str = "",
+    ) -> None:
+        """Tell all workers what a request says of its scope, and log which breakers that opened or closed.
+
+        Args:
+            heard: What it says. An answer is told only after failures: otherwise it would clear nothing.
+            institution_key: The institution it was for; the account if none.
+            kind: The kind of request. A check is told again once it is known whether it brought a result.
+            outcome: The error, for the log.
+            pause_s: How long the service asked for no requests, in seconds.
+            member: The call whose check brought no result.
+        """
+        breakers = self._store.breakers
+        if heard is Heard.ANSWER and not breakers.has_failed(institution_key, kind):
+            return
+        with suppress(RedisError):
+            opened, closed = await breakers.report(heard, institution_key, kind, member=member, pause_s=pause_s)
+            for scope in opened:
+                self._log_opened(scope, heard, outcome)
+                if scope.kind is not EndpointKind.CHECK:
+                    await self._store.budget.calm(scope.institution_key, len(breakers.acted_for))
+            for scope in closed:
+                self._log_closed(scope)
+
+    def _log_opened(self, scope: Scope, heard: Heard, outcome: str) -> None:
+        log, about = self._log, {"institution": scope.institution_key}
+        match scope.kind:
+            case _ if scope == WHOLE:
+                self._figures.count(figure.SERVICE_OUTAGES)
+                log.error("service_away", error=outcome, because=heard)
+            case EndpointKind.CALLS:
+                log.error("institution_away", error=outcome, because=heard, **about)
+            case EndpointKind.QUEUE:
+                log.error("queue_away", error=outcome, because=heard, **about)
+            case EndpointKind.CHECK:
+                log.error("checks_away", error=outcome, because=heard, **about)
+
+    def _log_closed(self, scope: Scope) -> None:
+        log, about = self._log, {"institution": scope.institution_key}
+        match scope.kind:
+            case _ if scope == WHOLE:
+                log.info("service_back")
+            case EndpointKind.CALLS:
+                log.info("institution_back", **about)
+            case EndpointKind.QUEUE:
+                log.info("queue_back", **about)
+            case EndpointKind.CHECK:
+                log.info("checks_back", **about)
+
+    async def _ease(self, institution_key: str, kind: EndpointKind) -> None:
+        """Lower the rate after a 503. Neither one at a login nor one while a breaker is open counts."""
+        store = self._store
+        if not institution_key or store.breakers.over(institution_key, kind) is not None:
+            return
+        if store.budget.answers.add_503():
+            with suppress(RedisError):
+                await store.budget.strained(institution_key, len(store.breakers.acted_for))
+
+
+_BUSY = (ServiceBusy, TurnedAway)
+_FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)
+
+
+def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | None) -> tuple[Heard, str] | None:
+    """Return what a request says of the service, and of which institution (`ACCOUNT`: of none); None if nothing.
+
+    A request that failed because its login failed is not a failure of its institution. A 401 with a good token proves
+    that the service answers, but says nothing of the institution.
+    """
+    if isinstance(error, _BUSY) and error.retry_after_s is not None:
+        return Heard.PAUSE, institution_key
+    if endpoint == TOKEN:
+        return (Heard.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None
+    if endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
+        return None
+    match error:
+        case NotSent():
+            return None if isinstance(error, Unsendable) else _not_sent(error, institution_key)
+        case AccessRefused():
+            return Heard.ANSWER, ACCOUNT
+        case TokenLapsed():
+            return None
+        case ServiceBusy() | TurnedAway():
+            return Heard.ANSWER, institution_key  # reported to the request budget
+        case ResellerError() if isinstance(error, _FAILURES):
+            return Heard.FAILURE, ACCOUNT if error.endpoint == TOKEN.name else institution_key
+        case ResellerError() | None:
+            return Heard.ANSWER, institution_key
+    return None
+
+
+def _not_sent(error: NotSent, institution_key: str) -> tuple[Heard, str] | None:
+    cause = error.__cause__
+    if cause is None:
+        return Heard.FAILURE, institution_key
+    if isinstance(cause, ResellerError):
+        return Heard.FAILURE, ACCOUNT if cause.endpoint == TOKEN.name else institution_key
+    return None  # our own guard stopped it
