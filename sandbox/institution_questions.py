@@ -74,6 +74,7 @@ _CREDENTIALS = ask(
     "by `success` false",
     other("login-refused-401", "By HTTP 401.", login_refusal_status=401),
     other("login-refused-400", "By HTTP 400.", login_refusal_status=400),
+    other("login-refused-500", "By HTTP 500.", login_refusal_status=500),
 )
 _INSTITUTION_STATUS = ask(
     "Other enumerations with states",

@@ -1,12 +1,16 @@
 """A rolling deployment and its rollback: two releases with different stored records on one Redis, under load."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from callkeeper.fleet import ManagedProcess
-from calls.record import ASKED
+from calls.record import ASKED, Call
+from tests.acceptance.stack import until
+from tests.faults.audit import CHECK_LIMIT
+from tests.faults.chaos import read_evidence
 from tests.rollout.load import Floor, Load, floor
 from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, url, wait_for_calls
@@ -88,3 +92,45 @@ def test_release_before_ours_runs_beside_ours(tmp_path: Path) -> None:
             wait_for_calls(load, PHASE)
         hold_to_promises(running, load)
         assert_all_worked([*others, one, two], door)
+
+
+@pytest.mark.night
+@pytest.mark.timeout(300)
+def test_records_that_the_release_before_ours_kept_twice_become_one(tmp_path: Path) -> None:
+    """0.2.0 keeps two records of a call that pushes spell in capitals. Ours merge them while 0.2.0 works beside them.
+
+    Each call ends with one record, under the canonical spelling; 20 checks were made for it at most, and at most one
+    enroll or reject was sent by ours. What 0.2.0 sent before is in the record.
+    """
+    if COMMIT is None:
+        pytest.fail("nothing was released")
+    module = install(COMMIT, tmp_path / "released").module
+    with floor(tmp_path, workers=1) as running:
+        running.control("PUT", "/variants", ["ids-capital-in-pushes"])
+        running.member("worker-1").stop()
+        older = running.start("worker-other", "worker", module=module)
+        door = running.start("web-other", "web", module=module)
+        running.push_to(url(door), running.demo.environ["CALLKEEPER_PUSH_HEADERS"])
+        load = Load(running.demo.service_url)
+        ids = [load.begin(n, ends_after_s=60.0) for n in range(CALLS_KEPT_TWICE)]
+        until(lambda: len(stored(running)) == 2 * CALLS_KEPT_TWICE, 30, "two records of each call")
+        ours = running.start("worker-ours", "worker")
+        until(lambda: set(stored(running)) == set(ids), 40, "one record of each call")
+        older.stop()
+        door.stop()
+        until(lambda: all(record.is_settled for record in stored(running).values()), 90, "every call to be settled")
+        found = stored(running)
+        assert set(found) == set(ids)
+        for voice_id, record in found.items():
+            arrived = running.control("GET", f"/calls/{voice_id}")["tally"]["arrived"]
+            assert arrived["check"] <= record.checks_used <= CHECK_LIMIT
+            assert arrived.get("enroll", 0) + arrived.get("reject_voice", 0) <= 1
+        assert '"calls_merged"' in ours.log.read_text()
+
+
+CALLS_KEPT_TWICE = 12
+
+
+def stored(running: Floor) -> Mapping[str, Call]:
+    """Return the records that are no tombstones, by voice id."""
+    return read_evidence(running, running.demo.fleet).records
