@@ -5,7 +5,7 @@ incident ends with its cause, so nothing here is counted over a longer time than
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -81,8 +81,9 @@ class Incident:
 
     @property
     def weight(self) -> Weight:
-        """Return how much it matters."""
-        return Weight.PAGE if self.kind in _PAGES else Weight.NOTE if self.kind in _NOTES else Weight.TICKET
+        """Return how much it matters. Refused pushes of one institution can wait: its calls are found by the queue."""
+        is_page = self.kind in _PAGES and not (self.kind is IncidentKind.PUSHES_REFUSED and self.institution_key)
+        return Weight.PAGE if is_page else Weight.NOTE if self.kind in _NOTES else Weight.TICKET
 
 
 LATE_S: Final = 5.0
@@ -93,6 +94,9 @@ SKEW_S: Final = 3.0
 
 SLOW_S: Final = 1.0
 """A request that takes longer than this is slow."""
+
+REPEATED: Final = 3
+"""From so many refused pushes in ten minutes on, they are no accident."""
 
 UNPUSHED: Final = 2
 """Up to this many new calls without a push are not reported."""
@@ -134,7 +138,6 @@ _SYMPTOMS: Final = {
         {_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED}
     ),
     _K.SERVICE_SLOW: frozenset({_K.LATE}),
-    _K.PUSHES_REFUSED: frozenset({_K.NO_PUSH}),
 }
 
 
@@ -284,25 +287,65 @@ def _unlisted_at(signals: Signals, key: str) -> datetime | None:
 
 
 def _pushes(signals: Signals) -> Iterator[Incident]:
-    refused_at = signals.last.at(figure.PUSHES_REFUSED, "credentials")
-    taken = [at for labels, _, at in signals.last.rows(figure.PUSHES) if labels != ("doctor",)]
-    is_recent = refused_at is not None and signals.now - refused_at < timedelta(minutes=10)
-    if refused_at is not None and is_recent and (not taken or max(taken) + _BATCH < refused_at):
-        advice = (
-            "None was accepted since. Enter in the service's dashboard exactly the value of CALLKEEPER_PUSH_HEADERS, and "
-            "send a sample from there."
-        )
-        yield Incident(_K.PUSHES_REFUSED, "Pushes are refused: wrong header", advice, since=refused_at)
+    missing = _unpushed(signals)
+    refused = _refused_pushes(signals, missing)
+    yield from refused
+    told = {incident.institution_key for incident in refused}
+    if ACCOUNT in told:
+        return  # that no pushes arrive follows from it
     recent = [minute.figures for minute in signals.minutes]
     unpushed = sum((figures.by(figure.CALLS_FOUND, "institution", by="queue") for figures in recent), Counter[str]())
     pushed = sum((figures.by(figure.CALLS_FOUND, "institution", by="push") for figures in recent), Counter[str]())
     for key, calls in sorted(unpushed.items()):
-        if calls > UNPUSHED and not pushed[key]:
+        if calls > UNPUSHED and not pushed[key] and key in missing and key not in told:
             advice = (
                 f"The queue showed {calls} new calls in ten minutes, none was pushed. Look at the push settings in the "
                 "service's dashboard."
             )
             yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key)
+
+
+def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) -> list[Incident]:
+    """Return an incident if pushes are refused for their header, and pushes of calls are missing.
+
+    Strangers can send what is refused, so refusals alone say nothing: calls must come that only the queue shows. If
+    other pushes are accepted, it is about the institutions of those calls.
+    """
+    refused_at = signals.last.at(figure.PUSHES_REFUSED, "credentials")
+    refusals = [
+        (minute.at, minute.figures.count(figure.PUSHES_REFUSED, reason="credentials")) for minute in signals.minutes
+    ]
+    if refused_at is None or sum(count for _, count in refusals) < REPEATED or not missing:
+        return []
+    taken = [at for labels, _, at in signals.last.rows(figure.PUSHES) if labels != ("doctor",)]
+    is_accepted = bool(taken) and max(taken) + _BATCH >= refused_at
+    advice = (
+        "Enter in the service's dashboard exactly the value of CALLKEEPER_PUSH_HEADERS, and send a sample from there. "
+        "Their calls are found by the queue, some seconds later."
+    )
+    found = []
+    for key, pushed_at in sorted(missing.items()) if is_accepted else [(ACCOUNT, max(taken, default=None))]:
+        begun = (at for at, count in refusals if count and (pushed_at is None or at + _MINUTE > pushed_at))
+        since = max(min(begun, default=refused_at), pushed_at or signals.minutes[0].at)
+        title = "Pushes of an institution are refused: wrong header" if key else "Pushes are refused: wrong header"
+        found.append(Incident(_K.PUSHES_REFUSED, title, advice, key, min(since, refused_at)))
+    return found
+
+
+def _unpushed(signals: Signals) -> dict[str, datetime | None]:
+    """Return the institutions whose last new call was found by the queue alone, and when one was pushed before.
+
+    A sample that was accepted since shows that somebody has corrected the settings.
+    """
+    tested_at = signals.last.at(figure.PUSHES, "sample")
+    last = {labels: at for labels, _, at in signals.last.rows(figure.CALLS_FOUND)}
+    found: dict[str, datetime | None] = {}
+    for (key, by), at in last.items():
+        pushed_at = last.get((key, "push"))
+        is_over = signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
+        if by == "queue" and not is_over and (pushed_at is None or pushed_at + _A_WHILE < at):
+            found[key] = pushed_at
+    return found
 
 
 def _others(signals: Signals) -> Iterator[Incident]:

@@ -108,21 +108,24 @@ def account_locked(stack: Stack) -> Iterator[None]:
         assert told.exit_code == 0, told.output
 
 
+UNPUSHED = "bank-1"
+"""An institution that no other trouble has calls of."""
+
+
 @contextmanager
 def header_wrong(stack: Stack) -> Iterator[None]:
-    """Send pushes with a wrong header; at the end send a sample with the right one."""
+    """Push with a wrong header in the dashboard while calls come; at the end correct it, and send a sample."""
     time.sleep(2)  # metrics are written once a second: wait until those of the last sample are
-    event = {"Type": "CallStart", "VoiceId": "v-wrong", "InstitutionKey": "cu-1"}
+    address, place = {"url": f"{stack.demo.web_url}/push"}, f"/institutions/{UNPUSHED}/push"
+    stack.control("PUT", place, {**address, "headers": "X-Push-Key: wrong"})
     for _ in range(3):
-        assert httpx.post(f"{stack.demo.web_url}/push", json=event, headers={"X-Push-Key": "w"}).status_code in {
-            401,
-            429,
-        }
+        stack.call(end(20), key=UNPUSHED)
     try:
         yield
     finally:
         time.sleep(2)  # refused and accepted pushes are compared by whole seconds
-        stack.control("POST", "/push/sample", {"institution_key": "cu-1"})
+        stack.control("PUT", place, {**address, "headers": stack.demo.environ["CALLKEEPER_PUSH_HEADERS"]})
+        stack.control("POST", "/push/sample", {"institution_key": UNPUSHED})
 
 
 @contextmanager

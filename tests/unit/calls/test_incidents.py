@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from calls.incidents import IncidentKind, incidents_of
+from calls.incidents import IncidentKind, Weight, incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import field_name
 from calls.metrics.signals import LastCounted, Signals, Unstarted
-from calls.metrics.snapshot import Process
+from calls.metrics.snapshot import Minute, Process, Snapshot
 from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
 from calls.store.last_listing import Standing
 from calls.store.sso_token import Barred
@@ -28,6 +28,9 @@ def last(**seconds_ago: float) -> LastCounted:
         "login": field_name(figure.LOGINS.name, ("answered",)),
         "strangers": field_name(figure.PUSHES_REFUSED.name, ("credentials",)),
         "pushed": field_name(figure.PUSHES.name, ("CallStart",)),
+        "sample": field_name(figure.PUSHES.name, ("sample",)),
+        "found": field_name(figure.CALLS_FOUND.name, ("cu-1", "push")),
+        "unpushed": field_name(figure.CALLS_FOUND.name, ("cu-1", "queue")),
         "doctor": field_name(figure.PUSHES.name, ("doctor",)),
         "unread": field_name(figure.LISTINGS.name, ("cu-1", "failed")),
         "unlisted": field_name(figure.LISTINGS.name, ("cu-1", "refused")),
@@ -38,6 +41,17 @@ def last(**seconds_ago: float) -> LastCounted:
     return LastCounted(
         {names[name]: (NOW - timedelta(seconds=s)).timestamp() * 1000 for name, s in seconds_ago.items()}
     )
+
+
+def refusals(count: int) -> list[Minute]:
+    """Return minutes of which the last has so many pushes that were refused for their header."""
+    counts = {1: count, 2: 0, 0: 0}
+    return [
+        Minute(
+            NOW - timedelta(minutes=ago), Snapshot({figure.PUSHES_REFUSED.name: {("credentials",): counts[ago]}}, {})
+        )
+        for ago in (2, 1, 0)
+    ]
 
 
 def away(key: str, why: Heard, kind: EndpointKind = EndpointKind.CALLS) -> Breaker:
@@ -74,7 +88,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "listing_refused": {"last": last(listed=20, unlisted=1)},
     "standing_unconfirmed": {"standings": [standing(minutes_ago=16, unanswered=True)]},
     "late": {"late_s": 6},
-    "pushes_refused": {"last": last(pushed=60, strangers=30, doctor=1)},
+    "pushes_refused": {"last": last(pushed=60, strangers=30, doctor=1, found=60, unpushed=20), "minutes": refusals(3)},
     "receiver_away": {"receiver": away("", Heard.FAILURE)},
     "archive_away": {"archive": away("", Heard.FAILURE)},
     "clocks_apart": {"processes": [WORKER, replace(WORKER, name="box-2-1-aa", ahead_s=-90.0)]},
@@ -88,8 +102,12 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
     "nothing is asked any more": {"last": last(slow=30)},
     "a listing failed once": {"last": last(listed=8, unread=1)},
     "the queue was listed": {"last": last(unlisted=60, listed=1)},
-    "a push was taken": {"last": last(strangers=60, pushed=1)},
-    "strangers gave up": {"last": last(strangers=700)},
+    "a push was taken": {"last": last(strangers=60, pushed=1, found=1, unpushed=70), "minutes": refusals(9)},
+    "a sample was taken": {"last": last(strangers=60, sample=1, unpushed=70), "minutes": refusals(9)},
+    "strangers gave up": {"last": last(unpushed=20), "minutes": refusals(0)},
+    "one push was refused": {"last": last(strangers=30, unpushed=20), "minutes": refusals(1)},
+    "strangers push, and no call is missing": {"last": last(strangers=30, found=40), "minutes": refusals(50)},
+    "the missing call came long ago": {"last": last(strangers=30, unpushed=601), "minutes": refusals(50)},
     "the last Active still counts": {"standings": [standing(minutes_ago=14, unanswered=True)]},
     "nobody has asked since": {"standings": [standing(minutes_ago=16)]},
     "it is not active anyway": {"standings": [standing(minutes_ago=16, unanswered=True, status="Review")]},
@@ -130,6 +148,19 @@ def test_institutions_whose_standing_is_unknown_are_named_in_one_incident() -> N
     [one] = incidents_of(replace(WELL, standings=many))
     assert (one.institution_key, "and 2 more" in one.advice) == ("", True)
     assert kinds(standings=many, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
+
+
+def test_institution_with_a_wrong_header_is_named() -> None:
+    """If others' pushes are accepted, the refusals are about the institution whose calls only the queue shows.
+
+    It waits until the morning, because those calls are found some seconds later. It began with the first refusal.
+    """
+    seen = last(strangers=5, pushed=2, found=200, unpushed=30)
+    [one] = incidents_of(replace(WELL, last=seen, minutes=refusals(3)))
+    assert (one.kind.value, one.institution_key, one.weight) == ("pushes_refused", "cu-1", Weight.TICKET)
+    assert one.since == NOW - timedelta(minutes=1)
+    [all_of_them] = incidents_of(replace(WELL, **FAULTS["pushes_refused"]))
+    assert (all_of_them.institution_key, all_of_them.weight) == ("", Weight.PAGE)
 
 
 def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
