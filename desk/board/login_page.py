@@ -5,7 +5,8 @@ After a login the browser is redirected to the page that it first asked for, if 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -23,6 +24,7 @@ from calls.store.attempt_limiter import AttemptLimiter, network_of
 from calls.store.audit_log import AuditEntry, AuditEvent
 from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
+from desk.access.password_turns import PasswordTurns, TooManyWait
 from desk.access.people import Account, Accounts, hash_password
 from desk.board.renderer import Renderer
 from desk.bodies import RequestTooLarge, bounded
@@ -69,7 +71,7 @@ class LoginPages:
     refuse_weak: Callable[[str, str], None]
     now: Callable[[], datetime]
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
-    _checking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _checking: PasswordTurns = field(default_factory=PasswordTurns)
     _begun: AttemptLimiter = field(default_factory=lambda: AttemptLimiter(allowed=_BEGUN, every_s=_BEGUN_EVERY_S))
     _refused: AttemptLimiter = field(default_factory=AttemptLimiter)
 
@@ -129,19 +131,28 @@ class LoginPages:
             raise HTTPException(403, "Only from our own pages.")
         form, address = await _fields(request), network_of(request.client)
         name, request.state.wanted = form.get("name", ""), form.get("next", "")
-        # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check, so
-        # that a person waits for one guess of each guessing address, not for all.
-        async with self._turns.setdefault(address, asyncio.Lock()), self._checking:
+        # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check.
+        async with self._turns.setdefault(address, asyncio.Lock()), self._turn(address):
             if wait_s := await self.doors.limiter.wait_s(address, name):
                 raise _too_many(wait_s)
             account = await recognise(name, form.get("password", ""))
             if account is not None:
+                self._checking.succeeded(address)
                 return form, account
+            self._checking.failed(address)
             if not await self.doors.limiter.count(address, name):
                 known = await self.accounts.find(name)
                 who = known.id if known is not None else ""  # what was typed may be a password
                 await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
             raise HTTPException(401, "Wrong name or password.")
+
+    @asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        try:
+            async with self._checking.turn(address):
+                yield
+        except TooManyWait as busy:
+            raise _too_many(busy.wait_s) from None
 
     async def to_provider(self, request: Request) -> Response:
         """Redirect the browser to the identity provider."""
