@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.connection_limit import room_for_others
 from callkeeper.credentials import refuse_weak_password
 from callkeeper.settings import WebSettings
 from calls.store.attempt_limiter import LoginLimiter
@@ -23,6 +24,7 @@ from desk.browser_headers import PAGE, SafeHeaders
 from desk.dashboard import dashboard
 from desk.desk import Desk
 from desk.metrics import MetricsPage
+from desk.quotas import STREAMS_PER_PERSON
 from desk.signing import key_for
 from receiver.push import utc_now
 
@@ -49,7 +51,11 @@ def pages(
     shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
     account = shared.account if shared is not None else None
     accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer, shared=account)
-    board = Board(redis, desk, log=log, now=utc_now, country=settings.store.country) if settings.has_pages else None
+    per_person = min(STREAMS_PER_PERSON, room_for_others() // 4)
+    board = None
+    if settings.has_pages:
+        country = settings.store.country
+        board = Board(redis, desk, log=log, now=utc_now, country=country, streams_per_person=per_person)
 
     doors = Doors(
         sessions=Sessions(accounts),

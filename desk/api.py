@@ -1,6 +1,7 @@
 """The desk's API: how the agent's software reads calls and makes statements about them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Final, cast
 from urllib.parse import quote, unquote
 
@@ -31,7 +32,17 @@ from desk.archived_calls import ArchivedCalls, known_or_archived
 from desk.bodies import BODIES, read_body
 from desk.call_list import CallList
 from desk.openapi import document
-from desk.problems import Problem, forbidden, invalid, not_found, too_often, unauthorized, unavailable
+from desk.problems import (
+    Problem,
+    forbidden,
+    invalid,
+    not_found,
+    too_many_searches,
+    too_often,
+    unauthorized,
+    unavailable,
+)
+from desk.quotas import SEARCHES_PER_TOKEN, QuotaUsed, SearchTurns
 from desk.statements import Actions
 from desk.stream import Stream, Tickets
 from desk.views import Action, CallView, PageView, action_view, call_view, story_view
@@ -106,11 +117,13 @@ class DeskApi:
         policies: Policies,
         log: FilteringBoundLogger,
         auditor: Auditor,
+        turns: SearchTurns,
         *,
         country: str = "US",
         archive: ArchivedCalls | None = None,
     ) -> None:
         self._archive = archive
+        self._turns = turns
         self._list = CallList(lookup, archive, country)
         self._tokens = tokens
         self._limiter = AttemptLimiter()
@@ -167,8 +180,13 @@ class DeskApi:
             raise forbidden("phone: a viewer sees no numbers")
         await self._check_institution(token, query.get("institution"))
         limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
+        is_search = bool({"q", "phone", "id"} & query.keys())
+        turn = self._turns.turn(f"token:{token.name}", most=SEARCHES_PER_TOKEN) if is_search else nullcontext()
         try:
-            page = await self._list.page(token, query, phase, query.get("after"), int(limit))
+            async with turn:
+                page = await self._list.page(token, query, phase, query.get("after"), int(limit))
+        except QuotaUsed:
+            raise too_many_searches() from None
         except ValueError:
             raise invalid("after", "must be the next of the page before") from None
         return _json(PageView(self._views(token, page.calls), page.next))

@@ -1,7 +1,9 @@
 """Finds calls for an operator: live ones first, then recently settled ones, then archived ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +22,8 @@ SEARCHED: Final = 20_000
 
 SHOWN: Final = 100
 
-_BREATH: Final = 50
+SEARCH_S: Final = 5.0
+"""How long calls in Redis are read for one search, in seconds. A busier process finds fewer of the old ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +74,22 @@ async def find_calls(
     for call_id in await queries.find(any_id) if any_id else ():
         if may_see(call_id.institution_key) and (call := await queries.load(call_id)) is not None:
             found[CallId(call.institution_key, call.voice_id)] = call
-    read = read_settled = 0
+    read_settled = 0
 
     def matches(call: Call) -> bool:
         name, seen = known.names.get(call.institution_key) or "", call if sees_people else without_people(call)
         return may_see(call.institution_key) and query.matches(seen, name=name, state=state(call))
 
-    async for call in _in_redis(queries, query, is_live, settled):
-        read += 1
-        read_settled += call.is_settled
-        if read % _BREATH == 0:
-            await asyncio.sleep(0)
-        if matches(call):
-            found.setdefault(CallId(call.institution_key, call.voice_id), call)
-            if len(found) > most:
+    until_s, is_late = time.monotonic() + SEARCH_S, False
+    async with aclosing(_in_redis(queries, query, is_live, settled)) as calls:
+        async for call in calls:
+            read_settled += call.is_settled
+            if matches(call):
+                found.setdefault(CallId(call.institution_key, call.voice_id), call)
+            is_late = time.monotonic() > until_s
+            if is_late or len(found) > most:
                 break
-    is_partial = read_settled >= SEARCHED and archive is None
+    is_partial = is_late or (read_settled >= SEARCHED and archive is None)
     is_missing = bool(query.terms) and archive is None
     if archive is not None and len(found) <= most:
         visible = [key for key in known.names if may_see(key)]
@@ -100,13 +103,13 @@ async def find_calls(
                 names=known.names,
             )
             found |= {CallId(call.institution_key, call.voice_id): call for call in more.calls}
-            is_partial = more.is_partial
+            is_partial = is_late or more.is_partial
         except ArchiveAway:
             is_missing = True
     return FoundCalls(tuple(found.values())[:most], known, len(found) > most, is_partial, is_missing)
 
 
-async def _in_redis(queries: Queries, query: CallQuery, is_live: bool, settled: int) -> AsyncIterator[Call]:
+async def _in_redis(queries: Queries, query: CallQuery, is_live: bool, settled: int) -> AsyncGenerator[Call]:
     """Yield the calls in Redis that may match: none if there are terms, because only the archive has them."""
     if query.terms:
         return

@@ -14,11 +14,13 @@ from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId
 from calls.store.queries import Known, Lookup
+from calls.store.time_slices import TimeSlices
 from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.visitor import Auditor
 from desk.api import DeskApi
 from desk.archived_calls import ArchivedCalls, known_or_archived
 from desk.feed import BUFFER, Feed
+from desk.quotas import SearchTurns
 from desk.statements import Actions
 from desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
 
@@ -66,7 +68,8 @@ class Desk:
         """
         keys = store.keys
         known, changes = DeskTokens(tokens, redis, keys=keys), Changes(redis, keys=keys)
-        self.lookup = Lookup(redis, keys=keys)
+        self.slices, self.searches = TimeSlices(), SearchTurns()
+        self.lookup = Lookup(redis, keys=keys, slices=self.slices)
         self.book = book
         self.archive = archive
         self._waiting = waiting_redis
@@ -75,7 +78,7 @@ class Desk:
         self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         stream = Stream(self.feed, changes, book.policies, known, heartbeat_s=heartbeat_s, per_token=streams_per_token)
         tickets = Tickets(redis, known, keys=keys)
-        parts = (known, self.lookup, self.actions, stream, tickets, book.policies, log, auditor)
+        parts = (known, self.lookup, self.actions, stream, tickets, book.policies, log, auditor, self.searches)
         api = DeskApi(*parts, country=country, archive=archive)
         self.app: ASGIApp = api.app(origins)
 

@@ -60,6 +60,7 @@ TITLES: Final = {
     "unauthorized": "A valid bearer token or ticket is required.",
     "too_often": "Too many requests without a valid token or ticket came from this address.",
     "too_many_streams": "This token has as many streams open as it may have.",
+    "too_many_searches": "Too many searches run at this moment, of this token or of all; try again.",
     "too_many_waiting": "Too many statements about this call are waiting. This one was not accepted; try again later.",
     "forbidden": "This token may not do that.",
     "not_found": "It does not exist, or this token may not see it.",
@@ -97,6 +98,11 @@ def forbidden(detail: str) -> Problem:
 def too_many_streams() -> Problem:
     """Refuse another stream of a token."""
     return Problem(429, "too_many_streams", headers={"Retry-After": "5"})
+
+
+def too_many_searches() -> Problem:
+    """Refuse another search of a token."""
+    return Problem(429, "too_many_searches", headers={"Retry-After": "5"})
 
 
 def too_many_waiting() -> Problem:

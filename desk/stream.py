@@ -5,8 +5,7 @@ position in the stream. A client that sends it as ``Last-Event-ID`` gets everyth
 process. If too much changed meanwhile, the event ``reset`` asks the client to list the calls again.
 """
 
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
@@ -14,8 +13,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from calls.facts_and_colours import Policies
 from calls.store.change_stream import START, Changes, is_position, order
@@ -24,6 +22,7 @@ from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.visitor import while_here
 from desk.feed import CallChange, Feed, Listener
 from desk.problems import invalid, too_many_streams, unauthorized
+from desk.quotas import OpenStreams, QuotaUsed
 from desk.signing import FROM_THE_FUTURE_S, Signer, key_for
 from desk.views import GoneView, TicketView, call_view
 
@@ -38,8 +37,6 @@ TICKET_S: Final = 30
 
 _OF_ISSUED: Final = "i-"
 """Prefix of tickets that belong to issued tokens: only Redis knows which token."""
-
-_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class Tickets:
@@ -79,23 +76,6 @@ def _signer(token: DeskToken) -> Signer:
     return Signer(key, valid_s=TICKET_S + FROM_THE_FUTURE_S)
 
 
-class _CountedStream(StreamingResponse):
-    """A stream that counts as one of its token's while it is sent."""
-
-    def __init__(self, events: AsyncIterator[bytes], token: str, streams: Counter[str]) -> None:
-        super().__init__(events, headers=_HEADERS, media_type="text/event-stream")
-        self._token = token
-        self._streams = streams
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream until the client leaves."""
-        self._streams[self._token] += 1
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._streams[self._token] -= 1
-
-
 class Stream:
     """Streams changes to each client at its own pace."""
 
@@ -114,8 +94,7 @@ class Stream:
         self._policies = policies
         self._tokens = tokens
         self._heartbeat_s = heartbeat_s
-        self._per_token = per_token
-        self._open: Counter[str] = Counter()
+        self._open = OpenStreams(per_token)
 
     async def respond(self, request: Request, token: DeskToken) -> Response:
         """Begin the stream of what a token may see.
@@ -129,11 +108,11 @@ class Stream:
         institution = request.query_params.get("institution")
         if institution is not None and not token.may_see(institution):
             raise unauthorized()
-        # Nothing may be awaited between this question and the count in _CountedStream, or a burst gets past the cap.
-        if self._open[token.name] >= self._per_token:
-            raise too_many_streams()
         events = while_here(self._events(token, institution, after), partial(self._tokens.is_good, token))
-        return _CountedStream(events, token.name, self._open)
+        try:
+            return self._open.response(token.name, events)
+        except QuotaUsed:
+            raise too_many_streams() from None
 
     async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncGenerator[bytes]:
         def is_wanted(change: CallChange) -> bool:

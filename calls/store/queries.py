@@ -8,6 +8,7 @@ of its ids, or many in pages, without reading more than asked for.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,6 +22,7 @@ from calls.pause import parse_pauses
 from calls.record import Call, parse_call, readable_call
 from calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
 from calls.store.last_listing import parse_standing
+from calls.store.time_slices import SLICE, TimeSlices
 from calls.trail import Entry, Recorded, parse_trail, recorded
 from reseller.endpoints import canonical_id
 
@@ -28,9 +30,11 @@ from reseller.endpoints import canonical_id
 class Queries:
     """Reads calls, trails and what needs a person."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS, slices: TimeSlices | None = None) -> None:
+        """Set up. ``slices``: read many calls in slices, so that other work of this process does not wait."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.keys = keys
+        self._slices = slices
 
     async def load(self, call_id: CallId) -> Call | None:
         """Read a call's record, following a tombstone. None if there is none."""
@@ -111,12 +115,15 @@ class Queries:
                     yield recorded(call, parse_trail(trail))
 
     async def _each(self, members: Sequence[bytes]) -> AsyncIterator[Call]:
-        for start in range(0, len(members), 500):
-            pipe = self._redis.pipeline(transaction=False)
-            for member in members[start : start + 500]:
-                pipe.hget(self.keys.item(member.decode()), "rec")
-            for record in await pipe.execute():
-                if record is not None and (call := readable_call(record)) is not None:
+        size = SLICE if self._slices else 500
+        for start in range(0, len(members), size):
+            async with self._slices.one() if self._slices else nullcontext():
+                pipe = self._redis.pipeline(transaction=False)
+                for member in members[start : start + size]:
+                    pipe.hget(self.keys.item(member.decode()), "rec")
+                calls = [readable_call(record) for record in await pipe.execute() if record is not None]
+            for call in calls:
+                if call is not None:
                     yield call
 
     async def attention(self) -> dict[str, str]:
@@ -163,7 +170,7 @@ async def follow_tombstones(redis: Any, keys: Keys, member: str) -> str:
 SCAN_LIMIT = 2000
 """Records read for one page at most. A rare match takes several requests to find."""
 
-_CHUNK = 200
+_CHUNK = SLICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +204,11 @@ def _canonical(call_id: CallId) -> CallId:
 class Lookup:
     """Reads calls for the desk API. It changes nothing."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS, slices: TimeSlices | None = None) -> None:
+        """Set up. ``slices``: read pages in slices, so that other work of this process does not wait."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.keys = keys
+        self._slices = slices
 
     async def resolve(self, institution_key: str, any_id: str) -> CallId | None:
         """Return the id of a call's record, given its real or alternate id."""
@@ -297,7 +306,8 @@ class Lookup:
         position = _parse_position(after) if after else None
         for _ in range(SCAN_LIMIT // _CHUNK):
             members = await self._members(settled, position)
-            calls = await self.calls([member for _, member in members])
+            async with self._slices.one() if self._slices else nullcontext():
+                calls = await self.calls([member for _, member in members])
             for score, member in members:
                 position = (score, member)
                 if member in calls and matches(calls[member]):

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final
 
-MOST_WAITING: Final = 100
+MOST_WAITING: Final = 40
 """Checks that wait at a time. With more, the last of those with the most failures is turned away."""
 
 FORGOTTEN_S: Final = 3600.0

@@ -32,12 +32,13 @@ from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.find_page import FindPage
 from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.frame_source import FrameSource
-from desk.board.live_updates import Streams, stream
+from desk.board.live_updates import Streams
 from desk.board.outcomes_page import OutcomesPage
 from desk.board.pausing_page import PausingPage
 from desk.board.renderer import STATIC, Renderer, groups_in
 from desk.board.runbook import runbook
 from desk.desk import Desk
+from desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
 from desk.signing import FORM_FIELD
 from reseller.endpoints import is_institution_key, is_voice_id
 
@@ -58,6 +59,7 @@ class Board:
         now: Callable[[], datetime],
         country: str = "US",
         base: str = "/board",
+        streams_per_person: int = STREAMS_PER_PERSON,
     ) -> None:
         """Put the parts together.
 
@@ -68,6 +70,7 @@ class Board:
             now: Returns the present, aware UTC.
             country: Where phone numbers without a country's code belong.
             base: The path under which the board is served.
+            streams_per_person: How many streams one person may have open.
         """
         keys = desk.lookup.keys
         self._book = desk.book
@@ -83,8 +86,11 @@ class Board:
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
-        self._find = FindPage(self._queries, self._forms, self._renderers, desk.book, country, desk.archive, now)
+        searched = Queries(redis, keys=keys, slices=desk.slices)
+        parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
+        self._find = FindPage(searched, *parts)
         self._incidents = IncidentReader(redis, keys)
+        self._open = OpenStreams(streams_per_person)
         self._streams = Streams(self.frames, desk, self._renderers, self._incidents, now=now)
 
     def app(self) -> Starlette:
@@ -244,7 +250,10 @@ class Board:
             raise HTTPException(404)
         else:
             events = self._streams.of_call(CallId(key, voice_id), request.query_params.get("action"), visitor)
-        return stream(while_here(events, visitor.is_still_here))
+        try:
+            return self._open.response(visitor.person.id, while_here(events, visitor.is_still_here))
+        except QuotaUsed as used:
+            return PlainTextResponse(f"{used}\n", 429, {"Retry-After": str(AGAIN_S)})
 
     async def _known(self, place: CallId) -> Known:
         known = await self._desk.known(place)

@@ -21,6 +21,7 @@ from desk.board.renderer import Renderer
 from desk.board.rows import assignee_of, row_of
 from desk.board.states import STATE_STYLES, state_of, state_words
 from desk.call_search import FoundCalls, find_calls
+from desk.quotas import QuotaUsed, SearchTurns
 from reseller.endpoints import is_voice_id
 
 
@@ -34,6 +35,7 @@ class FindPage:
     book: RuleBook
     country: str
     archive: ArchivedCalls | None
+    turns: SearchTurns
     now: Callable[[], datetime]
 
     async def show(self, request: Request) -> Response:
@@ -49,15 +51,19 @@ class FindPage:
         if query.is_empty:
             return self._page(request, typed, "Type what you know of the call.", 200)
         any_id = typed if is_voice_id(typed) else ""
-        found = await find_calls(
-            self.queries,
-            query,
-            any_id=any_id,
-            state=lambda call: state_words(call, self.book),
-            may_see=person.may_see,
-            archive=self.archive,
-            sees_people=person.sees_people,
-        )
+        try:
+            async with self.turns.turn(person.id):
+                found = await find_calls(
+                    self.queries,
+                    query,
+                    any_id=any_id,
+                    state=lambda call: state_words(call, self.book),
+                    may_see=person.may_see,
+                    archive=self.archive,
+                    sees_people=person.sees_people,
+                )
+        except QuotaUsed as used:
+            return self._page(request, typed, str(used), 429)
         exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.alternate_id}]
         if len(exact) == 1:
             only = CallId(exact[0].institution_key, exact[0].voice_id)

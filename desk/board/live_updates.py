@@ -4,14 +4,13 @@ A new connection gets everything, so no position in the stream has to be kept.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 from redis.exceptions import RedisError
-from starlette.responses import Response, StreamingResponse
 
 from calls.record import NewerRecord
 from calls.store.keys import CallId
@@ -98,9 +97,6 @@ def _said(frame: Frame) -> str:
     return f"{count} need{'' if count > 1 else 's'} a human: {frame.alarms[0].title}" if count else ""
 
 
-_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-
-
 class PageUpdates:
     """What one page has been sent so far."""
 
@@ -127,11 +123,6 @@ class PageUpdates:
         now_ms = int(view.now.timestamp() * 1000)
         data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": said, "lamp": lamp})
         return b"event: updates\ndata: %b\n\n" % data
-
-
-def stream(events: AsyncIterator[bytes]) -> Response:
-    """Return the streaming answer."""
-    return StreamingResponse(events, headers=_HEADERS, media_type="text/event-stream")
 
 
 BEGIN: Final = b"retry: 1000\n\n"

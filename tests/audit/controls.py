@@ -311,9 +311,9 @@ CONTROLS: Final = (
     ),
     Control(
         "streams of a token have a cap",
-        "desk/stream.py",
-        "if self._open[token.name] >= self._per_token:",
-        "if self._open[token.name] < 0:",
+        "desk/quotas.py",
+        "if self._open[who] >= self._most:",
+        "if self._open[who] < 0:",
         "tests/audit/test_connections.py",
         "have_a_cap",
     ),

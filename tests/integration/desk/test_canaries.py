@@ -214,6 +214,7 @@ async def test_nothing_that_the_service_says_of_people_stays(
         (Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 60)),
         (Happening(Kind.RED, 5), Happening(Kind.END, 60)),
         (Happening(Kind.END, 60),),
+        (Happening(Kind.END, 60),),
     ]
     calls = [rig.stage.call(*script) for script in scripts]
     await rig.push(calls[0])
@@ -221,6 +222,9 @@ async def test_nothing_that_the_service_says_of_people_stays(
     said = [
         (await rig.say(calls[3], "assign", person_id="p-1")).text,
         (await rig.say(calls[3], "distrusted", reason="a second voice")).text,
+        # Broken answers may hold one call's reject up until it has ended.
+        (await rig.say(calls[4], "assign", person_id="p-1")).text,
+        (await rig.say(calls[4], "distrusted", reason="a third voice")).text,
         (await rig.say(calls[2], "verified", person_id="p-1", validation_type="OneTimePasswordAuth")).text,
         (await rig.say(calls[1], "check")).text,
         (await rig.say(calls[1], "verified", person_id="p-1", validation_type="OneTimePasswordAuth")).text,

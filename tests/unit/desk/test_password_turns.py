@@ -1,7 +1,6 @@
 """Who may log in next while many guess passwords."""
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 
@@ -15,6 +14,7 @@ class Crowd:
         self.now_s = 0.0
         self.turns = PasswordTurns(most_waiting=most_waiting, now=lambda: self.now_s)
         self.order: list[str] = []
+        self.may_end = asyncio.Event()
         self.turned_away: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -25,16 +25,16 @@ class Crowd:
             await asyncio.sleep(0)
 
     async def finish(self) -> list[str]:
-        """Return the order of the turns, once all have ended."""
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait_for(asyncio.gather(*self.tasks), 5)
+        """Let turns end, and return their order."""
+        self.may_end.set()
+        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 5)
         return self.order
 
     async def _check(self, network: str) -> None:
         try:
             async with self.turns.turn(network):
                 self.order.append(network)
-                await asyncio.sleep(0.001)
+                await self.may_end.wait()
         except TooManyWait:
             self.turned_away.append(network)
 
@@ -59,6 +59,7 @@ async def test_a_login_and_an_hour_clear_a_network() -> None:
     crowd.turns.succeeded("mistyped")
     await crowd.come("first", "guesser", "mistyped")
     assert await crowd.finish() == ["first", "mistyped", "guesser"]
+    crowd.may_end.clear()
     crowd.now_s = FORGOTTEN_S
     crowd.turns.failed("guesser")
     await crowd.come("next", "guesser", "forgotten")
@@ -79,12 +80,8 @@ async def test_only_so_many_wait() -> None:
 async def test_whoever_leaves_gives_the_turn_on(has_turn: bool) -> None:
     """A browser that hangs up while it waits, or during its turn, blocks nobody."""
     crowd = Crowd()
-    await crowd.come("first", "leaves", "waits")
-    if has_turn:
-        await crowd.tasks[0]
-    crowd.tasks[1].cancel()
-    await asyncio.wait_for(crowd.tasks[2], 5)
-    assert crowd.order == ["first", *(["leaves"] if has_turn else []), "waits"]
+    await crowd.come(*(["leaves", "waits"] if has_turn else ["first", "leaves", "waits"]))
+    crowd.tasks[-2].cancel()
+    await asyncio.sleep(0)
     await crowd.come("later")
-    await crowd.tasks[3]
-    assert crowd.order[-1] == "later"
+    assert (await crowd.finish())[-2:] == ["waits", "later"]
