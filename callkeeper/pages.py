@@ -62,7 +62,7 @@ def pages(
         shared=shared,
         metrics_token=settings.metrics_token,
         has_login_page=settings.has_login_page,
-        limiter=LoginLimiter(redis, log, key=_limiter_key(settings), keys=keys),
+        limiter=LoginLimiter(redis, log, key=hiding_key(settings, "login limiter"), keys=keys),
         auditor=auditor,
         log=log,
         away=board.away if board is not None else None,
@@ -90,12 +90,12 @@ def pages(
     return Pages(routes, board)
 
 
-def _limiter_key(settings: WebSettings) -> bytes:
-    """Return the key that pseudonymises addresses in Redis. It is the same in every process and not stored in Redis."""
+def hiding_key(settings: WebSettings, purpose: str) -> bytes:
+    """Return the key of a hash that hides personal values. It is the same in every process and not stored in Redis."""
     if settings.admin is not None:
-        return settings.admin.key_for("login limiter")
+        return settings.admin.key_for(purpose)
     secrets = "\n".join(value.reveal() for _, value in settings.push_headers)
-    return key_for("login limiter", secrets.encode())
+    return key_for(purpose, secrets.encode())
 
 
 async def _to_board(_request: Request) -> Response:

@@ -1,13 +1,16 @@
 """Queries to Redis from the command line. Wrong settings and connection errors become one line, not a traceback."""
 
 import asyncio
+import getpass
 import os
+import platform
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import click
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -62,16 +65,29 @@ def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
     return Failed(f"Redis at {address} refuses ({kind}): {words.what}. {words.advice}")
 
 
-async def note_command(redis: "Redis", keys: Keys, event: AuditEvent, **parts: str) -> None:
+async def note_command(
+    redis: "Redis", keys: Keys, event: AuditEvent, results: int | None = None, /, **parts: str
+) -> None:
     """Write into the audit log what was done at the command line.
 
     Args:
         redis: Where the log is.
         keys: Names of our keys.
         event: What was done.
+        results: How many lines were exported.
         parts: ``operator``, ``institution``, ``voice_id``, ``detail``: ids and fixed words only.
     """
-    await AuditLog(redis, keys=keys).write(AuditEntry(event=event, who=COMMAND, **parts))  # type: ignore[arg-type]
+    entry = AuditEntry(event=event, who=COMMAND, origin=_origin(), results=results)
+    await AuditLog(redis, keys=keys).write(replace(entry, **parts))
+
+
+def _origin() -> str:
+    """Return the system's user and the host of this command: what ``--operator`` says may be anything."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # in a container the user may have no name
+        user = str(os.getuid())
+    return f"{user}@{platform.node()}"
 
 
 FORCE_HELP: Final = "Take an institution that callkeeper cannot know yet."

@@ -20,7 +20,7 @@ from callkeeper.archive_reader import archived_calls
 from callkeeper.connection_limit import ReservedConnections, room_for_others
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.middleware import Forwarded, PlainPath
-from callkeeper.pages import Pages, pages
+from callkeeper.pages import Pages, hiding_key, pages
 from callkeeper.settings import WebSettings
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
@@ -66,7 +66,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     counting = PushCounting(figures)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)
     routes: list[BaseRoute] = [Route("/push", push.post, methods=["POST"]), *health_routes(redis, store.keys)]
-    auditor = Auditor(AuditLog(redis, keys=store.keys))
+    auditor = Auditor(AuditLog(redis, keys=store.keys), key=hiding_key(settings, "audit log"))
     desk = _desk(settings, redis, waker, figures, book, auditor, log) if book is not None else None
     people = pages(settings, redis, jobs, desk, auditor, log) if desk is not None else Pages([], None)
     routes += people.routes
@@ -84,7 +84,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         watch.start()
         queries = Queries(redis, keys=store.keys)
         warning = asyncio.create_task(warn_of_unknown_institutions(settings.named_institutions(), queries, log))
-        async with desk.running() if desk else nullcontext():
+        async with desk.running() if desk else nullcontext(), auditor.running():
             yield
         await end({warning})
         await asyncio.to_thread(watch.stop)

@@ -85,7 +85,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     )
     pulse = blocking_redis(place)
     with suppress(RedisError):  # the board then shows the previous worker's rules; trails name the right ones
-        put_in_force(pulse, keys, book.digest, book.name)
+        put_in_force(pulse, keys, book.digest, book.name, book.text)
     watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys)
     runtime.beat = watchdog.beat
     functions = {ADVANCE: _resting(runtime.advance, watchdog), RECONCILE: _resting(runtime.reconcile, watchdog)}

@@ -27,7 +27,7 @@ from calls.store.keys import CallId
 from calls.store.queries import Lookup
 from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.routes import rule_of
-from desk.access.visitor import AuditNote, Auditor, note_of, with_note
+from desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
 from desk.archived_calls import ArchivedCalls, known_or_archived
 from desk.bodies import BODIES, read_body
 from desk.call_list import CallList
@@ -189,6 +189,9 @@ class DeskApi:
             raise too_many_searches() from None
         except ValueError:
             raise invalid("after", "must be the next of the page before") from None
+        filters = {name: query[name] for name in ("phase", "q", "phone", "id") if name in query}
+        where = query.get("institution") or place_of(token.institutions)
+        note_of(request).listed(filters, len(page.calls), detail="list", institution=where)
         return _json(PageView(self._views(token, page.calls), page.next))
 
     async def show_call(self, request: Request) -> Response:
@@ -261,6 +264,9 @@ class DeskApi:
         note = note_of(request)
         note.who, note.page = f"token:{token.name}", rule.name
         note.say(rule.event, **{name: unquote(part) for name, part in parts.items()})
+        if path == "/stream":
+            institution = request.query_params.get("institution") or place_of(token.institutions)
+            note.say(detail="stream", institution=institution)
         if rule.role is not None and not token.may(rule.role):
             note.deny()
             raise forbidden(f"it needs the role {rule.role}")

@@ -27,8 +27,8 @@ _REFUSALS: Final = {
     "415": "The body is not plain application/json.",
     "422": "The Idempotency-Key was used for another request.",
     "429": (
-        "Too many requests without a valid token came from this address, too many streams of this token are open, or too "
-        "many statements about the call wait. `code` says which, `Retry-After` when to try again."
+        "Too many requests without a valid token came from this address, too many streams of this token are open, too "
+        "many searches run, or too many statements about the call wait. `code` says which, `Retry-After` when to try again."
     ),
     "503": "Redis cannot be reached at this moment.",
 }

@@ -137,14 +137,16 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
     writer = SpreadsheetWriter(text)
     if as_csv:
         writer.row(columns)
+    count = 0
     with archived_recordings(since, institution=institution) as calls:
-        for call in calls:
+        for count, call in enumerate(calls, 1):  # noqa: B007  (the last number is written down)
             if as_csv:
                 values = (getattr(call, name) for name in columns)
                 writer.row([None if value is None else safe(value) for value in values])
             else:
                 output.write(printable_json(encode_recorded(call)) + b"\n")
     text.detach()
+    _note(AuditEvent.EXPORTED, "archive, done", "", institution or "", results=count)
 
 
 @archive.command()
@@ -233,12 +235,12 @@ def retire(operator: str, *, dry_run: bool) -> None:
             say(f"{key}: {count} lines older than {days} days removed")
 
 
-def _note(event: AuditEvent, detail: str, operator: str, institution: str) -> None:
+def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, results: int | None = None) -> None:
     """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
     try:
         query_redis(
             lambda redis, keys: note_command(
-                redis, keys, event, detail=detail, operator=operator, institution=institution
+                redis, keys, event, results, detail=detail, operator=operator, institution=institution
             )
         )
     except (Failed, SettingsWrong):

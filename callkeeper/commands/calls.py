@@ -118,6 +118,7 @@ def export(since: timedelta | None, output: BinaryIO) -> None:
     """
     query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, detail="calls"))
     count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
+    query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, count, detail="calls, done"))
     if output.name != "<stdout>":
         say(f"{count} calls exported", err=True)
 

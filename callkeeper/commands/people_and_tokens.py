@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.archive_reader import archive_of_environment
@@ -243,7 +243,7 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
         if not answered:
             say("the archive does not answer: older entries are missing", err=True)
         if as_csv or as_json:
-            await note_command(redis, keys, AuditEvent.EXPORTED, detail=f"audit log, {len(found)} entries")
+            await note_command(redis, keys, AuditEvent.EXPORTED, len(found), detail="audit log")
         return found
 
     found = query_redis(read)
@@ -255,8 +255,14 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
         say(*csv_of(found).splitlines())
         return
     columns = ("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
-    rows = ((f"{audited.at:%Y-%m-%d %H:%M:%S}", *astuple(audited.entry)) for audited in found)
+    rows = (_row(audited) for audited in found)
     say_table(columns, rows, width_if_piped=200)
+
+
+def _row(audited: Audited) -> tuple[object, ...]:
+    entry = audited.entry
+    at = f"{audited.at:%Y-%m-%d %H:%M:%S}"
+    return (at, entry.event, entry.who, entry.operator, entry.institution, entry.voice_id, entry.words, entry.status)
 
 
 def _change(event: AuditEvent, what: str, work: Callable[["Redis", Keys], Awaitable[T]]) -> T:

@@ -2,20 +2,21 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import click
 import msgspec
+from redis.asyncio import Redis
 from rich.console import RenderableType
 from rich.table import Table
 
 from callkeeper.archive_reader import archived_recordings
 from callkeeper.documents import rules_document
 from callkeeper.redis_query import Span, query_redis
-from callkeeper.terminal import Misused, say, say_json, terminal_console
+from callkeeper.terminal import Failed, Misused, say, say_json, terminal_console
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.rules.cases import Result, load_cases, try_cases
 from calls.rules.diff import changes
@@ -23,7 +24,9 @@ from calls.rules.replay import Did, Difference, Replay, compare_books
 from calls.rules.replay import replay as replay_calls
 from calls.rules.report import Report
 from calls.rules.report import report as count_calls
+from calls.store.keys import Keys
 from calls.store.queries import Queries
+from calls.store.rules_in_force import RulesInForce, in_force_between, parse_rules_history
 from calls.trail import Recorded, RecordingWrong, parse_recordings
 
 BAD_FILE = 2
@@ -57,6 +60,51 @@ def check(file: str, institutions: str | None) -> None:
 def docs() -> None:
     """Print the description of the rules file: facts, law, format, faults, examples (docs/rules.md)."""
     say(*rules_document().split("\n")[:-1])
+
+
+@rules.command()
+@click.option(
+    "--at", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M"]), help="Which decided on this day, or minute (UTC)."
+)
+@click.option("--text", "wants_text", is_flag=True, help="Print the text of the rules as well.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
+    """Show which rules workers have started with, newest first, and until when each were in force.
+
+    Exits with 1 if none is known for that time. A call's trail names the digest that decided it.
+    """
+    known = query_redis(_history)
+    found = known
+    if at is not None:
+        begin = at.replace(tzinfo=UTC)
+        found = in_force_between(
+            known, begin, begin + (timedelta(minutes=1) if at.time() != time() else timedelta(days=1))
+        )
+    if not found:
+        raise Failed("no rules are known for that time; Redis keeps them from the first worker of this release on")
+    texts = query_redis(lambda redis, keys: _texts(redis, keys, [each.digest for each in found])) if wants_text else {}
+    ends = dict(zip(known, [None, *(each.since for each in known)], strict=False))
+    for each in found:
+        end, text = ends[each], texts.get(each.digest)
+        if as_json:
+            line = {"digest": each.digest, "name": each.name, "since": each.since, "until": end}
+            say_json(msgspec.json.encode(line | ({"text": text} if wants_text else {})))
+            continue
+        until = f"until {end:%Y-%m-%d %H:%M:%S}" if end else "still in force"
+        say(f"{each.digest}  since {each.since:%Y-%m-%d %H:%M:%S} UTC, {until}  {each.name}")
+        if wants_text:
+            say(*(text or "its text is not kept").splitlines(), "")
+
+
+async def _history(redis: "Redis", keys: Keys) -> list[RulesInForce]:
+    client: Any = redis
+    return parse_rules_history(await client.lrange(keys.rules_history, 0, -1))
+
+
+async def _texts(redis: "Redis", keys: Keys, digests: Sequence[str]) -> dict[str, str]:
+    client: Any = redis
+    stored = await client.hmget(keys.rules_texts, digests)
+    return {digest: text.decode(errors="replace") for digest, text in zip(digests, stored, strict=True) if text}
 
 
 @rules.command("test")

@@ -168,6 +168,8 @@ class RuleBook:
     """For how many days marks of calls are kept for later calls of the member or number; 0: none are."""
     lists: NamedLists = NO_LISTS
     """The lists that rules ask about."""
+    text: bytes = field(default=b"", repr=False)
+    """The content of the rules file."""
     zones: Mapping[str, ZoneInfo] = field(default_factory=dict)
     """The time zones of institutions, by key; under the empty key that of all others."""
     turns_s: Mapping[str, tuple[int, ...]] = field(init=False)

@@ -8,6 +8,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -70,7 +71,7 @@ def parse_rules(text: bytes, *, name: str, owned: frozenset[str] | None = None, 
     book = read_book(table, faults, name=name, digest=digest, owned=owned, lists=lists)
     if book is None:
         raise RulesError(name, faults.found)
-    return book
+    return replace(book, text=text)
 
 
 def parse_toml(text: bytes, *, name: str) -> tuple[dict[str, object], Lines]:

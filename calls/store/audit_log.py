@@ -1,6 +1,7 @@
 """The audit log: who logged in, looked at personal data, made a statement or changed something. An append-only stream.
 
-An entry holds ids and fixed words: no names, no numbers, no typed text. Statements about a call are in its trail.
+An entry holds ids and fixed words: no names, no numbers, no typed text. What somebody searched for is kept as a keyed
+hash, so that equal searches can be told and none can be read. Statements about a call are in its trail.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -54,6 +55,10 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``who``: ``ann``, ``oidc:...``, ``token:desktop``, ``shared:ops``, ``command``; empty if unknown. ``operator``: the
     core username that was acted under. ``detail``: which action, page, account or job. ``status``: the HTTP status of
     the answer; 0 if there was no request.
+
+    ``asked``: the filters of a list or search, such as ``phase=settled q:0f3a6d1c``; after ``:`` is a hash. ``results``:
+    how many there were; None if that is not counted. ``count``: how many equal requests followed an earlier entry, which
+    this one stands for. ``origin``: the system's user and the host of a command.
     """
 
     event: AuditEvent
@@ -63,6 +68,17 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     voice_id: str = ""
     detail: str = ""
     status: int = 0
+    asked: str = ""
+    results: int | None = None
+    count: int = 0
+    origin: str = ""
+
+    @property
+    def words(self) -> str:
+        """Describe in words what was done, without who and where."""
+        results = None if self.results is None else f"{self.results} result{'' if self.results == 1 else 's'}"
+        repeated = f"{self.count} times more" if self.count else ""
+        return "; ".join(part for part in (self.detail, self.asked, results, repeated, self.origin) if part)
 
 
 class Audited(msgspec.Struct, frozen=True, kw_only=True):

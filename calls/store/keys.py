@@ -131,6 +131,8 @@ class Keys:
         self.pause = f"{prefix}:pause"
         self.pause_history = f"{prefix}:pause:history"
         self.rules = f"{prefix}:rules"
+        self.rules_history = f"{prefix}:rules:history"
+        self.rules_texts = f"{prefix}:rules:texts"
         self.breakers = f"{prefix}:breakers"
         self.endpoints = f"{prefix}:endpoints"
         self.replicated = f"{prefix}:replicated"

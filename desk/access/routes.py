@@ -53,8 +53,8 @@ def _rule(
 
 RULES: Final = (
     _rule("GET", r"/board/static/[^/]+", None),
-    _rule("GET", r"/board/?", Role.VIEWER),
-    _rule("GET", r"/board/stream", Role.VIEWER),
+    _rule("GET", r"/board/?", Role.VIEWER, AuditEvent.VIEWED),
+    _rule("GET", r"/board/stream", Role.VIEWER, AuditEvent.VIEWED),
     _rule("GET", r"/board/operations", Role.VIEWER),
     _rule("GET", r"/board/find", Role.VIEWER),
     _rule("POST", r"/board/find", Role.VIEWER, AuditEvent.SEARCHED),

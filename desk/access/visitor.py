@@ -1,16 +1,23 @@
 """The sender of a request and its audit entry; both are in the request's scope."""
 
+import asyncio
+import hmac
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
+from math import inf
 from typing import Any, Final
 
+from msgspec.structs import replace
 from redis.exceptions import RedisError
 from starlette.types import Message, Scope, Send
 
-from calls.store.attempt_limiter import AttemptLimiter
+from calls.pause import EVERYWHERE
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from calls.store.tasks import end
 from desk.access.people import Sessions
 from desk.access.rights import Person
 from desk.access.routes import RouteRule, rule_of
@@ -21,6 +28,9 @@ _NOTE: Final = "callkeeper.audit"
 
 AGAIN_S: Final = 600.0
 """Seconds after which another look at the same thing gets an entry of its own."""
+
+_WRITTEN_EVERY_S: Final = 20.0
+_MOST_REPEATED: Final = 4096
 
 LOOK_EVERY_S: Final = 15.0
 """Seconds between two checks whether an open stream may continue."""
@@ -87,15 +97,29 @@ class AuditNote:
     parts: dict[str, str] = field(default_factory=dict)
     page: str = ""
     """The kind of page that was asked for."""
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """What a list or search was filtered by, as it was typed. It is written as hashes."""
+    results: int | None = None
+    """How many results it had."""
 
     def say(self, event: AuditEvent | None = None, **parts: str) -> None:
         """Complete the entry: another event, an institution, a call, a detail."""
         self.event = event or self.event
         self.parts.update(parts)
 
+    def listed(self, filters: Mapping[str, str], results: int, **parts: str) -> None:
+        """Record the filters of a list or search, and how many results were shown."""
+        self.filters, self.results = filters, results
+        self.parts.update(parts)
+
     def deny(self, **parts: str) -> None:
         """Record a refusal, by default with the kind of page only: somebody may have typed anything into the address."""
         self.event, self.parts = AuditEvent.DENIED, {"detail": self.page, **parts}
+
+
+def place_of(institutions: frozenset[str] | None) -> str:
+    """Return what the audit log has in place of an institution if somebody asks about all that they may see."""
+    return EVERYWHERE if institutions is None else ",".join(sorted(institutions))
 
 
 def note_of(request: Mapping[str, Any]) -> AuditNote:
@@ -109,17 +133,49 @@ def with_note(scope: Scope, note: AuditNote) -> Scope:
     return {**scope, _NOTE: note}
 
 
+_REPEATED: Final = frozenset({AuditEvent.VIEWED, AuditEvent.SEARCHED, AuditEvent.DENIED})
+"""What may happen very often. Equal ones within ``AGAIN_S`` become one further entry with their number."""
+
+
+@dataclass(slots=True)
+class _Repeats:
+    """What followed an entry until its time was over: equal requests, and their results."""
+
+    until_s: float
+    is_counted: bool
+    count: int = 0
+    results: int = 0
+
+
 class Auditor:
     """Writes audit entries before the answers are sent. If an entry cannot be written, the answer is not sent."""
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, *, key: bytes = b"", now: Callable[[], float] = time.monotonic) -> None:
+        """Set up.
+
+        Args:
+            log: Where entries are written.
+            key: Of the hashes of what people search for. The same in every process, and not in Redis.
+            now: A monotonic clock, in seconds.
+        """
         self.log = log
-        self._looks = AttemptLimiter(allowed=1, every_s=AGAIN_S)
+        self._key = key
+        self._now = now
+        self._repeats: OrderedDict[AuditEntry, _Repeats] = OrderedDict()
 
     def note(self, person: Person, rule: RouteRule, parts: dict[str, str]) -> AuditNote:
         """Begin an entry. Viewers see no personal data, so there is no entry when they look."""
         is_idle_look = rule.event is AuditEvent.VIEWED and not person.sees_people
         return AuditNote(None if is_idle_look else rule.event, person.id, person.operator, parts, rule.name)
+
+    def _asked(self, filters: Mapping[str, str]) -> str:
+        """Return how filters are written down: typed texts as keyed hashes."""
+        return " ".join(
+            f"{name}={text}" if name == "phase" else f"{name}:{self._hash(text)}" for name, text in filters.items()
+        )
+
+    def _hash(self, typed: str) -> str:
+        return hmac.digest(self._key, typed.strip().casefold().encode("utf-8", "replace"), sha256).hex()[:12]
 
     def listening(self, send: Send, note: AuditNote) -> Send:
         """Return a ``send`` that writes the entry when the answer begins. While Redis is unreachable it answers 503."""
@@ -140,17 +196,63 @@ class Auditor:
         return send_audited
 
     async def write(self, note: AuditNote, status: int) -> None:
-        """Write an entry, unless it is one more look at the same thing.
+        """Write an entry, or count it if it repeats one of the last minutes.
 
         Raises:
             redis.exceptions.RedisError: Redis is away or takes no writes.
         """
-        if note.event is None:
-            return
-        look = repr((note.who, sorted(note.parts.items())))
-        if note.event is AuditEvent.VIEWED and (status >= 400 or self._looks.count(look)):
+        if note.event is None or (note.event is AuditEvent.VIEWED and status >= 400):
             return
         # If a request fails before its call was found, the names in its address are only what somebody typed.
-        is_found = status < 400 or status == 409 or note.event is AuditEvent.DENIED
+        is_found = status < 400 or status == 409 or note.event is AuditEvent.DENIED or note.results is not None
         parts = {name: part[:_LONGEST_DETAIL] for name, part in note.parts.items()} if is_found else {}
-        await self.log.write(AuditEntry(event=note.event, who=note.who, operator=note.operator, status=status, **parts))
+        entry = AuditEntry(event=note.event, who=note.who, operator=note.operator, status=status)
+        entry = replace(entry, asked=self._asked(note.filters), **parts)
+        if note.event in _REPEATED:
+            await self.write_repeats(until_s=self._now())
+            if (known := self._repeats.get(entry)) is not None:
+                known.count += 1
+                known.results += note.results or 0
+                return
+        await self.log.write(replace(entry, results=note.results))
+        if note.event in _REPEATED:
+            self._repeats.setdefault(entry, _Repeats(self._now() + AGAIN_S, is_counted=note.results is not None))
+            while len(self._repeats) > _MOST_REPEATED:
+                await self._end(next(iter(self._repeats)))
+
+    async def write_repeats(self, *, until_s: float = inf) -> None:
+        """Write the numbers of what was repeated, for entries whose time was over at an instant of the own clock.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away or takes no writes.
+        """
+        while self._repeats and next(iter(self._repeats.values())).until_s <= until_s:
+            await self._end(next(iter(self._repeats)))
+
+    async def _end(self, entry: AuditEntry) -> None:
+        repeats = self._repeats.pop(entry)
+        if repeats.count:
+            try:
+                results = repeats.results if repeats.is_counted else None
+                await self.log.write(replace(entry, count=repeats.count, results=results))
+            except (RedisError, OSError, TimeoutError):
+                self._repeats[entry] = repeats
+                self._repeats.move_to_end(entry, last=False)
+                raise
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Write the numbers when their time is over, and at the end of the block."""
+        writing = asyncio.create_task(self._write_on())
+        try:
+            yield
+        finally:
+            await end({writing})
+            with suppress(RedisError, OSError, TimeoutError):
+                await self.write_repeats()
+
+    async def _write_on(self) -> None:
+        while True:
+            await asyncio.sleep(_WRITTEN_EVERY_S)
+            with suppress(RedisError, OSError, TimeoutError):
+                await self.write_repeats(until_s=self._now())

@@ -17,6 +17,7 @@ from desk.board.renderer import Renderer
 
 SHOWN: Final = 200
 EXPORTED: Final = 100_000
+FILTERS: Final = ("event", "who", "institution", "call", "since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,7 @@ class AuditPage:
             found=found,
             is_archive_missing=not answered,
             events=list(AuditEvent),
-            typed={
-                name: request.query_params.get(name, "") for name in ("event", "who", "institution", "call", "since")
-            },
+            typed=dict.fromkeys(FILTERS, "") | _typed(request),
             query=request.url.query,
         )
         return HTMLResponse(page)
@@ -55,14 +54,18 @@ class AuditPage:
         found, answered = await audited_or_archived(self.log, self.archive, _wanted(request), most=EXPORTED)
         if not answered:
             return PlainTextResponse("The archive does not answer: try again, or it would be incomplete.\n", 503)
-        note_of(request).say(detail=f"audit log, {len(found)} entries")
+        note_of(request).listed(_typed(request), len(found), detail="audit log")
         headers = {"Content-Disposition": 'attachment; filename="audit.csv"'}
         return Response(csv_of(found), headers=headers, media_type="text/csv")
 
 
+def _typed(request: Request) -> dict[str, str]:
+    return {name: text for name in FILTERS if (text := request.query_params.get(name, "").strip())}
+
+
 def _wanted(request: Request) -> AuditFilter:
     """Return the filter; unknown values filter nothing."""
-    typed = {name: text.strip() for name, text in request.query_params.items() if text.strip()}
+    typed = _typed(request)
     since, event = None, None
     with suppress(ValueError):
         since = datetime.fromisoformat(typed.get("since", "")).replace(tzinfo=UTC)

@@ -19,12 +19,12 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.metrics.snapshot import FigureReader
 from calls.record import NewerRecord
-from calls.store.audit_log import AuditEvent, AuditLog
+from calls.store.audit_log import AuditLog
 from calls.store.keys import CallId
 from calls.store.pausing import Pausing
 from calls.store.queries import Known, Queries
 from desk.access.rights import Person, Role
-from desk.access.visitor import note_of, visitor_of, while_here
+from desk.access.visitor import note_of, place_of, visitor_of, while_here
 from desk.board.alarms import IncidentReader
 from desk.board.audit_page import AuditPage
 from desk.board.board_context import BoardContextReader, HourReader
@@ -149,11 +149,15 @@ class Board:
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
             raise HTTPException(404)
+        groups = groups_in(view, frame)
+        shown = sum(len(waiting) + len(decided) for _, _, waiting, decided in groups)
+        place = only or place_of(visitor.person.institutions)
+        note_of(request).listed({}, shown, detail="board", institution=place)
         may_reconcile = only is not None and visitor.person.may(Role.SUPERVISOR)
         return self._page(
             *(request, "board.html"),
             view=view,
-            groups=groups_in(view, frame),
+            groups=groups,
             only=group,
             reconcile=f"{self._base}/institutions/{quote(only or '', safe='')}/reconcile" if may_reconcile else "",
             field=FORM_FIELD,
@@ -242,8 +246,8 @@ class Board:
         visitor = visitor_of(request)
         if key is not None and not (is_institution_key(key) and visitor.person.may_see(key)):
             raise HTTPException(404)
-        if visitor.person.sees_people and key is not None:
-            note_of(request).say(AuditEvent.VIEWED, institution=key, **({"voice_id": voice_id} if voice_id else {}))
+        where = key or place_of(visitor.person.institutions)
+        note_of(request).say(detail="stream", institution=where, voice_id=voice_id or "")
         if voice_id is None:
             events = self._streams.of_board(key, visitor.person)
         elif key is None or not is_voice_id(voice_id):

@@ -1,6 +1,6 @@
 """The page that finds calls. The query is sent in the body of a POST, so that it is in no address."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -8,12 +8,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from calls.call_query import parse_query
+from calls.call_query import CallQuery, parse_query
 from calls.record import Call
 from calls.rules.book import RuleBook
 from calls.store.keys import CallId
 from calls.store.queries import Queries
-from desk.access.visitor import visitor_of
+from desk.access.visitor import note_of, place_of, visitor_of
 from desk.archived_calls import ArchivedCalls
 from desk.board.call_page import path_of
 from desk.board.form_handlers import FormHandlers, FormRefused
@@ -64,6 +64,8 @@ class FindPage:
                 )
         except QuotaUsed as used:
             return self._page(request, typed, str(used), 429)
+        filters = {name: text for name, text in _filters(query) if text}
+        note_of(request).listed(filters, len(found.calls), institution=place_of(person.institutions))
         exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.alternate_id}]
         if len(exact) == 1:
             only = CallId(exact[0].institution_key, exact[0].voice_id)
@@ -107,6 +109,14 @@ class FindPage:
 
     def _rank(self, call: Call) -> int:
         return STATE_STYLES[state_of(call, self.book).name].rank
+
+
+def _filters(query: CallQuery) -> Iterator[tuple[str, str]]:
+    """Yield the kinds of what is looked for, and the texts, for the audit log."""
+    yield "words", " ".join(query.words)
+    yield "number", " ".join(query.numbers)
+    yield from query.terms
+    yield "time", str(query.around or query.at or "")
 
 
 def _zone(minutes: str) -> timezone:

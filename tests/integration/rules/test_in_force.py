@@ -1,7 +1,13 @@
-"""The digest in force, and since when: written by workers that start, shown on the board."""
+"""The rules in force, and those before: written by workers that start, shown on the board and by a command."""
 
+import json
+from datetime import timedelta
+
+from click.testing import CliRunner
 from redis import Redis as BlockingRedis
 
+from callkeeper.cli import main
+from calls.rules import load_rules
 from calls.store.keys import Keys
 from calls.store.rules_in_force import parse_rules_in_force, put_in_force
 
@@ -15,3 +21,41 @@ def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis:
     assert second.since >= first.since
     assert put_in_force(blocking_redis, keys, "aaa", "rules.toml").since >= second.since
     assert parse_rules_in_force(b"{}") is None
+
+
+def test_command_says_which_rules_decided_when(redis_url: str, blocking_redis: BlockingRedis) -> None:
+    """Every text that was in force is found by the day: what a worker started with, also after a rollback."""
+    keys = Keys()
+    texts = {name: load_rules(name) for name in ("default", "demo")}
+    for name in ("default", "demo", "default"):
+        book = texts[name]
+        put_in_force(blocking_redis, keys, book.digest, name, book.text)
+    stored = [json.loads(line) for line in blocking_redis.lrange(keys.rules_history, 0, -1)]
+    days = ("2027-03-05T08:00:00Z", "2027-03-03T12:00:00Z", "2027-03-01T08:00:00Z")
+    blocking_redis.delete(keys.rules_history)
+    for line, day in zip(reversed(stored), reversed(days), strict=True):
+        blocking_redis.lpush(keys.rules_history, json.dumps({**line, "since": day}))
+
+    def asked(*arguments: str) -> list[str]:
+        told = CliRunner(env={"REDIS_URL": redis_url}).invoke(main, ["rules", "history", *arguments])
+        return [json.loads(line)["name"] for line in told.output.splitlines()] if told.exit_code == 0 else []
+
+    assert asked("--json") == ["default", "demo", "default"]
+    assert asked("--json", "--at", "2027-03-02") == ["default"]
+    assert asked("--json", "--at", "2027-03-03") == ["demo", "default"], "both, because it was changed at noon"
+    assert asked("--json", "--at", "2027-03-03T12:00") == ["demo"]
+    assert asked("--json", "--at", "2027-02-01") == []
+    shown = CliRunner(env={"REDIS_URL": redis_url}).invoke(main, ["rules", "history", "--at", "2027-03-02", "--text"])
+    assert texts["default"].text.decode().strip() in shown.output
+
+
+def test_worker_of_an_earlier_release_leaves_no_gap(blocking_redis: BlockingRedis) -> None:
+    """0.2.0 writes no history. The first worker of this release after it begins one, with the time that 0.2.0 stored."""
+    keys = Keys()
+    first = put_in_force(blocking_redis, keys, "aaa", "rules.toml")
+    blocking_redis.delete(keys.rules_history)
+    assert put_in_force(blocking_redis, keys, "aaa", "rules.toml", b"text") == first
+    stored: list[bytes] = blocking_redis.lrange(keys.rules_history, 0, -1)  # type: ignore[assignment]
+    [told] = map(parse_rules_in_force, stored)
+    assert told is not None
+    assert abs(told.since - first.since) < timedelta(seconds=1)
