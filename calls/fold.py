@@ -17,6 +17,7 @@ from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.redis_restart import charge_if_assigned
 from calls.rules.book import RuleBook
+from calls.rules.matching_and_assignment import is_free
 from calls.schedule.check_plan_and_budget import begin_watch
 from calls.statement_folding import fold_statement, later, may_reopen, may_return, reopened, returned, stronger
 from calls.statuses import ESTABLISHES, REJECTED, Status
@@ -283,7 +284,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         call = replace(call, phase=phase, end_seen_at=ended_at)
     elif call.is_settled:
         return call
-    elif call.person_id is not None:
+    elif call.person_id is not None and not _may_still_be_assigned(call, before, book):
         call = _watched(call, book, now, was_free=_was_assigned_by_us(call.assign, reading))
     elif book.checks_unassigned and call.next_check_at is None:
         call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
@@ -316,6 +317,20 @@ def _watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Ca
         return begin_watch(replace(call, checks_if_assigned=0), book.schedule, now, now)
     charged = charge_if_assigned(call, book.schedule)
     return begin_watch(charged, book.schedule, min(now, call.first_seen_at or now), now)
+
+
+def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
+    """Tell whether it is open if a lost record can have checked the call for the person whom the service has filled in.
+
+    If our assign succeeds, none can have (``_was_free``). Rules assign at once, or when the queue names the candidates.
+    """
+    if not call.checks_if_assigned or call.assign.state is not EffectState.NONE:
+        return False
+    if call.candidates:
+        return is_free(call, book)
+    shown, listed_at = before.reading, call.listed_at
+    is_listed_since = shown is not None and shown.person_id and listed_at is not None and listed_at >= shown.read_at
+    return book.assign.automatic and not call.core_username and not is_listed_since
 
 
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:

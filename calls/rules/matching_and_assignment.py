@@ -337,6 +337,11 @@ def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
     return Assignment(person_id, because, operator, reasons, book.digest)
 
 
+def is_free(call: Call, book: RuleBook) -> bool:
+    """Tell whether rules would assign the only candidate now: had they ruled earlier, the call would be claimed."""
+    return _obstacle(call, book) is None
+
+
 def _obstacle(call: Call, book: RuleBook) -> str | None:
     """Return why nobody is assigned without a request; None if the only candidate may be."""
     # Assumed: the service has filled in the only match if the call has a person and nobody has claimed it.

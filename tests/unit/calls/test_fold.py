@@ -92,9 +92,20 @@ def test_fold_of_an_old_listing_changes_nothing() -> None:
 def test_fold_of_a_reading_charges_what_a_lost_record_made_for_the_person() -> None:
     """If only the service knows a call's person, the checks that a lost record can have made count once."""
     new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
-    begun = read_again(new)
+    begun = read_again(new, core_username="ann")
     assert (begun.checks_used, begun.checks_if_assigned) == (7, 0)
     assert read_again(begun).checks_used == 7
+
+
+def test_fold_of_a_reading_waits_for_our_assign_of_a_person_whom_the_service_filled_in() -> None:
+    """A lost record would have assigned them before a check, if they are the only candidate: the next listing says so."""
+    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
+    filled_in = read_again(new)
+    assert (filled_in.checks_used, filled_in.checks_if_assigned, filled_in.watch_from) == (3, 4, None)
+    named, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1)), NOW + seconds(1))
+    assert read_again(named, NOW + seconds(2)).watch_from is None, "the rules assign them now"
+    unnamed, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1), candidates=()), NOW + seconds(1))
+    assert read_again(unnamed, NOW + seconds(2)).checks_used == 7, "the rules assign nobody: they may have checked before"
 
 
 def test_fold_of_a_reading_that_shows_our_own_assign_charges_nothing() -> None:
