@@ -15,6 +15,7 @@ from calls.store.job_queue import Waker
 from calls.store.keys import CallId
 from calls.store.queries import Known, Lookup
 from calls.store.time_slices import TimeSlices
+from desk.access.access_changes import AccessChanges
 from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.visitor import Auditor
 from desk.api import DeskApi
@@ -68,6 +69,7 @@ class Desk:
         """
         keys = store.keys
         known, changes = DeskTokens(tokens, redis, keys=keys), Changes(redis, keys=keys)
+        self.access = AccessChanges(redis, keys=keys)
         self.slices, self.searches = TimeSlices(), SearchTurns()
         self.lookup = Lookup(redis, keys=keys, slices=self.slices)
         self.book = book
@@ -76,7 +78,8 @@ class Desk:
         self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
         self.waker = waker
         self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
-        stream = Stream(self.feed, changes, book.policies, known, heartbeat_s=heartbeat_s, per_token=streams_per_token)
+        sources = (self.feed, changes, book.policies, known, self.access)
+        stream = Stream(*sources, heartbeat_s=heartbeat_s, per_token=streams_per_token)
         tickets = Tickets(redis, known, keys=keys)
         parts = (known, self.lookup, self.actions, stream, tickets, book.policies, log, auditor, self.searches)
         api = DeskApi(*parts, country=country, archive=archive)

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from calls.facts_and_colours import Policies
 from calls.store.change_stream import START, Changes, is_position, order
 from calls.store.keys import KEYS, Keys
+from desk.access.access_changes import AccessChanges
 from desk.access.desk_tokens import DeskToken, DeskTokens
-from desk.access.visitor import while_here
 from desk.feed import CallChange, Feed, Listener
 from desk.problems import invalid, too_many_streams, unauthorized
 from desk.quotas import OpenStreams, QuotaUsed
@@ -85,6 +85,7 @@ class Stream:
         changes: Changes,
         policies: Policies,
         tokens: DeskTokens,
+        access: AccessChanges,
         *,
         heartbeat_s: float = HEARTBEAT_S,
         per_token: int = STREAMS_PER_TOKEN,
@@ -93,6 +94,7 @@ class Stream:
         self._changes = changes
         self._policies = policies
         self._tokens = tokens
+        self._access = access
         self._heartbeat_s = heartbeat_s
         self._open = OpenStreams(per_token)
 
@@ -108,7 +110,9 @@ class Stream:
         institution = request.query_params.get("institution")
         if institution is not None and not token.may_see(institution):
             raise unauthorized()
-        events = while_here(self._events(token, institution, after), partial(self._tokens.is_good, token))
+        events = self._access.while_admitted(
+            self._events(token, institution, after), partial(self._tokens.is_good, token)
+        )
         try:
             return self._open.response(token.name, events)
         except QuotaUsed:

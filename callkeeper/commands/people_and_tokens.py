@@ -1,5 +1,6 @@
 """``callkeeper users``, ``tokens`` and ``audit``: who can log in, and what they did. Each change is in the audit log."""
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.archive_reader import archive_of_environment
-from callkeeper.credentials import TOKEN_NAME, refuse_weak_password
+from callkeeper.credentials import TOKEN_NAME, desk_tokens, refuse_weak_password
 from callkeeper.extras import require
 from callkeeper.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
 from callkeeper.terminal import Misused, say, say_json, say_table
@@ -178,6 +179,9 @@ def tokens() -> None:
 def issue(name: str, operators: tuple[str, ...], expires: timedelta | None, rights: Rights) -> None:
     """Issue a token and print it once: callkeeper keeps only a hash. Trails show NAME with its statements."""
     now = datetime.now(UTC)
+    configured = os.environ.get("CALLKEEPER_DESK_TOKENS", "").strip()
+    if configured and name in {token.name for token in desk_tokens(configured)}:
+        raise Misused(f"{name} is the name of a token in CALLKEEPER_DESK_TOKENS: trails could not tell the two apart")
     issued = IssuedToken(
         **asdict(rights),
         name=name,

@@ -163,6 +163,7 @@ class Keys:
         self.people = f"{prefix}:people"
         self.issued_tokens = f"{prefix}:desk-tokens"
         self.issued_tokens_used = f"{prefix}:desk-tokens:used"
+        self.access_changes = f"{prefix}:access-changes"
         self.emergency_login = f"{prefix}:emergency-login"
         self.queue = f"rq:queue:{self.queue_name}"
         self.failed_jobs = f"rq:failed:{self.queue_name}"

@@ -6,13 +6,13 @@ every write in one if the connection has a timeout. Three in four cancellations 
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 AGAIN_S: Final = 0.1
 """A task that still runs after this many seconds is cancelled again."""
 
 
-async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel tasks and return when all have ended. Their results and errors are ignored."""
     left = set(tasks)
     while left:

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from calls.store.attempt_limiter import AttemptLimiter
 from calls.store.keys import Keys
+from desk.access.access_changes import note_change
 from desk.access.rights import Rights, Role
 from reseller.secret import Secret
 
@@ -107,6 +108,7 @@ class DeskTokens:
         for digest in digests:
             await self._redis.hdel(self._keys.issued_tokens, digest)
         await self._redis.hdel(self._keys.issued_tokens_used, name)
+        await note_change(self._redis, self._keys)
         return bool(digests)
 
     async def known(self) -> list[tuple[IssuedToken, datetime | None]]:

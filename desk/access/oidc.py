@@ -56,11 +56,17 @@ class ProviderAway(Exception):
 
 
 class ProviderRefused(Exception):
-    """The login is refused. ``why`` is a fixed word for the log; the message is for the login page."""
+    """The login is refused. ``why`` is a fixed word for the log; the message is for the login page.
 
-    def __init__(self, why: str, words: str = "The login did not succeed. Please begin again.") -> None:
+    ``person_id`` is who it was, if the provider has proved that and they have no role any more.
+    """
+
+    def __init__(
+        self, why: str, words: str = "The login did not succeed. Please begin again.", *, person_id: str | None = None
+    ) -> None:
         super().__init__(words)
         self.why = why
+        self.person_id = person_id
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -189,12 +195,15 @@ class Provider:
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         """Return who the claims are about."""
+        subject = claims["sub"]
+        if not (isinstance(subject, str) and _SUBJECT.fullmatch(subject)):
+            raise ProviderRefused("subject")
+        person_id = id_at_provider(subject, self._config.issuer)
         values = _values(claims, self._config.role_claim)
         given = [grant for grant in self._config.grants if grant.value in values]
         if not given:
-            raise ProviderRefused(
-                "no role", "You are known, but have no role here. Ask the administrator of callkeeper."
-            )
+            words = "You are known, but have no role here. Ask the administrator of callkeeper."
+            raise ProviderRefused("no role", words, person_id=person_id)
         role = max((grant.role for grant in given), key=list(Role).index)
         limits = [grant.institutions for grant in given if grant.role is role]
         institutions = None if None in limits else frozenset[str]().union(*(limit or () for limit in limits))
@@ -202,11 +211,7 @@ class Provider:
         operator = operator if is_operator(operator) else ""
         if not operator and role is not Role.VIEWER:
             words = f"Your account has no core username (claim {self._config.operator_claim}), which a {role} needs."
-            raise ProviderRefused("no operator", words)
-        subject = claims["sub"]
-        if not (isinstance(subject, str) and _SUBJECT.fullmatch(subject)):
-            raise ProviderRefused("subject")
-        person_id = id_at_provider(subject, self._config.issuer)
+            raise ProviderRefused("no operator", words, person_id=person_id)
         return Person(id=person_id, operator=operator, role=role, institutions=institutions)
 
     async def _ask(self, method: str, address: str, **more: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from calls.store.keys import Keys
+from desk.access.access_changes import note_change
 from desk.access.rights import Person, Rights
 
 IDLE: Final = timedelta(minutes=30)
@@ -27,7 +28,7 @@ LONGEST: Final = timedelta(hours=12)
 """Time after which a session ends in any case. People who have left the provider lose access then."""
 
 LONGEST_OF_VIEWERS: Final = timedelta(days=30)
-"""For a viewer, who sees no personal data: for example a display on a wall."""
+"""For a local viewer, who sees no personal data: for example a display on a wall."""
 
 OIDC: Final = "oidc:"
 """Prefix of the ids of people whom an identity provider knows: ``oidc:SUBJECT@ISSUER``, the issuer without ``https://``."""
@@ -101,6 +102,7 @@ class Accounts:
         """Store an account. If it has changed, its sessions end."""
         stamped = _stamped(account)
         await self.redis.hset(self.keys.people, stamped.id, msgspec.json.encode(stamped))
+        await note_change(self.redis, self.keys)
         return stamped
 
     async def exchange(self, known: Account | None, account: Account) -> bool:
@@ -114,6 +116,7 @@ class Accounts:
             pipe.multi()
             if is_same:
                 pipe.hset(self.keys.people, account.id, msgspec.json.encode(_stamped(account)))
+                pipe.incr(self.keys.access_changes)
             return is_same
 
         return bool(await self.redis.transaction(store, self.keys.people, value_from_callable=True))
@@ -131,7 +134,9 @@ class Accounts:
 
     async def remove(self, account_id: str) -> bool:
         """Remove an account and end its sessions; tell whether there was one."""
-        return bool(await self.redis.hdel(self.keys.people, account_id))
+        is_removed = bool(await self.redis.hdel(self.keys.people, account_id))
+        await note_change(self.redis, self.keys)
+        return is_removed
 
     async def authenticate(self, name: str, password: str) -> Account | None:
         """Return the local user with this name and password. Takes as long if there is no such user."""
@@ -193,7 +198,8 @@ class Sessions:
         record = msgspec.json.decode(stored, type=SessionRecord)
         account = await self.accounts.find(record.account)
         if account is not None and hmac.compare_digest(account.stamp, record.stamp):
-            longest = LONGEST if account.person.sees_people else LONGEST_OF_VIEWERS
+            is_lasting = not account.person.sees_people and not account.id.startswith(OIDC)
+            longest = LONGEST_OF_VIEWERS if is_lasting else LONGEST
             left = record.began_at + longest - datetime.now(UTC)
             if left > timedelta(0):
                 await self.accounts.redis.pexpire(self._key(cookie), min(IDLE, left))
@@ -204,6 +210,7 @@ class Sessions:
     async def end(self, cookie: str) -> None:
         """End a session."""
         await self.accounts.redis.delete(self._key(cookie))
+        await note_change(self.accounts.redis, self.accounts.keys)
 
     def _key(self, cookie: str) -> str:
         return self.accounts.keys.session(sha256(cookie.encode("utf-8", "replace")).hexdigest())

@@ -4,8 +4,8 @@ import asyncio
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
@@ -31,9 +31,6 @@ AGAIN_S: Final = 600.0
 
 _WRITTEN_EVERY_S: Final = 20.0
 _MOST_REPEATED: Final = 4096
-
-LOOK_EVERY_S: Final = 15.0
-"""Seconds between two checks whether an open stream may continue."""
 
 _UNWRITTEN: Final = b"Redis does not answer: this cannot be written into the audit log, so it is not shown.\n"
 _LONGEST_DETAIL: Final = 120
@@ -70,21 +67,6 @@ def visitor_of(request: Mapping[str, Any]) -> Visitor:
 def with_visitor(scope: Scope, visitor: Visitor) -> Scope:
     """Return a request's scope with its visitor."""
     return {**scope, _VISITOR: visitor}
-
-
-async def while_here(
-    events: AsyncGenerator[bytes], is_here: Callable[[], Awaitable[bool]], *, every_s: float = LOOK_EVERY_S
-) -> AsyncGenerator[bytes]:
-    """Yield a stream's events until its reader loses the right to it. The session is renewed meanwhile."""
-    look_at = time.monotonic() + every_s
-    async with aclosing(events):
-        async for event in events:
-            if time.monotonic() >= look_at:
-                with suppress(RedisError, OSError, TimeoutError):  # nobody can have been turned away meanwhile
-                    if not await is_here():
-                        return
-                look_at = time.monotonic() + every_s
-            yield event
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from calls.store.keys import CallId
 from calls.store.pausing import Pausing
 from calls.store.queries import Known, Queries
 from desk.access.rights import Person, Role
-from desk.access.visitor import note_of, place_of, visitor_of, while_here
+from desk.access.visitor import note_of, place_of, visitor_of
 from desk.board.alarms import IncidentReader
 from desk.board.audit_page import AuditPage
 from desk.board.board_context import BoardContextReader, HourReader
@@ -255,7 +255,8 @@ class Board:
         else:
             events = self._streams.of_call(CallId(key, voice_id), request.query_params.get("action"), visitor)
         try:
-            return self._open.response(visitor.person.id, while_here(events, visitor.is_still_here))
+            admitted = self._desk.access.while_admitted(events, visitor.is_still_here)
+            return self._open.response(visitor.person.id, admitted)
         except QuotaUsed as used:
             return PlainTextResponse(f"{used}\n", 429, {"Retry-After": str(AGAIN_S)})
 

@@ -177,6 +177,8 @@ class LoginPages:
         try:
             person, wanted = await self.provider.finish(request.query_params, state)
         except ProviderRefused as refused:
+            if refused.person_id is not None:  # they have lost the role that earlier sessions still have
+                await self.accounts.remove(refused.person_id)
             if not self._refused.count(network_of(request.client)):
                 self.doors.log.warning("admin_refused", reason="provider")
                 await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))

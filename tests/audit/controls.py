@@ -137,8 +137,8 @@ CONTROLS: Final = (
     Control(
         "a login needs a role",
         "desk/access/oidc.py",
-        "        if not given:\n            raise",
-        "        if given is None:\n            raise",
+        "        if not given:\n            words",
+        "        if given is None:\n            words",
         "tests/people/test_provider.py",
         "stay_outside",
     ),

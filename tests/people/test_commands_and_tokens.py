@@ -231,3 +231,11 @@ async def test_no_token_is_named_like_the_board(redis_url: str) -> None:
     assert (told.exit_code, "not board" in told.output) == (2, True)
     with pytest.raises(ValueError, match="not be board"):
         desk_tokens("board:canary-token-5d0b7f2c91a4")
+
+
+async def test_no_token_is_named_like_one_of_the_environment(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trails and the audit log name tokens, so two tokens of one name could not be told apart."""
+    monkeypatch.setenv("CALLKEEPER_DESK_TOKENS", "desktop:canary-token-5d0b7f2c91a4")
+    told = await callkeeper(redis_url, "tokens", "issue", "desktop")
+    assert (told.exit_code, "CALLKEEPER_DESK_TOKENS" in told.output) == (2, True), told.output
+    assert await issue(redis_url, "desktop-2")

@@ -5,14 +5,17 @@ import hmac
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import msgspec
 import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from joserfc.jws import JWSRegistry
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
@@ -20,7 +23,7 @@ from callkeeper.settings import WebSettings
 from callkeeper.web_app import web_app
 from calls.store.keys import Keys
 from desk.access.gate import SESSION
-from desk.access.people import Accounts
+from desk.access.people import Accounts, SessionRecord, Sessions
 from desk.access.rights import Role
 from tests.people.conftest import ENVIRON, HTML, Site
 from tests.people.providers import CLIENT, CLIENT_SECRET, Box, ProviderProcess, box, provider, settings
@@ -108,7 +111,8 @@ async def test_people_have_the_role_of_their_group(
     assert account is not None
     assert (account.role, account.operator, account.institutions) == (role, operator, institutions)
     assert (await browser.get("/board")).status_code == 200
-    assert [entry.entry.event for entry in await site.audited()] == ["login"]
+    seen = [] if role is Role.VIEWER else ["viewed"]
+    assert [entry.entry.event for entry in await site.audited()] == ["login", *seen]
 
 
 async def test_account_belongs_to_its_issuer(site: Site, boxed: tuple[Box, ProviderProcess]) -> None:
@@ -128,6 +132,31 @@ async def test_people_without_role_or_operator_stay_outside(login: str, said: st
     assert (answer.status_code, said in answer.text) == (403, True)
     assert SESSION not in browser.cookies
     assert [entry.entry.event for entry in await site.audited()] == ["login_failed"]
+
+
+async def test_person_whose_role_is_gone_loses_their_other_sessions(site: Site) -> None:
+    """When the provider says that somebody has no role any more, sessions from before end at once."""
+    await log_in(site, "alan")
+    alan = await site.of_provider("alan")
+    assert alan is not None
+    nora = await site.accounts.keep(replace(alan, id=alan.id.replace("alan", "nora"), operator="nora"))
+    before = site.browser()
+    before.cookies[SESSION] = await Sessions(site.accounts).begin(nora)
+    assert (await before.get("/board")).status_code == 200
+    _, answer = await log_in(site, "nora")
+    assert (answer.status_code, (await before.get("/board")).status_code) == (403, 303)
+    assert await site.accounts.find(nora.id) is None
+
+
+async def test_viewer_of_the_provider_stays_twelve_hours(site: Site) -> None:
+    """The provider has no way to end a session here, so not even a viewer's lasts longer than a working day."""
+    browser, _ = await log_in(site, "vera")
+    [key] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
+    record = msgspec.json.decode(await site.redis.get(key), type=SessionRecord)
+    assert (await browser.get("/board")).status_code == 200
+    began = datetime.now(UTC) - timedelta(hours=12, seconds=1)
+    await site.redis.set(key, msgspec.json.encode(replace(record, began_at=began)), ex=60)
+    assert (await browser.get("/board")).status_code == 303
 
 
 async def test_request_to_the_provider_is_bound_to_this_login(site: Site) -> None:

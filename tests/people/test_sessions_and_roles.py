@@ -20,11 +20,12 @@ from callkeeper.settings import WebSettings
 from callkeeper.web_app import web_app
 from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
 from calls.store.audit_log import AuditEvent
+from desk.access import access_changes
 from desk.access.gate import SESSION, forms_of
 from desk.access.people import IDLE, Sessions, hash_password
 from desk.access.rights import Role
 from desk.access.routes import RULES, rule_of
-from desk.access.visitor import Visitor, while_here
+from desk.access.visitor import Visitor
 from desk.board.login_page import is_ours
 from tests.people.conftest import ENVIRON, HTML, METRICS_TOKEN, PASSWORD, Site
 
@@ -113,7 +114,7 @@ async def test_session_ends_if_its_account_changes(change: str, site: Site) -> N
 
 
 async def test_session_lasts_while_it_is_used(site: Site) -> None:
-    """Each request renews a session for half an hour, and twelve hours end it, except a viewer's."""
+    """Each request renews a session for half an hour, and twelve hours end it, except a local viewer's."""
     browser, viewer = await site.log_in("some-agent"), await site.log_in("some-viewer")
     [*sessions] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
     assert len(sessions) == 2
@@ -129,8 +130,8 @@ async def test_session_lasts_while_it_is_used(site: Site) -> None:
     assert (await viewer.get("/board")).status_code == 200
 
 
-async def test_open_stream_renews_the_session_and_ends_with_it(site: Site) -> None:
-    """A wall display that only follows the stream stays logged in, until its account is removed."""
+async def test_open_stream_renews_the_session_and_ends_with_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall display that only follows the stream stays logged in. It ends when its account is removed, though silent."""
     account = await site.accounts.find("some-viewer")
     assert account is not None
     sessions = Sessions(site.accounts)
@@ -138,16 +139,45 @@ async def test_open_stream_renews_the_session_and_ends_with_it(site: Site) -> No
     visitor = Visitor(account.person, forms_of(cookie), cookie, sessions)
     [key] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
     await site.redis.pexpire(key, 5000)
+    is_closed = asyncio.Event()
 
     async def events() -> AsyncGenerator[bytes]:
-        while True:
+        try:
             yield b"event"
+            await asyncio.Event().wait()
+        finally:
+            is_closed.set()
 
-    followed = while_here(events(), visitor.is_still_here, every_s=0.0)
+    monkeypatch.setattr(access_changes, "RENEWED_EVERY_S", 0.0)
+    changes = access_changes.AccessChanges(site.redis, keys=site.accounts.keys)
+    followed = changes.while_admitted(events(), visitor.is_still_here)
     assert await anext(followed) == b"event"
     assert await site.redis.pttl(key) > (IDLE - timedelta(seconds=60)).total_seconds() * 1000
+    monkeypatch.setattr(access_changes, "RENEWED_EVERY_S", 3600.0)
     await site.accounts.remove("some-viewer")
     assert [event async for event in followed] == []
+    assert is_closed.is_set()
+
+
+@pytest.mark.parametrize("change", ["removed", "role", "logout", "redis emptied"])
+async def test_every_change_of_access_is_noticed_by_open_streams(change: str, site: Site) -> None:
+    """A removal, another role, a logout and an emptied Redis are looked at without waiting for the next renewal."""
+    changes = access_changes.AccessChanges(site.redis, keys=site.accounts.keys)
+    account = await site.accounts.find("some-agent")
+    assert account is not None
+    cookie = await Sessions(site.accounts).begin(account)
+    before = await changes.count()
+    match change:
+        case "removed":
+            await site.accounts.remove("some-agent")
+        case "role":
+            await site.add("some-agent", Role.VIEWER)
+        case "logout":
+            await Sessions(site.accounts).end(cookie)
+        case _:
+            await site.redis.flushall()
+    await asyncio.sleep(access_changes.CHANGED_EVERY_S)
+    assert await changes.count() != before
 
 
 async def test_redis_holds_neither_cookies_nor_passwords(site: Site, redis_url: str) -> None:

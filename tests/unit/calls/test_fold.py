@@ -105,7 +105,9 @@ def test_fold_of_a_reading_waits_for_our_assign_of_a_person_whom_the_service_fil
     named, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1)), NOW + seconds(1))
     assert read_again(named, NOW + seconds(2)).watch_from is None, "the rules assign them now"
     unnamed, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1), candidates=()), NOW + seconds(1))
-    assert read_again(unnamed, NOW + seconds(2)).checks_used == 7, "the rules assign nobody: they may have checked before"
+    assert read_again(unnamed, NOW + seconds(2)).checks_used == 7, (
+        "the rules assign nobody: they may have checked before"
+    )
 
 
 def test_fold_of_a_reading_that_shows_our_own_assign_charges_nothing() -> None:
