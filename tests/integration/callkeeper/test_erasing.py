@@ -1,4 +1,4 @@
-"""One command erases a person everywhere: after it no table of the archive and no key of Redis holds their data."""
+"""One command erases a person everywhere: then no table, no key of Redis, no log and no export holds their data."""
 
 import asyncio
 import json
@@ -24,6 +24,14 @@ from tests.sandbox_fixtures import Asgi
 NUMBER, OTHER = "5550177123", "5550177999"
 REMARK, REASON = "her first school was Elmwood", "sounded like her nephew"
 CANARIES = (NUMBER, "7123", "Zebedee", "Quillfeather", REMARK, REASON)
+
+EXPORTS = (
+    ("archive", "export"),
+    ("archive", "changes"),
+    ("calls", "list", "--json"),
+    ("outcomes", "log"),
+    ("audit", "--json"),
+)
 
 
 @pytest.fixture
@@ -115,6 +123,16 @@ async def test_nothing_of_a_person_is_left_anywhere(
     assert "Redis: 2 calls are erased" in told.output
     after = await everything(rig.redis, database)
     assert [canary for canary in CANARIES if canary in after] == []
+    written = {"the log": str(rig.log.entries), "the command's answer": told.output}
+    for asked in EXPORTS:
+        written[" ".join(asked)] = (await run(redis_url, *asked, archive=archive)).output
+    await run(redis_url, "calls", "export", "--output", str(tmp_path / "calls.jsonl"), archive=archive)
+    written["calls export"] = (tmp_path / "calls.jsonl").read_text()
+    for call in calls:
+        written["the story"] = (await run(redis_url, "calls", "explain", call.voice_id, archive=archive)).output
+    for where in ("archive export", "calls export"):
+        assert call.voice_id in written[where], "calls stay, without the person"
+    assert [(where, canary) for where, text in written.items() for canary in CANARIES if canary in text] == []
     assert [(await rig.record(call)).reason for call in calls] == ["unenrolled", "rejected"]
     assert verify(database).faults == []
     shown = await run(redis_url, "archive", "changes", archive=archive)
