@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import suppress
 from typing import Any, Final
 
 from redis.exceptions import RedisError
@@ -33,6 +33,7 @@ class AccessChanges:
         self._keys = keys
         self._count: bytes | None = None
         self._read_at = -CHANGED_EVERY_S
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def count(self) -> bytes | None:
         """Return a value that differs after each change. While Redis is away, nobody can change anything.
@@ -51,28 +52,33 @@ class AccessChanges:
         self, events: AsyncGenerator[bytes], is_admitted: Callable[[], Awaitable[bool]]
     ) -> AsyncGenerator[bytes]:
         """Yield a stream's events until its reader loses the right to it. Their session is renewed meanwhile."""
-        known, look_at = await self.count(), time.monotonic() + RENEWED_EVERY_S
-        async with aclosing(events):
-            following = asyncio.ensure_future(_next(events))
-            try:
-                while True:
-                    await asyncio.wait([following], timeout=CHANGED_EVERY_S)
-                    count = await self.count()
-                    if count != known or time.monotonic() >= look_at:
-                        try:
-                            if not await is_admitted():
-                                return
-                            known, look_at = count, time.monotonic() + RENEWED_EVERY_S
-                        except _AWAY:
-                            pass
-                    if following.done():
-                        event = following.result()
-                        if event is None:
+        following = asyncio.ensure_future(_next(events))
+        try:
+            known, look_at = await self.count(), time.monotonic() + RENEWED_EVERY_S
+            while True:
+                await asyncio.wait([following], timeout=CHANGED_EVERY_S)
+                count = await self.count()
+                if count != known or time.monotonic() >= look_at:
+                    with suppress(*_AWAY):  # nobody can have been turned away meanwhile
+                        if not await is_admitted():
                             return
-                        yield event
-                        following = asyncio.ensure_future(_next(events))
-            finally:
-                await end([following])
+                        known, look_at = count, time.monotonic() + RENEWED_EVERY_S
+                if following.done():
+                    event = following.result()
+                    if event is None:
+                        return
+                    yield event
+                    following = asyncio.ensure_future(_next(events))
+        finally:
+            # A client that leaves cancels this task again at every wait, so the events are closed in another one.
+            closing = asyncio.create_task(_close(following, events))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+
+async def _close(following: "asyncio.Future[bytes | None]", events: AsyncGenerator[bytes]) -> None:
+    await end([following])
+    await events.aclose()
 
 
 async def _next(events: AsyncGenerator[bytes]) -> bytes | None:

@@ -156,7 +156,7 @@ async def test_open_stream_renews_the_session_and_ends_with_it(site: Site, monke
     monkeypatch.setattr(access_changes, "RENEWED_EVERY_S", 3600.0)
     await site.accounts.remove("some-viewer")
     assert [event async for event in followed] == []
-    assert is_closed.is_set()
+    await asyncio.wait_for(is_closed.wait(), 5)
 
 
 @pytest.mark.parametrize("change", ["removed", "role", "logout", "redis emptied"])
