@@ -135,7 +135,7 @@ class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
 
 
 class _RulesFile(SettingsSection, frozen=True, kw_only=True):
-    """The rules in force. Web uses them to tell whether a person's action can succeed."""
+    """The rules in force. The workers' decide; web shows the state of calls by its own."""
 
     rules: Path | None = optional("CALLKEEPER_RULES", parsing.rules_file, "rules.toml")
     """Path of the rules file, or the name of a shipped one. Default: the cautious one of the shipped ones."""

@@ -29,6 +29,7 @@ from calls.store.audit_log import AuditLog
 from calls.store.claims_and_leases import Store
 from calls.store.idempotent_intake import Intake
 from calls.store.job_queue import Waker
+from calls.store.pausing import PauseWatch
 from calls.store.queries import Queries
 from calls.store.tasks import end
 from desk.access.visitor import Auditor
@@ -84,9 +85,10 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         watch.start()
         queries = Queries(redis, keys=store.keys)
         warning = asyncio.create_task(warn_of_unknown_institutions(settings.named_institutions(), queries, log))
+        watching = asyncio.create_task(PauseWatch(redis, keys=store.keys).run())
         async with desk.running() if desk else nullcontext(), auditor.running():
             yield
-        await end({warning})
+        await end({warning, watching})
         await asyncio.to_thread(watch.stop)
         await asyncio.to_thread(reporter.stop)
         await redis.aclose()

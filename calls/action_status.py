@@ -5,11 +5,8 @@ the record, the rules and the law. So all processes give the same answer, howeve
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-
-from msgspec.structs import replace
 
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from calls.effect_resolution import (
@@ -21,20 +18,16 @@ from calls.effect_resolution import (
     refusals,
     unresolved,
 )
-from calls.facts_and_colours import Facts, facts_of
-from calls.fold import fold_note
+from calls.facts_and_colours import Facts, Policies, facts_of
+from calls.institutions import FOREIGN
 from calls.law import BRIEF, LAW, forbidden
-from calls.notes import Statement
 from calls.record import Call, Reason
-from calls.rules.book import RuleBook
-from calls.rules.matching_and_assignment import judge, judge_assignment
-from calls.schedule.check_plan_and_budget import desk_check_obstacle
 from calls.statement_folding import may_return
 from calls.trail import Entry
 
 
 class ActionState(StrEnum):
-    """The state of an action. Only ``pending`` can still change."""
+    """The state of an action. Only ``pending`` and ``held`` can still change, until the call is settled."""
 
     PENDING = "pending"
     DONE = "done"
@@ -66,6 +59,14 @@ _MEANINGS = {
     "already_sent": "it was already sent for this call; the story shows the outcome",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force decide otherwise for this call",
+    "rule_in_shadow": (
+        "the rule that would act on it only watches (it is in shadow): what it would have done is recorded, nothing is sent"
+    ),
+    "held_too_long": (
+        "a pause, or the wait for the service to say that the institution is active, lasted until it could not be sent any "
+        "more: an enroll counts for ten minutes after the end, a reject for a day. Nothing was sent"
+    ),
+    "nothing_to_withdraw": "nobody has said that of this call",
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
     "nothing_unresolved": (
         "nothing here waits for a person: no effect in doubt or refused, no enroll taken back, no open question"
@@ -77,6 +78,11 @@ _MEANINGS = {
 }
 MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
 """Every reason and its meaning."""
+
+_EFFECT_OF = {"assign": EffectKind.ASSIGN, "verified": EffectKind.ENROLL, "distrusted": EffectKind.REJECT}
+"""What each statement that can be withdrawn may lead to."""
+
+_UNSENT = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT, EffectState.REFUSED})
 
 _STATES = {
     EffectState.APPLIED: ActionState.DONE,
@@ -90,28 +96,24 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The state of an action. ``operator`` is the person who caused it. ``reasons`` are keys of ``MEANINGS``."""
+    """The state of an action. ``operator`` is the person who caused it. ``reasons`` are keys of ``MEANINGS``.
+
+    ``may_change`` tells whether a later answer may be another one: it is pending, or held and the call is not settled.
+    """
 
     state: ActionState
     reasons: tuple[str, ...] = ()
     operator: str | None = None
+    may_change: bool = field(default=False, compare=False)
 
 
-PENDING = Told(ActionState.PENDING)
+PENDING = Told(ActionState.PENDING, may_change=True)
 
 _NO_PROOF = {value: article.name for article in LAW for name, value in article.when if name == "validation_type"}
 """Validation types that establish no identity, with the article that says so."""
 
-_LAST = 2**53
-
-
-def foresee(call: Call, statement: Statement, book: RuleBook, now: datetime) -> Told:
-    """Return the state that a statement would have by all that is known now. Nothing is written.
-
-    It has no number yet, and its own clock may be hours behind Redis's, so it counts as later than all received ones.
-    """
-    heard, lines = fold_note(call, replace(statement, number=_LAST), now)
-    return told(heard, lines, lines[0], book)
+_PASSING = frozenset({"paused", "paused_entirely", "standing_unconfirmed"})
+"""Articles that forbid while something lasts, and the word waits for its end."""
 
 
 def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
@@ -119,49 +121,72 @@ def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
     return next((line for line in trail if line.what == "said" and line.wish == wish), None)
 
 
-def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Told:
+def told(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     """Return the state of an action whose statement is in the trail.
+
+    The rules' part of the answer is what a worker has decided since, and recorded: the process that asks may have others.
 
     Args:
         call: The record, written with the entry or later.
         trail: The call's trail.
         line: The entry of the statement.
-        book: The rules in force.
     """
+    answer = _told(call, trail, line)
+    if answer.state not in {ActionState.PENDING, ActionState.HELD}:
+        return answer
+    withdrawal = _withdrawal_of(line, trail)
+    if withdrawal is not None:
+        return Told(ActionState.SUPERSEDED, operator=withdrawal.operator)
+    if not call.is_settled:
+        return replace(answer, may_change=True)
+    if answer.state is ActionState.PENDING:
+        return _held("call_lost" if may_return(call) else "call_settled")
+    return _held("held_too_long") if set(answer.reasons) & _PASSING else answer
+
+
+def _told(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     if call.reason is Reason.UNCONFIRMED:
-        return Told(ActionState.HELD, ("other_call_named" if call.other_voice_id else "call_unconfirmed",))
-    facts = facts_of(call, book.policies, lists=book.lists)
+        return _held("other_call_named" if call.other_voice_id else "call_unconfirmed")
+    if call.standing == FOREIGN and line.kind != "resolved":
+        return _held("institution_not_allowed")
     match line.kind:
         case "assign":
-            answer = _assigned(call, line, book, facts)
+            return _assigned(call, trail, line)
         case "verified":
-            answer = _verified(call, line, book, facts)
+            return _verified(call, trail, line)
         case "distrusted":
-            answer = _effect_or_reasons(call, EffectKind.REJECT, book, facts)
+            return _effect_or_reasons(call, EffectKind.REJECT, trail, line)
         case "opted_out":
-            answer = _opted_out(call)
+            return _opted_out(call)
         case "check":
-            answer = _checked(call, trail, line, book)
+            return _checked(trail, line)
+        case "withdrawn":
+            return _withdrawn(call, trail, line)
         case _:
-            answer = _resolved(call, trail, line)
-    if answer.state is ActionState.PENDING and call.is_settled:
-        return Told(ActionState.HELD, ("call_lost" if may_return(call) else "call_settled",))
-    return answer
+            return _resolved(call, trail, line)
 
 
-def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
-    effect, assignment = call.assign, judge_assignment(call, book, facts)
+def _withdrawal_of(line: Entry, trail: Sequence[Entry]) -> Entry | None:
+    """Return the entry of a later statement that took this one back."""
+    later = trail[trail.index(line) + 1 :]
+    return next((one for one in later if one.kind == "withdrawn" and one.asked == line.kind), None)
+
+
+def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+    effect, wish = call.assign, call.assign_wish
     if call.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
         return Told(ActionState.DONE)  # somebody else has assigned the person since
     if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
         return Told(_STATES[effect.state], operator=effect.operator)
-    if assignment.person_id != line.person_id:
-        return Told(ActionState.SUPERSEDED, operator=assignment.operator)
+    if wish is not None and wish.person_id != line.person_id:
+        return Told(ActionState.SUPERSEDED, operator=wish.operator)
     if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
         return PENDING
     if not may_assign(call) and effect.state is not EffectState.INTENDED:
         return _held("assigned_too_often")
-    return _held(*assignment.forbidden)
+    written = next((one.facts for one in reversed(trail) if one.facts is not None), None)
+    facts = facts_of(call, Policies()) if written is None else Facts.from_dict(written)
+    return _held(*forbidden(EffectKind.ASSIGN, facts, person_stays=line.person_id == call.person_id))
 
 
 def _is_answer_to(effect: Effect, line: Entry) -> bool:
@@ -171,32 +196,41 @@ def _is_answer_to(effect: Effect, line: Entry) -> bool:
     return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
 
 
-def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
+def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     if line.validation_type in _NO_PROOF:  # also after an enroll, which it cannot have caused
         return _held(_NO_PROOF[line.validation_type])
     effect, identity = call.enroll, call.identity
     is_about_us = effect.person_id == line.person_id
-    if not is_about_us and (identity is None or identity.person_id != line.person_id):
-        return Told(ActionState.SUPERSEDED, operator=identity.operator if identity else None)
+    if not is_about_us and identity is not None and identity.person_id != line.person_id:
+        return Told(ActionState.SUPERSEDED, operator=identity.operator)
     if not is_about_us and effect.state in DONE:
         return Told(ActionState.HELD, ("already_enrolled",), effect.operator)
-    return _effect_or_reasons(call, EffectKind.ENROLL, book, facts)
+    return _effect_or_reasons(call, EffectKind.ENROLL, trail, line)
 
 
-def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Facts) -> Told:
-    """Return the state of an effect that was begun. Otherwise return what prevents it."""
+def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], line: Entry) -> Told:
+    """Return the state of an effect that was begun. Otherwise return what prevents it, by the last decision since."""
     effect = call.effect(kind)
     if effect.state in _STATES and not may_begin(kind, effect, call):
         return Told(_STATES[effect.state], operator=effect.operator)
     if _was_sent(effect):
         return PENDING
-    reasons = forbidden(kind, facts, opt_in_required=book.require_opt_in)
+    decided = [one for one in trail[trail.index(line) :] if one.what == "decided" and one.asked != EffectKind.ASSIGN]
+    return _held(*_against(kind, decided[-1])) if decided else PENDING
+
+
+def _against(kind: EffectKind, decision: Entry) -> tuple[str, ...]:
+    """Return what a decision has against an effect: the law, or else that the rules ask for something else."""
+    facts = Facts.from_dict(decision.facts or {})
+    reasons = decision.forbidden if decision.asked == kind else forbidden(kind, facts, in_shadow=True)
     if "nobody_assigned" in reasons:  # then nobody can be the wrong person
         reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
-    if not reasons and judge(facts, book, call.institution_key).asked.value != kind.value:
-        contradicted = kind is EffectKind.ENROLL and facts.distrusted
-        reasons = ("caller_distrusted" if contradicted else "rules_ask_otherwise",)
-    return _held(*reasons)
+    if reasons or decision.asked == kind:
+        return reasons
+    if kind is EffectKind.ENROLL and facts.distrusted:
+        return ("caller_distrusted",)
+    is_shadowed = any(rule.result == "shadowed" and rule.then == kind for rule in decision.tried)
+    return ("rule_in_shadow" if is_shadowed else "rules_ask_otherwise",)
 
 
 def _was_sent(effect: Effect) -> bool:
@@ -209,15 +243,23 @@ def _opted_out(call: Call) -> Told:
     return Told(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
 
 
-def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Told:
-    later = trail[trail.index(line) :]
-    for entry in later:
+def _checked(trail: Sequence[Entry], line: Entry) -> Told:
+    for entry in trail[trail.index(line) :]:
         if entry.what in {"checked", "check_failed"}:
             return Told(ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator)
         if entry.what == "withdrawn" and entry.kind == "check":
             return _held(entry.because or "already_decided")
-    obstacle = desk_check_obstacle(call, book.schedule, book.policies)
-    return PENDING if obstacle is None else _held(obstacle)
+    return PENDING
+
+
+def _withdrawn(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+    """Return the state of a withdrawal. It counts as soon as it is recorded, but takes back nothing that was sent."""
+    before = trail[: trail.index(line)]
+    if not any(one.what == "said" and one.kind == line.asked for one in before):
+        return _held("nothing_to_withdraw")
+    effect = call.effect(_EFFECT_OF[line.asked or ""])
+    was_sent = effect.sent_at is not None and effect.sent_at <= line.at and effect.state not in _UNSENT
+    return _held("already_sent") if was_sent else Told(ActionState.DONE)
 
 
 def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:

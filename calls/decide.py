@@ -206,7 +206,9 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Dee
             decision = _written_verdict(call, book, facts, verdict, now)
             return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
     is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
-    if verdict.fingerprint != call.last_verdict and (verdict.shadows or is_asking or not is_done(call)):
+    is_new = verdict.fingerprint != call.last_verdict
+    # A person's statement clears the last verdict: what was decided after it is written in any case.
+    if is_new and (call.last_verdict is None or verdict.shadows or is_asking or not is_done(call)):
         return _written_verdict(call, book, facts, verdict, now)
     return None
 

@@ -134,7 +134,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is known of a call at the moment of a decision. Each fact is declared here and derived by ``facts_of``.
 
     Booleans read as statements. ``at`` is that moment and ``history`` what the checks showed. Rules do not name these
-    two: they are used for dates and ``on_checks``.
+    two: they are used for dates and ``on_checks``. ``..._in_shadow``: the person's statement was taken up under rules that
+    only watched. Only the law asks for these two, and trails do not hold them, so that a replay shows what rules ask for.
     """
 
     green: Annotated[
@@ -316,6 +317,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ] = False
     history: History = History()
     at: datetime | None = None
+    verified_in_shadow: bool = False
+    distrusted_in_shadow: bool = False
 
     @property
     def checks_left(self) -> int:
@@ -452,6 +455,8 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         validation_type=identity.validation_type if identity else None,
         assigned=call.person_id is not None,
         distrusted=call.distrusted is not None,
+        verified_in_shadow=identity is not None and identity.in_shadow,
+        distrusted_in_shadow=call.distrusted is not None and call.distrusted.in_shadow,
         opted_out=call.opted_out_seen,
         opted_in=call.opted_in_seen,
         voice_mismatch=call.mismatch_seen,

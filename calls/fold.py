@@ -3,7 +3,7 @@
 ``reading_of`` keeps what decisions need of the service's record of a call, and drops the rest of the personal data.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -19,7 +19,16 @@ from calls.redis_restart import charge_if_assigned
 from calls.rules.book import RuleBook
 from calls.rules.matching_and_assignment import is_free
 from calls.schedule.check_plan_and_budget import begin_watch
-from calls.statement_folding import fold_statement, later, may_reopen, may_return, reopened, returned, stronger
+from calls.statement_folding import (
+    fold_statement,
+    later,
+    may_reopen,
+    may_return,
+    reopened,
+    returned,
+    stronger,
+    without_withdrawn,
+)
 from calls.statuses import ESTABLISHES, REJECTED, Status
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -73,7 +82,8 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
         case MemberRejected():
             return fold_member_rejected(call, now), []
         case _:
-            return fold_statement(call, note, now)
+            call, lines = fold_statement(call, note, now)
+            return (without_withdrawn(call) if call.withdrawn else call), lines
 
 
 def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
@@ -166,6 +176,7 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         identity=stronger(call.identity, other.identity),
         distrusted=later(call.distrusted, other.distrusted),
         assign_wish=later(call.assign_wish, other.assign_wish),
+        withdrawn=_latest(call.withdrawn, other.withdrawn),
         check_wish=later(call.check_wish, other.check_wish),
         has_statements=call.has_statements or other.has_statements,
         core_username=call.core_username or other.core_username,
@@ -185,11 +196,16 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         end_hinted_at=call.end_hinted_at or other.end_hinted_at,
         next_read_at=call.next_read_at if call.is_settled else now,
     )
+    call = without_withdrawn(call)
     is_distrusted = call.distrusted != distrusted and may_reopen(call, EffectKind.REJECT, now)
     verified_at = call.identity.established_at if call.identity is not None and call.identity != identity else None
     if is_distrusted or (verified_at is not None and may_reopen(call, EffectKind.ENROLL, verified_at)):
         call = reopened(call)
     return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
+
+
+def _latest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {kind: max(one.get(kind, 0), other.get(kind, 0)) for kind in {**one, **other}}
 
 
 MOST_TEXT = 200

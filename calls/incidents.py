@@ -13,7 +13,8 @@ from itertools import chain
 from typing import Final
 
 from calls.metrics import catalogue as figure
-from calls.metrics.signals import UNSTARTED_KEPT_S, Signals
+from calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
+from calls.pause import EVERYWHERE
 from calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
 from calls.store.writable import REFUSALS
 
@@ -22,6 +23,7 @@ class IncidentKind(StrEnum):
     """What can be wrong, causes first."""
 
     REDIS_REFUSES = "redis_refuses"
+    REDIS_REPLACED = "redis_replaced"
     NOT_STARTED = "not_started"
     NO_WORKER = "no_worker"
     LOGIN_REFUSED = "login_refused"
@@ -61,6 +63,7 @@ _NOTES: Final = frozenset({IncidentKind.VERSIONS_DIFFER})
 _PAGES: Final = frozenset(
     {
         IncidentKind.REDIS_REFUSES,
+        IncidentKind.REDIS_REPLACED,
         IncidentKind.NO_WORKER,
         IncidentKind.LOGIN_REFUSED,
         IncidentKind.SERVICE_AWAY,
@@ -94,6 +97,9 @@ SKEW_S: Final = 3.0
 
 SLOW_S: Final = 1.0
 """A request that takes longer than this is slow."""
+
+REPLACED_SHOWN: Final = timedelta(hours=1)
+"""For how long people are told that Redis lost data, if no pause had to be restored."""
 
 REPEATED: Final = 3
 """From so many refused pushes in ten minutes on, they are no accident."""
@@ -146,6 +152,23 @@ def _redis(signals: Signals) -> Iterator[Incident]:
         words = REFUSALS[signals.refusal]
         advice = f"{words.advice} Meanwhile pushes get 503 and calls are not handled. More workers do not help."
         yield Incident(_K.REDIS_REFUSES, f"Redis refuses writes: {words.what}", advice)
+    replaced = signals.replaced
+    is_recent = replaced is not None and not replaced.restored and signals.now - replaced.at <= REPLACED_SHOWN
+    if replaced is not None and (replaced.standing or is_recent):
+        lost = (
+            "Everything in it is gone: users, desk tokens and sessions, the audit log and settled calls that are not in the "
+            "archive. Add users and tokens again. Live calls are found again, and their checks count as spent. "
+            if replaced.is_empty
+            else "It is an older one, or was restarted without its last writes. Live calls are read again. "
+        )
+        yield Incident(_K.REDIS_REPLACED, "Redis was replaced", lost + _restored(replaced), since=replaced.at)
+
+
+def _restored(replaced: Replaced) -> str:
+    if not replaced.restored:
+        return "No process knew of a pause: if you had paused something, pause it again."
+    places = ["all institutions" if place == EVERYWHERE else place for place in replaced.restored]
+    return f"Restored: the pause of {', '.join(places)}. Resume what is no longer needed."
 
 
 def _processes(signals: Signals) -> Iterator[Incident]:
@@ -153,7 +176,9 @@ def _processes(signals: Signals) -> Iterator[Incident]:
         if signals.now - gone.at <= timedelta(seconds=UNSTARTED_KEPT_S):
             advice = f"Its rules or settings on {gone.host} have errors: see its log. Correct them and start it again."
             yield Incident(_K.NOT_STARTED, f"A {gone.kind} process did not start", advice, since=gone.at)
-    if not any(process.kind == "worker" for process in signals.processes):
+    # Processes show themselves anew within a second or two in a Redis that lost its data.
+    is_new = signals.replaced is not None and signals.now - signals.replaced.at <= _A_WHILE
+    if not is_new and not any(process.kind == "worker" for process in signals.processes):
         yield Incident(
             _K.NO_WORKER, "No worker is alive", "Pushes are recorded, but calls are not handled. Start workers."
         )
@@ -162,6 +187,16 @@ def _processes(signals: Signals) -> Iterator[Incident]:
         if len(digests) > 1:
             advice = f"{_counted(digests)}. Which rules decide a call is random. Give all processes the same rules."
             yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
+            break
+    else:
+        # Other check times than those of the file are set for workers only.
+        files = Counter(process.rules.partition("+")[0] for process in signals.processes if process.rules)
+        if len(files) > 1:
+            advice = (
+                f"{_counted(files)}. The workers' rules decide. Pages show what the web processes' rules would, so they "
+                "may be wrong. Give both the same CALLKEEPER_RULES."
+            )
+            yield Incident(_K.RULES_DIFFER, "Web and workers use different rules", advice)
     versions = Counter(process.version or "older" for process in signals.processes)
     if len(versions) > 1:
         advice = f"{_counted(versions)}. This is normal during a deployment, and should end with it."

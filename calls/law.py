@@ -20,6 +20,7 @@ class Article:
     ``if_opt_in_required``: applies only if the rules file says ``[consent] require_opt_in = true``.
     ``if_on_red_alone``: applies only to a reject for which a rule has no other reason than a red policy.
     ``unless_against_mismatch``: does not apply to a rule that may enroll against a mismatch.
+    ``unless_in_shadow``: does not apply to a rule in shadow.
     ``unless_person_stays``: does not apply to an assign of the person who stands on the record already.
     """
 
@@ -30,6 +31,7 @@ class Article:
     if_opt_in_required: bool = False
     if_on_red_alone: bool = False
     unless_against_mismatch: bool = False
+    unless_in_shadow: bool = False
     unless_person_stays: bool = False
 
     def forbids_now(self, facts: Facts) -> bool:
@@ -222,6 +224,16 @@ LAW: tuple[Article, ...] = (
             ("while_verified", "verified", "whose identity was established by other means"),
         )
     ),
+    *(
+        Article(
+            "said_in_shadow",
+            frozenset({kind}),
+            ((fact, True),),
+            "it was said while the rules only watched, so nothing follows from it; if it still holds, say it again",
+            unless_in_shadow=True,
+        )
+        for kind, fact in ((_ENROLL, "verified_in_shadow"), (_REJECT, "distrusted_in_shadow"))
+    ),
     _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
     _article(
         "redis_changed",
@@ -251,15 +263,16 @@ def forbidden(
     opt_in_required: bool = False,
     on_red_alone: bool = False,
     against_mismatch: bool = False,
+    in_shadow: bool = False,
     person_stays: bool = False,
 ) -> tuple[str, ...]:
     """Return the names of all articles that forbid an effect now, in the law's order; empty if it is allowed.
 
-    ``person_stays``: an assign is of the person who stands on the record already.
+    ``in_shadow``: the rule is in shadow. ``person_stays``: an assign is of the person who stands on the record already.
 
     Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
     """
-    against = _OF_KIND[kind, opt_in_required, on_red_alone, against_mismatch]
+    against = _OF_KIND[kind, opt_in_required, on_red_alone, against_mismatch, in_shadow]
     return tuple(
         [
             article.name
@@ -270,21 +283,23 @@ def forbidden(
 
 
 def articles(kind: EffectKind, *, on_red_alone: bool = False, against_mismatch: bool = False) -> tuple[Article, ...]:
-    """Return the articles that can forbid a kind of effect, whatever the rules say of an opt-in."""
-    return _OF_KIND[kind, False, on_red_alone, against_mismatch]
+    """Return the articles that can forbid a kind of effect by facts that rules know, whatever they say of an opt-in."""
+    return _OF_KIND[kind, False, on_red_alone, against_mismatch, True]
 
 
 _OF_KIND = {
-    (kind, required, alone, mismatch): tuple(
+    (kind, required, alone, mismatch, shadow): tuple(
         article
         for article in LAW
         if kind in article.forbids
         and (required or not article.if_opt_in_required)
         and (alone or not article.if_on_red_alone)
         and not (mismatch and article.unless_against_mismatch)
+        and not (shadow and article.unless_in_shadow)
     )
     for kind in EffectKind
     for required in (True, False)
     for alone in (True, False)
     for mismatch in (True, False)
+    for shadow in (True, False)
 }

@@ -149,7 +149,13 @@ class Resolved(_Said, frozen=True, kw_only=True, tag="resolved"):
     effect: str | None = None
 
 
-Statement = AssignWish | Verified | Distrusted | OptedOut | CheckWish | Resolved
+class Withdrawn(_Said, frozen=True, kw_only=True, tag="withdrawn"):
+    """A person takes back what was said before: ``what`` is ``assign``, ``verified`` or ``distrusted``."""
+
+    what: str
+
+
+Statement = AssignWish | Verified | Distrusted | OptedOut | CheckWish | Resolved | Withdrawn
 """All statements of people."""
 
 Note = Pushed | Listed | Unlisted | Merged | MemberRejected | Statement
@@ -222,7 +228,7 @@ def _event(note: Note) -> tuple[datetime, str] | None:
     match note:
         case Pushed():
             at, trace = note.received_at, note.event_id
-        case AssignWish() | Verified() | Distrusted() | OptedOut() | CheckWish() | Resolved():
+        case AssignWish() | Verified() | Distrusted() | OptedOut() | CheckWish() | Resolved() | Withdrawn():
             at, trace = note.said_at, note.wish or ""
         case _:
             return None

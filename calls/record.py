@@ -141,6 +141,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remark: str | None = None
     number: int = 0
     """Number of the statement; see ``Word``."""
+    in_shadow: bool = False
+    """See ``Word``."""
 
 
 ASKED = "asked by rule"
@@ -165,6 +167,8 @@ class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     number: int = 0
     """The order in which Redis received statements; 0 in records of earlier releases (``calls.notes.statement_order``)."""
+    in_shadow: bool = False
+    """When a worker took it up, no live rule could act on it. It never causes an effect, also not under later rules."""
 
 
 class Mark(StrEnum):
@@ -289,6 +293,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     distrusted: Word | None = None
     assign_wish: Word | None = None
     check_wish: Word | None = None
+    withdrawn: Mapping[str, int] = {}
+    """Up to which number statements of a kind were taken back, by kind (``calls.notes.Withdrawn``)."""
     has_statements: bool = False
     """A person made a statement about it. The record is kept until the outcome of that is known."""
 

@@ -19,9 +19,11 @@ from calls.notes import (
     Resolved,
     Statement,
     Verified,
+    Withdrawn,
     statement_order,
 )
 from calls.record import Call, Identity, Phase, Reason, Word, with_effect
+from calls.rules.book import Outcome, RuleBook
 from calls.trail import Entry
 
 HEARD_AFTER_END = timedelta(days=1)
@@ -45,19 +47,24 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
                 number=note.number,
             )
             said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
-            call = replace(call, identity=stronger(call.identity, identity))
+            call = replace(call, identity=stronger(call.identity, identity), last_verdict=None)
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [said]
         case Distrusted():
             word = _word(note, reason=note.reason)
             said = _said(note, now, "distrusted", because=note.reason or None)
-            call = replace(call, distrusted=later(call.distrusted, word))
+            call = replace(call, distrusted=later(call.distrusted, word), last_verdict=None)
             return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [said]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
             said = _said(note, now, "assign", person_id=note.person_id)
             return replace(call, assign_wish=later(call.assign_wish, word)), [said]
+        case Withdrawn():
+            withdrawn = {**call.withdrawn, note.what: statement_order(note.number, note.said_at)}
+            return without_withdrawn(replace(call, withdrawn=withdrawn, last_verdict=None)), [
+                _said(note, now, "withdrawn", asked=note.what)
+            ]
         case OptedOut():
-            return replace(call, opted_out_seen=True), [_said(note, now, "opted_out")]
+            return replace(call, opted_out_seen=True, last_verdict=None), [_said(note, now, "opted_out")]
         case CheckWish():
             return replace(call, check_wish=later(call.check_wish, _word(note))), [_said(note, now, "check")]
         case Resolved():
@@ -123,6 +130,35 @@ def _word(
         reason=reason,
         number=note.number,
     )
+
+
+def without_withdrawn(call: Call) -> Call:
+    """Return a call without the statements that were taken back. What was already sent stays."""
+    identity = call.identity
+    is_taken = (
+        identity is not None and identity.by_desk and _is_taken(call, identity, identity.established_at, "verified")
+    )
+    distrusted, wish = call.distrusted, call.assign_wish
+    return replace(
+        call,
+        identity=None if is_taken else identity,
+        distrusted=None if distrusted and _is_taken(call, distrusted, distrusted.said_at, "distrusted") else distrusted,
+        assign_wish=None if wish and _is_taken(call, wish, wish.said_at, "assign") else wish,
+    )
+
+
+def _is_taken(call: Call, word: Word | Identity, said_at: datetime, kind: str) -> bool:
+    return statement_order(word.number, said_at) <= call.withdrawn.get(kind, 0)
+
+
+def in_shadow(before: Call, call: Call, book: RuleBook) -> Call:
+    """Mark the statements that were folded into ``before`` under rules that cannot act on them."""
+    key, identity, distrusted = call.institution_key, call.identity, call.distrusted
+    if identity is not None and identity is not before.identity and not book.may_act(Outcome.ENROLL, key):
+        identity = replace(identity, in_shadow=True)
+    if distrusted is not None and distrusted is not before.distrusted and not book.may_act(Outcome.REJECT, key):
+        distrusted = replace(distrusted, in_shadow=True)
+    return replace(call, identity=identity, distrusted=distrusted)
 
 
 def later(one: Word | None, other: Word | None) -> Word | None:

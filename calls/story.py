@@ -297,6 +297,8 @@ def _plain(entry: Entry) -> str:
             return f"the same call as {entry.voice_id}: the two records are one now"
         case "said":
             token = f" (token {entry.token})" if entry.token else ""
+            if entry.kind == "withdrawn":
+                return f"{entry.operator}{token} takes back: {entry.asked}"
             return f"{entry.operator}{token} says: {entry.kind}{person}{how}{because}"
         case "check_failed":
             return f"check {entry.n} of {CHECK_LIMIT} brought no answer{because}"

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from archive.errors import ArchiveAway
-from calls.action_status import ActionState, Told
+from calls.action_status import Told
 from calls.facts_and_colours import Policies
 from calls.record import Call, NewerRecord, Phase
 from calls.store.attempt_limiter import AttemptLimiter, network_of
@@ -333,7 +333,7 @@ def _quoted(call_id: CallId) -> str:
 
 
 def _action_response(action_id: str, action: Action, answer: Told, watch: str) -> Response:
-    status = 202 if answer.state is ActionState.PENDING else 200
+    status = 202 if answer.may_change else 200
     return _json(action_view(action_id, action, answer, watch), status, {"Location": watch})
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Final, Literal, TypeVar, get_args
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified
+from calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified, Withdrawn
+from calls.statuses import OTHERWISE
 from desk.access.rights import Operator
 from desk.problems import Problem, invalid
-from reseller import ValidationType
 
 BODY_LIMIT: Final = 8 * 1024
 """In bytes. The longest valid body has about 5,000."""
@@ -20,6 +20,9 @@ PersonId = Annotated[
     str, msgspec.Meta(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$(?!\n)", description="One of the candidates' ids.")
 ]
 """Assumed: person ids are 1 to 128 printable ASCII characters."""
+
+Proof = Literal["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"]
+"""The validation types that establish an identity besides the voice (``calls.statuses.OTHERWISE``)."""
 
 Text = Annotated[str, msgspec.Meta(max_length=500)]
 """Assumed: the service takes notes of an enroll of up to 500 characters, with any content."""
@@ -56,12 +59,12 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them.
 
-    ``NoAuth`` and ``VoiceAuth`` are refused: they establish no identity besides the voice.
+    The service's ``NoAuth`` and ``VoiceAuth`` are not among the types: they establish no identity besides the voice.
     """
 
     operator: Operator
     person_id: PersonId
-    validation_type: ValidationType
+    validation_type: Proof
     notes: Text | None = None
 
     def note(self, origin: ActionOrigin) -> Statement:
@@ -132,7 +135,23 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-Body = AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | ResolveBody
+class WithdrawBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was said of the call, by whomever, does not hold. What was already sent stays.
+
+    ``what``: the earlier action. An opt-out is not taken back here: the caller gives consent at the service.
+    """
+
+    operator: Operator
+    what: Literal["assign", "verified", "distrusted"]
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        """Return the note for the call."""
+        return Withdrawn(
+            what=self.what, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
+        )
+
+
+Body = WithdrawBody | AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | ResolveBody
 
 BODIES: Final[Mapping[str, type[Body]]] = {
     "assign": AssignBody,
@@ -140,6 +159,7 @@ BODIES: Final[Mapping[str, type[Body]]] = {
     "distrusted": DistrustedBody,
     "opted-out": OptedOutBody,
     "check": CheckBody,
+    "withdraw": WithdrawBody,
     "resolve": ResolveBody,
 }
 """Every action, by the last part of its address."""
@@ -205,5 +225,5 @@ def _without_values(message: str) -> str:
     """Return msgspec's message about a wrong body, but do not repeat a wrong validation type."""
     head, quoted, _ = message.partition("Invalid enum value")
     if quoted:
-        return "$.validation_type must be one of " + ", ".join(ValidationType)
+        return "$.validation_type must be one of " + ", ".join(OTHERWISE)
     return head[:200]

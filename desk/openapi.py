@@ -22,7 +22,6 @@ _REFUSALS: Final = {
     "403": "The token's role, or its list of operators, does not include this.",
     "404": "No such call or action, or not this token's to see.",
     "405": "This address does not take that method.",
-    "409": "The law or the rules forbid it; `reasons` say why. No request was sent to the service.",
     "413": "The body is longer than 8 KiB.",
     "415": "The body is not plain application/json.",
     "422": "The Idempotency-Key was used for another request.",
@@ -38,6 +37,7 @@ _SUMMARIES: Final = {
     "distrusted": "Say that the caller cannot be trusted",
     "opted-out": "Say that the caller does not want to be enrolled",
     "check": "Spend a reserved authentication check now",
+    "withdraw": "Take back what was said of the call before",
     "resolve": "Say whether an unresolved effect was applied",
 }
 
@@ -154,7 +154,7 @@ def _speak(action: str) -> dict[str, Any]:
     )
     answers: dict[str, type] = {"200": ActionView, "202": ActionView}
     operation = _operation(
-        action, _SUMMARIES[action], (*_PLACE, _WAIT, key), answers, "400", "404", "409", "413", "415", "422"
+        action, _SUMMARIES[action], (*_PLACE, _WAIT, key), answers, "400", "404", "413", "415", "422"
     )
     operation["requestBody"] = {"required": True, "content": {"application/json": _schema(BODIES[action])}}
     return operation

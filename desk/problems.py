@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from calls.action_status import MEANINGS, Told
+from calls.action_status import MEANINGS
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -25,7 +25,6 @@ class ProblemView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     code: str
     title: str
     detail: str | None = None
-    reasons: tuple[ReasonView, ...] = ()
     type: str = "about:blank"
 
 
@@ -38,7 +37,6 @@ class Problem(Exception):
         code: str,
         detail: str | None = None,
         *,
-        told: Told | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(code)
@@ -47,7 +45,6 @@ class Problem(Exception):
             code=code,
             title=TITLES[code],
             detail=detail,
-            reasons=reasons_of(told.reasons) if told else (),
         )
         self.headers = dict(headers or {})
 
@@ -69,7 +66,6 @@ TITLES: Final = {
     "too_large": "The body is too large.",
     "invalid": "A part of the request is missing or wrong.",
     "idempotency_key_reused": "This Idempotency-Key was used for another request.",
-    "refused": "This cannot be done for this call. No request was sent to the service.",
     "unavailable": "Redis cannot be reached at this moment; try again.",
 }
 """Every code there is."""

@@ -1,25 +1,26 @@
-"""Requested actions on calls: refuses what cannot succeed, leaves a note for the worker, waits for the result.
+"""Requested actions on calls: leaves a note for the worker, and waits for the result.
 
-A note does nothing by itself. The worker that claims the call folds it into the record and applies rules and law. The
-result is read from the record that the worker wrote.
+A note does nothing by itself. Every one that is well-formed and about a known call is accepted. The worker that claims
+the call folds it into the record and applies rules and law. The result is read from what the worker wrote: this process
+may have other rules.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
-from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from calls.action_status import PENDING, ActionState, Told, foresee, line_of, told
-from calls.notes import AssignWish, CheckWish, InboxFull, Statement, parse_note
+from calls.action_status import PENDING, ActionState, Told, line_of, told
+from calls.notes import InboxFull, Statement, parse_note
 from calls.rules.book import RuleBook
 from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
@@ -87,8 +88,7 @@ class Actions:
             assigns: Also assign the verified person if nobody is assigned.
 
         Raises:
-            Problem: There is no such call; law or rules forbid the action; the key was used for something else; too many
-                statements about the call wait.
+            Problem: There is no such call; the key was used for something else; too many statements about the call wait.
             redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
         """
         known = await self._known(place)
@@ -100,15 +100,10 @@ class Actions:
         kept = await self._kept(kept_at, request) if kept_at else None
         if kept is not None and line_of(known.trail, kept.action_id) is not None:
             return kept.action_id, call_id
-        if kept is None:
-            self._refuse(
-                known, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)), assigned
-            )
-            if kept_at is not None:
-                await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
-                accepted = await self._kept(kept_at, request) or accepted
-        else:
-            accepted = kept
+        if kept is None and kept_at is not None:
+            await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
+            kept = await self._kept(kept_at, request)
+        accepted = kept or accepted
         if assigned is not None:
             origin = ActionOrigin(body.operator, self._now(), token.name, uuid4().hex)
             await self._leave(call_id, assigned.note(origin))
@@ -145,9 +140,9 @@ class Actions:
         line = line_of(known.trail, action_id) if known else None
         if known is None or line is None:
             return await self._unheard(place, known.call_id if known else place, action_id)
-        answer = PENDING if known.is_merging else told(known.call, known.trail, line, self._book)
+        answer = PENDING if known.is_merging else told(known.call, known.trail, line)
         if answer.state is ActionState.PENDING:
-            answer = Told(ActionState.PENDING, operator=line.operator)
+            answer = replace(answer, operator=line.operator)
         return _action(line.kind), answer
 
     async def _unheard(self, place: CallId, call_id: CallId, action_id: str) -> tuple[str, Told]:
@@ -156,13 +151,13 @@ class Actions:
             for stored in await self._redis.hvals(self._keys.inbox(waiting_at.member)):
                 note = parse_note(stored)
                 if getattr(note, "wish", None) == action_id:
-                    told_by = Told(ActionState.PENDING, operator=getattr(note, "operator", None))
-                    return _action(note.note_id.partition(":")[0]), told_by
+                    answer = replace(PENDING, operator=getattr(note, "operator", None))
+                    return _action(note.note_id.partition(":")[0]), answer
         known = await self._lookup.known(*place)  # it may have been stored between the two reads
         line = line_of(known.trail, action_id) if known else None
         if line is None:
             raise not_found()
-        return _action(line.kind), Told(ActionState.PENDING, operator=line.operator)
+        return _action(line.kind), replace(PENDING, operator=line.operator)
 
     async def _known(self, place: CallId) -> Known:
         known = await self._lookup.known(place.institution_key, place.voice_id)
@@ -179,26 +174,11 @@ class Actions:
             raise Problem(422, "idempotency_key_reused")
         return accepted
 
-    def _refuse(self, known: Known, statement: Statement, assigned: AssignBody | None = None) -> None:
-        """Refuse what cannot succeed in the current state; ``assigned`` is an assignment that comes first."""
-        call = known.call
-        if assigned is not None:
-            origin = ActionOrigin(assigned.operator, self._now(), "", "")
-            self._refuse(known, assigned.note(origin))
-            call = replace(call, person_id=assigned.person_id)
-        answer = foresee(call, statement, self._book, self._now())
-        if answer.state not in {ActionState.PENDING, ActionState.DONE}:
-            raise Problem(409, "refused", f"state: {answer.state}", told=answer)
-
     async def _leave(self, call_id: CallId, statement: Statement) -> None:
         try:
-            taken, wake = await self._store.note(
-                call_id, statement, even_settled=not isinstance(statement, AssignWish | CheckWish), wake=True
-            )
+            _, wake = await self._store.note(call_id, statement, even_settled=True, wake=True)
         except InboxFull:
             raise too_many_waiting() from None
-        if not taken:
-            raise Problem(409, "refused", told=Told(ActionState.HELD, ("call_settled",)))
         if wake:
             await self._wake()
 
@@ -230,7 +210,7 @@ def _said_to(known: Known, place: CallId, action: str) -> CallId:
 
 
 def _action(kind: str | None) -> str:
-    return {"resolved": "resolve", "opted_out": "opted-out"}.get(kind or "", kind or "")
+    return {"resolved": "resolve", "opted_out": "opted-out", "withdrawn": "withdraw"}.get(kind or "", kind or "")
 
 
 def _fingerprint(place: CallId, action: str, body: Body) -> str:

@@ -147,7 +147,7 @@ class PageView(msgspec.Struct, frozen=True):
     next: str | None
 
 
-Action = Literal["assign", "verified", "distrusted", "opted-out", "check", "resolve"]
+Action = Literal["assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve"]
 """The last part of an action's address."""
 
 

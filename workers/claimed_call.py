@@ -26,11 +26,12 @@ from calls.effect_resolution import (
     unresolved,
 )
 from calls.fold import assigned, fold_note, new_call
-from calls.notes import Merged, Note, entry_expected, fold_order, parse_note, trace_of
+from calls.notes import Distrusted, Merged, Note, Verified, entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
 from calls.redis_restart import catch_up, charge_earlier_record, charge_lost_writes, fold_epoch
 from calls.rules.book import RuleBook
+from calls.statement_folding import in_shadow
 from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
 from calls.store.last_listing import Listings
@@ -140,7 +141,8 @@ class Claim:
         call = catch_up(call, tools.store.jumps.found)
         call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
         for note in notes:
-            call, lines = fold_note(call, note, item.now)
+            heard, lines = fold_note(call, note, item.now)
+            call = in_shadow(call, heard, tools.book) if isinstance(note, Verified | Distrusted) else heard
             entries += lines
         is_found = before.phase is Phase.HINTED and call.phase is not Phase.HINTED
         if item.lost is None and is_found and not _is_begun(notes):

@@ -60,6 +60,7 @@ async def waiting_findings(redis: "Redis", keys: Keys) -> list[Finding]:
 
 
 _TOPICS: Final = {
+    IncidentKind.REDIS_REPLACED: Topic.REDIS,
     IncidentKind.NOT_STARTED: Topic.SETTINGS,
     IncidentKind.LOGIN_REFUSED: Topic.LOGIN,
     IncidentKind.SERVICE_SLOW: Topic.SERVICE,

@@ -1,13 +1,14 @@
 -- Claim due members: each gets a lease and a nonce.
 -- KEYS: due, wake marker, breakers of account and institutions, pauses, epoch, RQ queue, last claim of this claimer,
---       breakers of kinds of endpoints, live calls
+--       breakers of kinds of endpoints, live calls, history of pauses, restored pauses
 -- ARGV: now, prefix, how many, lease in ms, claimer, farthest legal due time in ms from now, a shift starts ('1' or
 --       ''), this claim is the probe of the account ('1' or ''), number of the claim, seconds its number is kept, epoch
 --       of the claimer's last claim ('' for none), that server's present time by the claimer's own clock, how many
---       calls of one institution the claimer may hold ('' for any number), schema number of the claimer, then
---       (institution, how many it holds) pairs
+--       calls of one institution the claimer may hold ('' for any number), schema number of the claimer, `born`
+--       of its last claim ('' for none), the pauses it saw then ('' for none, else JSON: see
+--       `calls.store.pausing.PauseMemory`), then (institution, how many it holds) pairs
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
--- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, [member, nonce, checks, lost
+-- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, [member, nonce, checks, lost
 -- writes, failures, record, ms overdue, [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the
 -- record was written; then 'from:until', in ms of the old server's clock, each empty if unknown. If the claimer's last
 -- claim is repeated, the answer is what it still holds; a repeated earlier claim gets nothing. Without the number, a
@@ -23,7 +24,8 @@ if number > last_number and ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
 
 -- A Redis that was restarted, replaced or emptied counts as new from the first claim that sees it. Writes of the old
 -- one after its last known claim may be lost.
-local known = redis.call('HMGET', KEYS[5], 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until')
+local known = redis.call('HMGET', KEYS[5], 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born')
+local born = known[7] or ''
 local since, before, lost_from, lost_until = num(known[2], now), known[4], known[5], known[6]
 if known[1] ~= current then
     since, before, lost_from, lost_until = now, known[1] or '', known[3] or '', ''
@@ -32,12 +34,19 @@ if known[1] ~= current then
     -- the seconds in which its Redis client repeated this claim.
     if ARGV[11] == before then ended = math.max(tonumber(ARGV[12]), math.min(now, tonumber(ARGV[12]) + 5000)) end
     if known[1] and ended >= num(known[3], 0) then lost_until = string.format('%.0f', ended) end
-    redis.call('HSET', KEYS[5], 'id', current, 'since', since, 'before', before, 'lost_from', lost_from, 'lost_until', lost_until)
+    if known[1] or born == '' then born = nonce end -- a web process may have named the data of an emptied one
+    redis.call('HSET', KEYS[5], 'id', current, 'since', since, 'before', before, 'lost_from', lost_from, 'lost_until', lost_until,
+        'born', born)
 elseif since > now then
     since = now
     redis.call('HSET', KEYS[5], 'since', since)
 end
+if born == '' then -- written by release 0.2.0
+    born = nonce
+    redis.call('HSET', KEYS[5], 'born', born)
+end
 redis.call('HSET', KEYS[5], 'seen', now)
+restore_pauses(KEYS[4], KEYS[10], KEYS[11], born, ARGV[15], not known[1], ARGV[16], now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 
@@ -56,7 +65,7 @@ local away, kinds = breakers(KEYS[3]), breakers(KEYS[8])
 if is_open(away['']) and ARGV[8] ~= '1' then limit = 0 end
 
 local answer = {now, current, since, redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms,
-    redis.call('ZCARD', KEYS[9]), redis.call('HGETALL', KEYS[8])}
+    redis.call('ZCARD', KEYS[9]), redis.call('HGETALL', KEYS[8]), born}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
@@ -73,7 +82,7 @@ if number == last_number then
     end
 elseif number > last_number then
     local most, holds = num(ARGV[13], math.huge), {}
-    for n = 15, #ARGV, 2 do holds[ARGV[n]] = tonumber(ARGV[n + 1]) end
+    for n = 17, #ARGV, 2 do holds[ARGV[n]] = tonumber(ARGV[n + 1]) end
 
     -- Tell whether the service asked for a pause of an institution's requests, of whatever kind.
     local function is_paused(institution) return is_open(away[institution]) and away[institution].why == 'pause' end

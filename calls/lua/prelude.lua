@@ -30,6 +30,29 @@ local function epoch()
     return told('server', 'run_id') .. '/' .. told('replication', 'master_replid')
 end
 
+-- Write back the pauses that a process saw last, if this Redis has lost its data or is an older one. `born` names the
+-- data in Redis: it changes when that was lost or may be older. Each place is restored once, so that a pause that was
+-- lifted since does not come back.
+local function restore_pauses(pauses, history, restored, born, last_born, is_empty, remembered, now)
+    if last_born == '' or last_born == born then return end
+    local function begin()
+        if redis.call('HGET', restored, 'born') == born then return end
+        redis.call('DEL', restored)
+        redis.call('HSET', restored, 'born', born, 'at', now, 'is_empty', is_empty and '1' or '')
+    end
+    if is_empty then begin() end
+    if remembered == '' then return end
+    for _, one in ipairs(cjson.decode(remembered)) do
+        if redis.call('HEXISTS', pauses, one[1]) == 0 then
+            begin()
+            if redis.call('HSETNX', restored, 'place:' .. one[1], '1') == 1 then
+                redis.call('HSET', pauses, one[1], one[2])
+                redis.call('LPUSH', history, one[3])
+            end
+        end
+    end
+end
+
 -- Make a member due at an instant, unless it is due earlier. If it is claimed, its save or the end of its lease makes
 -- it due. A claimed member that is not in the due set was parked after its lease had ended.
 local function make_due(due, item, member, at)

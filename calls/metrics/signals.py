@@ -16,6 +16,7 @@ from calls.metrics.writing import Kind, host
 from calls.store.breakers import Breaker, opened
 from calls.store.keys import Keys
 from calls.store.last_listing import Standing, parse_standings
+from calls.store.pausing import RESTORED
 from calls.store.sso_token import Barred, barred_of
 from calls.store.writable import WriteRefusal, refusal_of
 
@@ -58,6 +59,19 @@ class LastCounted:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Redis lost its data (``is_empty``), or part of it, while processes ran that remember its pauses.
+
+    ``restored`` are the places whose pause was written back, ``standing`` those of them that nobody has resumed since.
+    """
+
+    at: datetime
+    is_empty: bool
+    restored: Sequence[str] = ()
+    standing: Sequence[str] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """All signals at one moment, by Redis's clock.
@@ -65,7 +79,7 @@ class Signals:
     ``refusal``: why Redis refuses writes. ``late_s``: how long the first due member has waited. ``breakers`` are the
     open ones, ``receiver`` that of the webhook, which accepts nothing since ``untaken_since``, ``archive`` that of the
     archive's database. ``minutes`` are the last ten, oldest first. ``emergency_login_at``: the last use, within a day,
-    of the environment's login although people log in by name.
+    of the environment's login although people log in by name. ``replaced``: the last time Redis lost data.
     """
 
     now: datetime
@@ -82,6 +96,7 @@ class Signals:
     last: LastCounted = field(default_factory=LastCounted)
     minutes: Sequence[Minute] = ()
     emergency_login_at: datetime | None = None
+    replaced: Replaced | None = None
 
 
 class SignalReader:
@@ -110,9 +125,9 @@ class SignalReader:
         pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
             keys.archive.breakers
         ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
-        pipe.hgetall(keys.standings)
+        pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await pipe.execute()
-        counted, texts, standings = others
+        counted, texts, standings, restored, pauses = others
         emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
         present = instant(now_ms)
@@ -133,12 +148,22 @@ class SignalReader:
             last=LastCounted({name.decode(): float(ms) for name, ms in counted.items()}),
             minutes=minutes[-RECENT:],
             emergency_login_at=datetime.fromisoformat(emergency.decode()) if emergency is not None else None,
+            replaced=_replaced(restored, pauses),
         )
 
     async def _probe(self, now: datetime) -> WriteRefusal | None:
         if self._probed_at is None or not timedelta() <= now - self._probed_at < _PROBE_EVERY:
             self._refusal, self._probed_at = await refusal_of(self._redis, self._keys), now
         return self._refusal
+
+
+def _replaced(stored: Mapping[bytes, bytes], pauses: Mapping[bytes, bytes]) -> Replaced | None:
+    if b"at" not in stored:
+        return None
+    places = sorted(name.removeprefix(b"place:") for name in stored if name.startswith(b"place:"))
+    standing = [place.decode(errors="replace") for place in places if RESTORED.encode() in pauses.get(place, b"")]
+    restored = [place.decode(errors="replace") for place in places]
+    return Replaced(instant(float(stored[b"at"])), stored.get(b"is_empty") == b"1", restored, standing)
 
 
 def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:

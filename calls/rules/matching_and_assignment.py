@@ -122,6 +122,7 @@ def _within_the_law(rule: Rule, facts: Facts, book: RuleBook, shadows: tuple[Ver
             opt_in_required=book.require_opt_in,
             on_red_alone=rule.on_red_alone,
             against_mismatch=rule.against_mismatch,
+            in_shadow=rule.stage is Stage.SHADOW,
         )
     )
     validation = facts.validation_type if rule.validation_type == AS_VERIFIED else rule.validation_type

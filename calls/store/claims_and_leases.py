@@ -37,6 +37,7 @@ from calls.store.handover import Handover
 from calls.store.inbox import Inbox
 from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
 from calls.store.last_listing import LookBackAllowance
+from calls.store.pausing import PauseMemory
 from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
 from reseller.config import MAX_RETRY_AFTER_S
@@ -107,6 +108,7 @@ class Store(Inbox):
         self._archive = archive.prefix if archive else ""
         self.lease = lease
         self.pauses = Pauses()
+        self._memory = PauseMemory()
         self.jobs_waiting = 0
         self.next_due_s = 0.0
         """Seconds until the next member is due, as of the last claim; infinite if none is."""
@@ -156,7 +158,7 @@ class Store(Inbox):
             "claim",
             [
                 *(keys.due, keys.wake, keys.breakers, keys.pause, keys.epoch, keys.queue),
-                *(keys.claimer(self._claimer), keys.endpoints, keys.live),
+                *(keys.claimer(self._claimer), keys.endpoints, keys.live, keys.pause_history, keys.pauses_restored),
             ],
             [
                 self._scripts.now(),
@@ -171,6 +173,7 @@ class Store(Inbox):
                 seen_ms + int((asked_at_s - seen_at_s) * 1000),
                 "" if holds is None else MOST_OF_ONE,
                 self.handover.schema,
+                *(self._memory.born, self._memory.remembered),
                 *(part for key, n in (holds or {}).items() for part in (institution_part(key), n)),
             ],
         )
@@ -186,6 +189,7 @@ class Store(Inbox):
         lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
         epoch = Epoch(epoch_id, since, lost, was_seen_to_begin=self._changed_at_s is not None)
         self.breakers.see(answer[3], answer[9])
+        self._memory.see(answer[10], answer[4])
         self.pauses = pauses_of(answer[4])
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
@@ -194,7 +198,7 @@ class Store(Inbox):
             self._due_in(self.next_due_s)
         self.jobs_waiting = answer[6]
         items = []
-        for row in answer[10:]:
+        for row in answer[11:]:
             try:
                 items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
             except UnicodeDecodeError:

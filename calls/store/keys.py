@@ -129,6 +129,7 @@ class Keys:
         self.owned = f"{prefix}:owned"
         self.disowned = f"{prefix}:disowned"
         self.pause = f"{prefix}:pause"
+        self.pauses_restored = f"{prefix}:pause:restored"
         self.pause_history = f"{prefix}:pause:history"
         self.rules = f"{prefix}:rules"
         self.rules_history = f"{prefix}:rules:history"

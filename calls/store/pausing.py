@@ -1,18 +1,25 @@
 """Pauses in Redis: those in force, and a bounded history."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from secrets import token_hex
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from calls.institutions import KnownInstitutions, shown
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from calls.store.keys import KEYS, Keys
 from calls.store.scripts import Arg, Scripts
+
+WATCHED_EVERY_S: Final = 1.0
 
 KEPT = 200
 """How many pauses and resumptions the history holds. The oldest are dropped first."""
@@ -68,6 +75,67 @@ def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownIns
         return f"{missing}; did you mean {known.called(meant)}?"
     what = [*(["all institutions"] if EVERYWHERE in pauses.by_institution else []), *paused]
     return f"{missing}; paused now: {', '.join(what)}" if what else f"{missing}: nothing is paused"
+
+
+RESTORED: Final = "restored after Redis lost it: "
+"""The beginning of the reason of a pause that was written back."""
+
+
+class PauseMemory:
+    """The pauses that a process saw last, so that a Redis that has lost them gets them back.
+
+    It is handed to a script that restores them if the data in Redis is not what the process has seen (``born``).
+    """
+
+    def __init__(self) -> None:
+        self.born = ""
+        self.remembered = ""
+        """What to restore: JSON, a list of place, pause and line for the history; empty if nothing was paused."""
+        self._stored: Sequence[bytes] = ()
+
+    def see(self, born: bytes, stored: Sequence[bytes]) -> None:
+        """Remember the name of the data in Redis, and the pauses: places and values in turn."""
+        self.born = born.decode()
+        if stored != self._stored:
+            self._stored = stored
+            pairs = zip(stored[::2], stored[1::2], strict=True)
+            places = [_to_restore(place.decode(errors="replace"), value) for place, value in pairs]
+            self.remembered = msgspec.json.encode(places).decode() if places else ""
+
+
+def _to_restore(place: str, stored: bytes) -> tuple[str, str, str]:
+    pause = parse_pauses(((place, stored),)).by_institution[place]
+    because = pause.because if pause.because.startswith(RESTORED) else RESTORED + pause.because
+    pause = replace(pause, because=because)
+    change = Change(institution=place, operator=pause.operator, because=because, at=pause.at, scope=pause.scope)
+    return place, encode_pause(pause).decode(), msgspec.json.encode(change).decode()
+
+
+class PauseWatch:
+    """Looks at the pauses once a second in a process that does not claim, and restores them if Redis has lost them."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys) -> None:
+        self._scripts = Scripts(redis, None, keys=keys)
+        self._keys = keys
+        self._memory = PauseMemory()
+
+    async def look(self) -> None:
+        """Look once.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away.
+        """
+        keys, memory = self._keys, self._memory
+        at = [keys.pause, keys.pause_history, keys.pauses_restored, keys.epoch]
+        born, stored = await self._scripts.call("remember", at, ["", token_hex(8), memory.born, memory.remembered])
+        memory.see(born, stored)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            with suppress(RedisError, OSError, TimeoutError):
+                await self.look()
+            await asyncio.sleep(WATCHED_EVERY_S)
 
 
 class Pausing:

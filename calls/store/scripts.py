@@ -249,6 +249,7 @@ ScriptName = Literal[
     "limit",
     "request_budget",
     "pause",
+    "remember",
     "archived",
 ]
 """The scripts, one file each."""

@@ -42,7 +42,7 @@ from desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
 from desk.signing import FORM_FIELD
 from reseller.endpoints import is_institution_key, is_voice_id
 
-_ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "resolve")
+_ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve")
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
 _FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 

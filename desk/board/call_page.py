@@ -1,17 +1,17 @@
 """The page of one call: all that is known of it, its story as a time line, and forms for actions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from calls.action_status import MEANINGS, ActionState, Told, line_of, told
+from calls.action_status import MEANINGS, PENDING, ActionState, line_of, told
 from calls.effect_ledger import DONE, EffectKind, EffectState
-from calls.effect_resolution import is_asking, needs_person, refusals, unresolved
+from calls.effect_resolution import is_asking, may_assign, may_begin, needs_person, refusals, unresolved
 from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
-from calls.rules.book import RuleBook
+from calls.rules.book import Outcome, RuleBook
 from calls.schedule.check_plan_and_budget import desk_check_obstacle, reserve_left
 from calls.statement_folding import may_reopen, may_return
 from calls.statuses import OTHERWISE
@@ -38,7 +38,11 @@ class NamedPerson:
 
 @dataclass(frozen=True, slots=True)
 class AvailableForms:
-    """Which forms a call's page shows. ``unresolved`` names the effect that a person has to look up."""
+    """Which forms a call's page shows.
+
+    ``unresolved`` names the effect that a person has to look up, ``withdraw`` what was said and can be taken back.
+    ``waits`` says why nothing would follow from a word now; empty if something may.
+    """
 
     people: tuple[NamedPerson, ...]
     is_assigned: bool
@@ -53,6 +57,8 @@ class AvailableForms:
     opted_out: bool
     check: bool
     checks_left: int
+    withdraw: tuple[str, ...]
+    waits: str
 
     def for_(self, person: Rights) -> "AvailableForms":
         """Return those that somebody may send."""
@@ -64,7 +70,8 @@ class AvailableForms:
     def any(self) -> bool:
         """Tell whether there is any form."""
         to_close = bool(self.unresolved) or self.taken_back or self.refused is not None or self.asked is not None
-        return to_close or self.assign or self.verified or self.distrusted or self.opted_out or self.check
+        may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.check
+        return to_close or may_speak or bool(self.withdraw)
 
 
 _CLOSED: Final[Mapping[str, Any]] = {
@@ -75,7 +82,10 @@ _CLOSED: Final[Mapping[str, Any]] = {
 }
 """Without the forms that resolve something."""
 
-_SILENT: Final[Mapping[str, Any]] = dict.fromkeys(("assign", "verified", "distrusted", "opted_out", "check"), False)
+_SILENT: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("assign", "verified", "distrusted", "opted_out", "check"), False),
+    "withdraw": (),
+}
 """Without those that act on a call."""
 
 
@@ -108,7 +118,30 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         opted_out=is_open and not facts.opted_out,
         check=is_open and desk_check_obstacle(call, book.schedule, book.policies) is None,
         checks_left=reserve_left(call, book.schedule),
+        withdraw=() if is_settled else tuple(_standing(call)),
+        waits=_waits(call, book),
     )
+
+
+def _standing(call: Call) -> Iterator[str]:
+    """Yield what people said of a call that nothing was sent for yet."""
+    if call.identity is not None and call.identity.by_desk and may_begin(EffectKind.ENROLL, call.enroll, call):
+        yield "verified"
+    if call.distrusted is not None and may_begin(EffectKind.REJECT, call.reject, call):
+        yield "distrusted"
+    if call.assign_wish is not None and call.assign_wish.person_id != call.person_id and may_assign(call):
+        yield "assign"
+
+
+def _waits(call: Call, book: RuleBook) -> str:
+    if not (book.may_act(Outcome.ENROLL, call.institution_key) or book.may_act(Outcome.REJECT, call.institution_key)):
+        return (
+            "The rules only watch: what you say is recorded, the story shows what would have been done, and nothing is "
+            "enrolled or rejected, also not later."
+        )
+    if call.paused is not None:
+        return "Effects are paused: what you say is recorded, and decided again when the pause ends."
+    return ""
 
 
 def _people(call: Call) -> tuple[NamedPerson, ...]:
@@ -121,7 +154,7 @@ def _people(call: Call) -> tuple[NamedPerson, ...]:
 _RESULTS: Final = {
     ActionState.PENDING: (StateTone.BUSY, "arrow", "Accepted. A worker takes it up …"),
     ActionState.DONE: (StateTone.GOOD, "tick", "Done."),
-    ActionState.HELD: (StateTone.WARN, "bars", "Held back:"),
+    ActionState.HELD: (StateTone.WARN, "bars", "Recorded, and held:"),
     ActionState.SUPERSEDED: (StateTone.WARN, "dash", "A later statement replaced it."),
     ActionState.REFUSED: (StateTone.BAD, "cross", "Sent, and the service refused it."),
     ActionState.FAILED: (StateTone.WARN, "question", "A check was used, but it got no answer."),
@@ -196,7 +229,7 @@ def call_page(
         story=story.lines,
         ending=story.ending,
         forms=available_forms(call, book, now),
-        result=_result_of(known, book, action_id) if action_id else None,
+        result=_result_of(known, action_id) if action_id else None,
     )
 
 
@@ -235,9 +268,9 @@ def path_of(call_id: CallId) -> str:
     return f"calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
-def _result_of(known: Known, book: RuleBook, action_id: str) -> ActionResult:
+def _result_of(known: Known, action_id: str) -> ActionResult:
     line = line_of(known.trail, action_id)
-    answer = told(known.call, known.trail, line, book) if line else Told(ActionState.PENDING)
+    answer = told(known.call, known.trail, line) if line else PENDING
     tone, shape, words = _RESULTS[answer.state]
     reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
     by = f" By {answer.operator}." if answer.operator and answer.state is ActionState.DONE else ""

@@ -77,7 +77,7 @@ class FormHandlers:
         """Request an action for a call by somebody; return its id, and the id that the call's record is kept under.
 
         Raises:
-            FormRefused: A field is wrong, or the law or the rules stand in the way.
+            FormRefused: A field is wrong, there is no such call, or too many statements about it wait.
         """
         said = {**_named_person(form), "operator": _operator(person)}
         is_confirmed = said.pop("confirmed", "") == "yes"
@@ -90,8 +90,7 @@ class FormHandlers:
         try:
             return await self._actions.request(BOARD, place, action, body, None, assigns=True)
         except Problem as problem:
-            reasons = "; ".join(reason.meaning for reason in problem.view.reasons)
-            raise FormRefused(problem.view.status, f"Not done: {reasons or problem.view.title}") from None
+            raise FormRefused(problem.view.status, f"Not done: {problem.view.title}") from None
 
     async def pause(self, request: Request, form: Mapping[str, str]) -> None:
         """Pause what the form names.

@@ -169,6 +169,10 @@ INCIDENTS = (
         *("CallkeeperRedisRefusesWrites", 503),
     ),
     Case(
+        *("Redis emptied", troubles.redis_emptied, "Redis was replaced", "redis_replaced", "redis"),
+        "CallkeeperRedisReplaced",
+    ),
+    Case(
         "login refused",
         troubles.login_refused,
         "The service refuses our login",
@@ -249,5 +253,5 @@ INCIDENTS = (
         "CallkeeperReceiverAway",
     ),
 )
-FREQUENT = INCIDENTS[:4]
+FREQUENT = INCIDENTS[:5]
 """The most frequent incidents, which run for every change; all of them run at night."""

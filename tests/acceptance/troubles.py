@@ -32,6 +32,24 @@ def workers_dead(stack: Stack) -> Iterator[None]:
         start_worker(stack)
 
 
+@contextmanager
+def redis_emptied(stack: Stack) -> Iterator[None]:
+    """Empty Redis during a pause, as a replaced disk would; resume at the end."""
+    pausing = ["--operator", "ops", "--because", "a drill"]
+
+    def run(command: str) -> None:
+        told = CliRunner().invoke(main, [command, *pausing], env=dict(stack.demo.environ))
+        assert told.exit_code == 0, told.output
+
+    run("pause")
+    time.sleep(2)  # the processes see it
+    stack.redis.flushall()
+    try:
+        yield
+    finally:
+        run("resume")
+
+
 def workers_of(stack: Stack) -> list[ManagedProcess]:
     """Return the running workers."""
     return [member for member in stack.demo.fleet.members if member.name.startswith("worker") and member.is_running]

@@ -460,7 +460,7 @@ class World:
             line = line_of(known.trail, statement.wish or "") if known else None
             assert known is not None, f"no call under {place}"
             assert line is not None, f"a statement was lost: {statement}"
-            assert told(known.call, known.trail, line, self.web.book).state is not ActionState.PENDING
+            assert told(known.call, known.trail, line).state is not ActionState.PENDING
 
 
 async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:

@@ -67,9 +67,12 @@ class DeskRig(Rig):
 
     async def outcome(self, said: httpx.Response) -> Any:
         """Return what became of an action, by the address that its answer named."""
+        return (await self.look(said)).json()
+
+    async def look(self, said: httpx.Response) -> httpx.Response:
+        """Return the same as it is answered."""
         assert said.status_code in {200, 202}, said.text
-        answer = await self.http.get(said.json()["watch"].removeprefix("/desk"))
-        return answer.json()
+        return await self.http.get(said.json()["watch"].removeprefix("/desk"))
 
     async def show(self, call: Call) -> Any:
         """Return a call as the desk shows it."""

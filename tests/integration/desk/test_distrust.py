@@ -70,12 +70,13 @@ async def test_distrust_is_sent_for_a_call_that_ended_within_the_last_day(desk: 
     assert rejects(desk, call) == 1
 
 
-async def test_distrust_is_refused_a_day_after_the_end(desk: DeskRig) -> None:
-    """After a day it is too late: the desk says so, and nothing is sent."""
+async def test_distrust_a_day_after_the_end_is_recorded_and_held(desk: DeskRig) -> None:
+    """After a day it is too late: the word is in the story, the desk says so, and nothing is sent."""
     call = await ended(desk, ended_s=25 * 3600)
-    answer = await desk.say(call, "distrusted", reason="too late")
-    assert (answer.status_code, [reason["name"] for reason in answer.json()["reasons"]]) == (409, ["call_settled"])
+    said = await desk.say(call, "distrusted", reason="too late")
     await desk.run(10)
+    told = await desk.outcome(said)
+    assert (told["state"], [reason["name"] for reason in told["reasons"]]) == ("held", ["call_settled"])
     assert rejects(desk, call) == 0
 
 
@@ -99,12 +100,16 @@ def test_late_distrust_needs_an_end_a_voice_id_and_no_reject(changes: dict[str, 
     assert (heard.phase is Phase.ENDED, heard.is_settled) == (is_heard, not is_heard)
 
 
-async def test_action_of_the_other_kinds_is_refused_after_the_end(desk: DeskRig) -> None:
-    """Ten minutes after the end only a distrust is heard: nobody is assigned, enrolled or checked any more."""
+async def test_action_of_the_other_kinds_is_held_after_the_end(desk: DeskRig) -> None:
+    """Ten minutes after the end only a distrust has an effect: nobody is assigned, enrolled or checked any more."""
     call = await ended(desk, ended_s=700)
     verified = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
-    for action, body in (("verified", verified), ("assign", {"person_id": "p-1"}), ("check", {})):
-        assert (await desk.say(call, action, **body)).status_code == 409
+    for action, body in (("verified", verified), ("assign", {"person_id": "p-2"}), ("check", {})):
+        said = await desk.say(call, action, **body)
+        await desk.run(5)
+        told = await desk.look(said)
+        assert (told.status_code, told.json()["state"]) == (200, "held"), action
+        assert [reason["name"] for reason in told.json()["reasons"]] in (["call_settled"], ["call_ended"])
     before = desk.ledger(call)
     await desk.say(call, "distrusted", reason="a second voice")
     await desk.run(20)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.action_status import ActionState, Told, foresee, told
+from calls.action_status import ActionState, Told, told
 from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts_and_colours import ENOUGH_ANSWERS, Facts, facts_of
 from calls.fold import fold_check, fold_note, fold_reading, new_call
@@ -325,7 +325,7 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
         folded, lines = fold_note(folded, note, NOW)
         trail += lines
     assert (folded.enroll.state, folded.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
-    states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
+    states = {line.wish: told(folded, trail, line).state for line in trail if line.what == "said"}
     expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
     assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
 
@@ -351,8 +351,8 @@ def test_fold_of_a_persons_answer_that_may_mean_either_effect_changes_nothing(ap
     """Where both are unresolved, an answer that does not name one is refused, and recorded as such if it comes anyway."""
     answer = Resolved(applied=applied, operator="ann", said_at=NOW, number=1, wish="1" * 32)
     doubtful = both_unresolved()
-    assert foresee(doubtful, answer, BOOK, NOW) == Told(ActionState.HELD, ("effect_not_named",))
     folded, lines = fold_note(doubtful, answer, NOW)
+    assert told(folded, lines, lines[0]) == Told(ActionState.HELD, ("effect_not_named",))
     assert (folded.enroll, folded.reject, folded.reason) == (doubtful.enroll, doubtful.reject, Reason.UNRESOLVED)
     assert [line.what for line in lines] == ["said"]
 
@@ -371,7 +371,7 @@ def test_fold_of_a_persons_answer_resolves_the_effect_that_it_names() -> None:
         reasons.append(folded.reason)
     assert (folded.enroll.state, folded.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
     assert reasons == [Reason.UNRESOLVED, Reason.REJECTED]
-    states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
+    states = {line.wish: told(folded, trail, line).state for line in trail if line.what == "said"}
     assert states == {"1" * 32: ActionState.DONE, "2" * 32: ActionState.DONE}
 
 
@@ -383,15 +383,6 @@ def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
     assert folded.enroll == confirmed
     assert folded.asked is not None
     assert folded.asked.closed_by == "bob"
-
-
-def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_that_takes_it() -> None:
-    """A web process whose clock is hours behind Redis's does not take a correction for an older statement."""
-    now_ms = int(NOW.timestamp() * 1000)
-    said = AssignWish(person_id="p-1", operator="ann", said_at=NOW, number=now_ms)
-    waiting, _ = fold_note(call(person_id=None, assign=Effect(), candidates=()), said, NOW)
-    correction = AssignWish(person_id="p-2", operator="bob", said_at=NOW - seconds(7200))
-    assert foresee(waiting, correction, BOOK, NOW).state is ActionState.PENDING
 
 
 def test_fold_of_an_epoch_takes_an_intention_for_sent() -> None:

@@ -9,7 +9,7 @@ import pytest
 from calls.incidents import IncidentKind, Weight, incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import field_name
-from calls.metrics.signals import LastCounted, Signals, Unstarted
+from calls.metrics.signals import LastCounted, Replaced, Signals, Unstarted
 from calls.metrics.snapshot import Minute, Process, Snapshot
 from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
 from calls.store.last_listing import Standing
@@ -77,6 +77,7 @@ def standing(minutes_ago: float, *, unanswered: bool = False, status: str = "Act
 
 FAULTS: dict[str, dict[str, Any]] = {
     "redis_refuses": {"refusal": WriteRefusal.FULL, "processes": [], "late_s": 60},
+    "redis_replaced": {"replaced": Replaced(NOW, True, ["cu-1"], ["cu-1"])},
     "not_started": {"unstarted": [Unstarted("worker", "box-2", NOW)]},
     "no_worker": {"processes": [], "late_s": 60},
     "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", Heard.LOGIN)], "late_s": 9},
@@ -97,6 +98,8 @@ FAULTS: dict[str, dict[str, Any]] = {
     "versions_differ": {"processes": [WORKER, replace(WORKER, version="")]},
 }
 WELL_AGAIN: dict[str, dict[str, Any]] = {
+    "the restored pause was resumed": {"replaced": Replaced(NOW, True, ["cu-1"])},
+    "Redis lost data an hour ago": {"replaced": Replaced(NOW - timedelta(minutes=61), True)},
     "a login was accepted": {"last": last(refused=60, login=1)},
     "a request was quick": {"last": last(slow=2, quick=5)},
     "nothing is asked any more": {"last": last(slow=30)},
@@ -111,8 +114,18 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
     "the last Active still counts": {"standings": [standing(minutes_ago=14, unanswered=True)]},
     "nobody has asked since": {"standings": [standing(minutes_ago=16)]},
     "it is not active anyway": {"standings": [standing(minutes_ago=16, unanswered=True, status="Review")]},
-    "web goes by other rules than workers": {"processes": [WORKER, replace(WORKER, kind="web", rules="d2")]},
+    "only the check times differ": {
+        "processes": [replace(WORKER, rules="d1+at"), replace(WORKER, kind="web", rules="d1")]
+    },
 }
+
+
+def test_web_with_other_rules_than_the_workers_is_an_incident() -> None:
+    """Its pages would show what no worker does. One whose pages are off has none."""
+    web = replace(WORKER, kind="web", rules="d2")
+    [incident] = incidents_of(replace(WELL, processes=[WORKER, web]))
+    assert (incident.kind, incident.title) == (IncidentKind.RULES_DIFFER, "Web and workers use different rules")
+    assert kinds(processes=[WORKER, replace(web, rules="")]) == []
 
 
 def test_well_installation_has_no_incident() -> None:

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
-from calls.action_status import foresee
+from calls.action_status import told
+from calls.decide import decide
 from calls.effect_ledger import Effect, EffectState
+from calls.fold import fold_note
 from calls.notes import Verified
 from calls.record import Call
 from calls.statuses import OTHERWISE
+from calls.steps import WriteDecision
 from calls.store.keys import CallId
 from calls.store.queries import Known
 from calls.story import tell
@@ -68,7 +71,10 @@ def test_nobody_is_the_wrong_person_while_nobody_is_assigned() -> None:
     state = state_of(call(**UNASSIGNED, identity=verified()), BOOK)
     assert (state.name, state.because) == (StateName.HELD, "nobody is assigned yet")
     said = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", operator="ann", said_at=NOW)
-    assert "verified_person_is_not_the_assigned" not in foresee(call(**UNASSIGNED), said, BOOK, NOW).reasons
+    heard, lines = fold_note(call(**UNASSIGNED, listed_at=None), said, NOW)
+    step = decide(heard, BOOK, NOW)
+    assert isinstance(step, WriteDecision)
+    assert told(heard, [*lines, step.entry], lines[0]).reasons == ("nobody_assigned",)
 
 
 def test_wrong_person_is_named_where_somebody_is_assigned() -> None:
