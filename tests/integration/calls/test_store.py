@@ -303,6 +303,7 @@ async def _written(redis: Redis, hand: Hand, write: str, *, twice: bool) -> dict
     client: Any = redis
     await client.flushdb()
     store = Store(redis, now_ms=hand)
+    store._claimer = "claimer"
     await live(store)
     item = None if write in {"note", "claim"} else await claim(store)
     await store.note(A, NEWER_HINT)
