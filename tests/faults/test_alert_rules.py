@@ -15,10 +15,12 @@ from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Distrusted, Merged, Resolved
+from calls.pause import Pause, PauseScope
 from calls.record import Call
 from calls.rules import Outcome, Rule
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
+from calls.store.pausing import Pausing
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
 from reseller.push_event import parse_header_settings
@@ -104,6 +106,19 @@ async def test_due_work_is_not_done(watch: Watch) -> None:
     assert "CallkeeperNoWorker" not in watch.fired
     await watch.run(30)
     assert not watch.fired
+
+
+async def test_emptied_redis(watch: Watch) -> None:
+    """If Redis loses its data during a pause, `CallkeeperRedisReplaced` fires until the restored pause is resumed."""
+    pause = Pause(scope=PauseScope.EFFECTS, operator="ops", because="odd enrolls", at=watch.rig.clock.now)
+    await Pausing(watch.rig.redis).pause(None, pause)
+    await watch.run(15)
+    await watch.rig.redis.flushall()
+    await watch.run(15)
+    assert "CallkeeperRedisReplaced" in watch.fired
+    await Pausing(watch.rig.redis).resume(None, operator="ops", because="over", at=watch.rig.clock.now)
+    await watch.run(60)
+    assert "CallkeeperRedisReplaced" not in watch.fired
 
 
 async def test_service_that_fails(watch: Watch) -> None:
