@@ -11,7 +11,7 @@ from calls.effect_ledger import DONE, EffectKind, EffectState
 from calls.effect_resolution import is_asking, may_assign, may_begin, needs_person, refusals, unresolved
 from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
-from calls.rules.book import Outcome, RuleBook
+from calls.rules.book import EFFECTS, RuleBook
 from calls.schedule.check_plan_and_budget import desk_check_obstacle, reserve_left
 from calls.statement_folding import may_reopen, may_return
 from calls.statuses import OTHERWISE
@@ -41,7 +41,7 @@ class AvailableForms:
     """Which forms a call's page shows.
 
     ``unresolved`` names the effect that a person has to look up, ``withdraw`` what was said and can be taken back.
-    ``waits`` says why nothing would follow from a word now; empty if something may.
+    ``waits`` says why nothing would follow from a word now; empty if something may. ``only_watch``: no rule is live.
     """
 
     people: tuple[NamedPerson, ...]
@@ -58,6 +58,7 @@ class AvailableForms:
     check: bool
     checks_left: int
     withdraw: tuple[str, ...]
+    only_watch: bool
     waits: str
 
     def for_(self, person: Rights) -> "AvailableForms":
@@ -119,6 +120,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         check=is_open and desk_check_obstacle(call, book.schedule, book.policies) is None,
         checks_left=reserve_left(call, book.schedule),
         withdraw=() if is_settled else tuple(_standing(call)),
+        only_watch=_only_watch(call, book),
         waits=_waits(call, book),
     )
 
@@ -133,8 +135,12 @@ def _standing(call: Call) -> Iterator[str]:
         yield "assign"
 
 
+def _only_watch(call: Call, book: RuleBook) -> bool:
+    return not any(book.may_act(outcome, call.institution_key) for outcome in EFFECTS)
+
+
 def _waits(call: Call, book: RuleBook) -> str:
-    if not (book.may_act(Outcome.ENROLL, call.institution_key) or book.may_act(Outcome.REJECT, call.institution_key)):
+    if _only_watch(call, book):
         return (
             "The rules only watch: what you say is recorded, the story shows what would have been done, and nothing is "
             "enrolled or rejected, also not later."
