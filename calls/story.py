@@ -169,10 +169,10 @@ class _Teller:
         named = f"rule {entry.rule!r}" if entry.rule else "no rule matches"
         if entry.forbidden:
             asked = f"{named} asks for {entry.asked}, the law forbids it ({', '.join(entry.forbidden)})"
-            return f"decided: hold; {asked}{_paused(entry)}{self._digest(entry)}"
+            return f"decided: hold; {asked}{_paused(entry)}{_shadow(entry)}{self._digest(entry)}"
         how = f" with {entry.validation_type}" if entry.validation_type and entry.kind == "enroll" else ""
         kind = "ask a person, nothing is sent" if entry.kind == "ask" else entry.kind
-        return f"decided: {kind}{how}, by {named}: {entry.because}{self._digest(entry)}"
+        return f"decided: {kind}{how}, by {named}: {entry.because}{_shadow(entry)}{self._digest(entry)}"
 
     def _digest(self, entry: Entry) -> str:
         if entry.rules == self.rules:
@@ -186,6 +186,13 @@ class _Teller:
             return (Row(".", "", "every rule as before"),)
         self.rows = rows
         return rows
+
+
+def _shadow(entry: Entry) -> str:
+    """Return what the first rule in shadow that asked for something would have done, if it is not done anyway."""
+    shadowed = (line for line in entry.tried if line.result == "shadowed" and line.then in _WOULD)
+    first = next(shadowed, None)
+    return f" In shadow, {first.rule!r} {would(first)}." if first is not None and first.then != entry.kind else ""
 
 
 _STOPS = frozenset({"green", "manual", "rejected", "red", "fully_authenticated"})
