@@ -1,6 +1,7 @@
 """What people say at the desk: what the service is asked because of it, and what they are told."""
 
 import asyncio
+import re
 from dataclasses import replace as changed
 from typing import Any
 
@@ -11,6 +12,8 @@ from calls.effect_ledger import Effect, EffectState
 from calls.record import encode_call
 from calls.rules import load_rules
 from calls.store.keys import CallId
+from calls.story import tell
+from calls.trail import recorded
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY, PHONE
@@ -176,6 +179,26 @@ async def test_word_during_a_pause_is_held_and_decided_again_after_it(
     assert ((await desk.outcome(said))["state"], desk.ledger(call)[effect]) == ("done", 1)
 
 
+async def test_every_word_is_answered_although_nothing_else_changes(desk: DeskRig) -> None:
+    """The same word twice during a pause, and a verification after a reject: a worker decides after each of them."""
+    call = desk.stage.call(Happening(Kind.END, 300))
+    await desk.run(5)
+    await desk.redis.hset(desk.store.keys.pause, "*", PAUSE)
+    said = []
+    for _ in range(2):
+        said.append(await desk.say(call, "distrusted", reason="wrong answers"))
+        await desk.run(5)
+    assert [(await desk.outcome(one))["reasons"][0]["name"] for one in said] == ["paused", "paused"]
+    await desk.redis.delete(desk.store.keys.pause)
+    await desk.run(10)
+    assert [(await desk.outcome(one))["state"] for one in said] == ["done", "done"]
+    assert desk.ledger(call)["reject_voice"] == 1
+    late = await desk.say(call, "verified", **VERIFIED)
+    await desk.run(5)
+    held = await desk.outcome(late)
+    assert (held["state"], held["reasons"][0]["name"]) == ("held", "voice_rejected")
+
+
 async def test_verification_that_a_pause_outlasts_expires_and_says_so(desk: DeskRig) -> None:
     """An enroll counts for ten minutes after the end. The agent is told that it was held too long, for good."""
     call = desk.stage.call(Happening(Kind.END, 30))
@@ -212,6 +235,8 @@ async def test_word_under_rules_that_only_watch_never_causes_an_effect(
     assert (effect.removesuffix("_voice"), "shadowed", ()) in {
         (one.then, one.result, one.forbidden) for one in decided.tried
     }
+    story = "".join(line.text for line in tell(recorded(await desk.record(call), await desk.trail(call))).lines)
+    assert re.search(r"In shadow, '[^']+' would have (enrolled|rejected)\.", story)
     desk.tools = desk.shift.tools = live
     await desk.run(60)
     told = await desk.outcome(said)
