@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from calls.effect_resolution import without_service_words
-from calls.incidents import Incident, Weight
+from calls.incidents import Incident, Weight, merged
 
 FIRES_AFTER: Final = timedelta(seconds=15)
 """A problem that passes sooner is not reported: a worker that is replaced, a request that is repeated."""
@@ -36,7 +36,10 @@ RUNBOOK: Final = "board/operations"
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One problem. ``size`` shows whether it has grown: for the attention list it is the number of items."""
+    """One problem. ``size`` shows whether it has grown: the number of items that need a person, or of institutions.
+
+    ``institutions``: those that have the same problem, if they are many.
+    """
 
     key: str
     title: str
@@ -45,6 +48,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     section: str
     institution_key: str = ""
     size: int = 1
+    institutions: tuple[str, ...] = ()
 
 
 class AlertTold(msgspec.Struct, frozen=True):
@@ -104,7 +108,7 @@ def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> li
         incidents: The incidents; notes are left out.
         attention: What needs a person: the reason, by the name of the member.
     """
-    found = [_of_incident(incident) for incident in incidents if incident.weight is not Weight.NOTE]
+    found = [_of_incident(incident) for incident in merged(incidents) if incident.weight is not Weight.NOTE]
     if attention:
         reasons = Counter(map(without_service_words, attention.values()))
         listed = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items())[:10])
@@ -122,7 +126,8 @@ def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> li
 
 
 def _of_incident(incident: Incident) -> Alert:
-    key = f"{incident.kind}:{incident.institution_key}" if incident.institution_key else str(incident.kind)
+    where = "*" if incident.institutions else incident.institution_key
+    key = f"{incident.kind}:{where}" if where else str(incident.kind)
     return Alert(
         key=key,
         title=incident.title,
@@ -130,6 +135,8 @@ def _of_incident(incident: Incident) -> Alert:
         weight=incident.weight,
         section=incident.kind.section,
         institution_key=incident.institution_key,
+        size=max(1, len(incident.institutions)),
+        institutions=incident.institutions,
     )
 
 
@@ -139,16 +146,24 @@ def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datet
     If the clock went back, instants that are now in the future are set to now.
     """
     before = {key: _until(now, known) for key, known in before.items()}
+    alerts = list(alerts)
     present = {alert.key: alert for alert in alerts}
     after = {}
     for key, alert in present.items():
         known = before.get(key)
         since, told = (known.since, known.told) if known else (now, {})
         after[key] = OpenAlert(alert=alert, since=since, told=told)
+    merged_now = {key for alert in alerts for key in _merged_into(alert)}
     for key, known in before.items():
-        if key not in present and known.told:
+        if key not in present and known.told and key not in merged_now:
             after[key] = msgspec.structs.replace(known, gone_at=known.gone_at or now)
     return after
+
+
+def _merged_into(alert: Alert) -> Iterator[str]:
+    """Yield the keys of the alerts that one of many institutions replaces: they are not over."""
+    for institution in alert.institutions:
+        yield f"{alert.key.removesuffix('*')}{institution}"
 
 
 def _until(now: datetime, known: OpenAlert) -> OpenAlert:

@@ -6,7 +6,7 @@ incident ends with its cause, so nothing here is counted over a longer time than
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
@@ -74,18 +74,23 @@ _PAGES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One problem: what it is, what to do, for which institution, and since when if known."""
+    """One problem: what it is, what to do, for which institution, and since when if known.
+
+    ``institutions``: those of several equal incidents that were merged into this one.
+    """
 
     kind: IncidentKind
     title: str
     advice: str
     institution_key: str = ""
     since: datetime | None = None
+    institutions: tuple[str, ...] = ()
 
     @property
     def weight(self) -> Weight:
         """Return how much it matters. Refused pushes of one institution can wait: its calls are found by the queue."""
-        is_page = self.kind in _PAGES and not (self.kind is IncidentKind.PUSHES_REFUSED and self.institution_key)
+        is_of_some = bool(self.institution_key or self.institutions)
+        is_page = self.kind in _PAGES and not (self.kind is IncidentKind.PUSHES_REFUSED and is_of_some)
         return Weight.PAGE if is_page else Weight.NOTE if self.kind in _NOTES else Weight.TICKET
 
 
@@ -132,6 +137,27 @@ def incidents_of(signals: Signals) -> list[Incident]:
     kinds = {incident.kind for incident in found}
     hidden = set().union(*(_SYMPTOMS.get(kind, frozenset()) for kind in kinds))
     return [incident for incident in found if incident.kind not in hidden]
+
+
+MERGED_FROM: Final = 3
+"""From so many institutions on, the same trouble is one incident."""
+
+
+def merged(found: Iterable[Incident]) -> list[Incident]:
+    """Return incidents with equal ones of many institutions as one, in the place of the first."""
+    equal: dict[tuple[IncidentKind, str, bool], list[Incident]] = {}
+    for incident in found:
+        equal.setdefault((incident.kind, incident.title, bool(incident.institution_key)), []).append(incident)
+    together: list[Incident] = []
+    for group in equal.values():
+        keys = tuple(sorted(incident.institution_key for incident in group))
+        if len(group) < MERGED_FROM or not all(keys):
+            together += group
+            continue
+        since = min((incident.since for incident in group if incident.since is not None), default=None)
+        advice = f"{len(keys)} institutions: {named(keys)}. {group[0].advice}"
+        together.append(replace(group[0], advice=advice, institution_key="", since=since, institutions=keys))
+    return together
 
 
 _K = IncidentKind
@@ -281,7 +307,7 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
     unconfirmed = {one.key: one.told_at for one in signals.standings if one.is_unknown(signals.now)}
     if unconfirmed:
         advice = (
-            f"It does not answer for {_named(unconfirmed)}, and has not named it as Active for 15 minutes. Calls are "
+            f"It does not answer for {named(unconfirmed)}, and has not named it as Active for 15 minutes. Calls are "
             "checked and assigned; enrolls and rejects wait. Ask the service's operator."
         )
         yield Incident(
@@ -300,7 +326,8 @@ _NAMED: Final = 8
 """How many institutions a line names."""
 
 
-def _named(keys: Iterable[str]) -> str:
+def named(keys: Iterable[str]) -> str:
+    """Return a list of institutions for people, cut where it is long."""
     names = sorted(keys)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.commands.pause_and_resume import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
-from calls.incidents import Incident, IncidentKind, incidents_of
+from calls.incidents import Incident, IncidentKind, incidents_of, merged
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
@@ -47,7 +47,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
         *_replication(await FigureReader(redis, keys=keys).minutes(datetime.fromtimestamp(seconds, UTC))),
-        *_incidents(incidents_of(await SignalReader(redis, keys).read())),
+        *_incidents(merged(incidents_of(await SignalReader(redis, keys).read()))),
         _jobs(present),
         *_outcomes(present),
     ]

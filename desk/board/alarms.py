@@ -1,7 +1,7 @@
 """The alarms at the top of the board: calls that need a person, and incidents. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from calls.effect_ledger import EffectState
 from calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK
-from calls.incidents import Incident, IncidentKind, Weight, incidents_of
+from calls.incidents import MERGED_FROM, Incident, IncidentKind, Weight, incidents_of, named
 from calls.metrics.signals import SignalReader
 from calls.record import ASKED, NEWER, Call
 from calls.store.keys import CallId, Keys, parse_member
@@ -65,8 +65,27 @@ class IncidentReader:
         ]
 
 
+def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Return the alarms of one page, what is urgent first; equal ones of many institutions are one."""
+    equal: dict[object, list[Alarm]] = {}
+    for alarm in sorted(alarms, key=lambda alarm: alarm.tone is not StateTone.BAD):
+        is_incident = alarm.institution_key and alarm.where == alarm.institution_key and alarm.address is None
+        equal.setdefault((alarm.title, alarm.tone, alarm.section) if is_incident else alarm.slot, []).append(alarm)
+    return [together for group in equal.values() for together in _together(group)]
+
+
+def _together(group: list[Alarm]) -> list[Alarm]:
+    if len(group) < MERGED_FROM:
+        return group
+    since = min((alarm.since for alarm in group if alarm.since is not None), default=None)
+    keys = [alarm.institution_key for alarm in group]
+    slot = f"a-{slot_of(f'{group[0].section} {group[0].title}')}"
+    where = f"{len(keys)} institutions: {named(keys)}"
+    return [replace(group[0], slot=slot, where=where, since=since, institution_key="")]
+
+
 def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:
-    """Return all alarms. Those that stop all calls come first."""
+    """Return all alarms: incidents, then calls that need a person."""
     told = list(_told(context))
     seen = {alarm.slot.removeprefix("a-") for alarm in told}
     held = [_held(live) for live in calls if live.state.for_person and live.slot not in seen]

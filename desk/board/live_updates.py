@@ -16,7 +16,7 @@ from calls.record import NewerRecord
 from calls.store.keys import CallId
 from desk.access.rights import Person
 from desk.access.visitor import Visitor
-from desk.board.alarms import IncidentReader
+from desk.board.alarms import IncidentReader, merged
 from desk.board.audience import frame_for
 from desk.board.call_page import CallRenderer, call_page
 from desk.board.frame import Frame
@@ -93,8 +93,8 @@ class Streams:
 
 def _said(frame: Frame) -> str:
     """Return the number of alarms and the first one, for screen readers."""
-    count = len(frame.alarms)
-    return f"{count} need{'' if count > 1 else 's'} a human: {frame.alarms[0].title}" if count else ""
+    alarms = merged(frame.alarms)
+    return f"{len(alarms)} need{'' if len(alarms) > 1 else 's'} a human: {alarms[0].title}" if alarms else ""
 
 
 class PageUpdates:

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from calls.record import CHECK_LIMIT
 from calls.rules.book import RuleBook
-from desk.board.alarms import Alarm
+from desk.board.alarms import Alarm, merged
 from desk.board.audience import Institutions, frame_for
 from desk.board.frame import Frame, Group
 from desk.board.rows import CallRow, LiveCall, row_of
@@ -134,7 +134,9 @@ class Renderer:
     def _alarms_for(self, alarms: Sequence[Alarm], only: str | None) -> list[Alarm]:
         """Return the alarms of a page. The page of an institution leaves out those of others."""
         shown = [alarm for alarm in alarms if only is None or alarm.institution_key in {"", only}]
-        return shown if self.sees_people else [with_fields(alarm, where=alarm.institution_key) for alarm in shown]
+        return merged(
+            shown if self.sees_people else [with_fields(alarm, where=alarm.institution_key) for alarm in shown]
+        )
 
     def _forget(self, frame: Frame) -> None:
         """Drop cached lines of calls that are over, once there are many."""

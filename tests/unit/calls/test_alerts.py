@@ -91,6 +91,22 @@ def test_what_grows_is_told_again_after_minutes() -> None:
     assert watcher.look(alert("attention", size=1), seconds=3000) == []
 
 
+def of(*keys: str) -> list[Alert]:
+    """Return the alerts about institutions of which no pushes arrive."""
+    return alerts_of([Incident(IncidentKind.NO_PUSH, "No pushes arrive", "Look.", key) for key in keys], {})
+
+
+def test_same_trouble_of_many_institutions_is_one_message() -> None:
+    """Forty institutions are one message that names some of them. Those that were told alone are not called over."""
+    watcher = Watcher()
+    assert watcher.look(*of("cu-1", "cu-2"), seconds=60) == [("1", "no_push:cu-1", False), ("1", "no_push:cu-2", False)]
+    many = of(*(f"cu-{n}" for n in range(40)))
+    assert watcher.look(*many, seconds=60) == [("1", "no_push:*", False)]
+    assert "40 institutions: cu-0, cu-1, " in watcher.told[-1].body
+    assert "and 32 more" in watcher.told[-1].body
+    assert watcher.look(seconds=60) == [("1", "no_push:*", True)]
+
+
 def test_message_that_nobody_can_vouch_for_is_told_again() -> None:
     """If the sender was killed, the alert is sent again while it lasts. Its end is sent in any case."""
     killed = Watcher()

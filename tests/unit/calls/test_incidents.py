@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from calls.incidents import IncidentKind, Weight, incidents_of
+from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import field_name
 from calls.metrics.signals import LastCounted, Replaced, Signals, Unstarted
@@ -192,3 +192,22 @@ def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
 def test_every_kind_is_tested() -> None:
     """Every kind of incident is in a test."""
     assert {*FAULTS, "no_push", "replica_behind"} == {kind.value for kind in IncidentKind}
+
+
+def test_equal_incidents_of_many_institutions_are_one() -> None:
+    """With all of their keys, since the first. Two are left alone, and so are other kinds between them."""
+    many = [
+        Incident(IncidentKind.NO_PUSH, "No pushes arrive", "Look.", f"cu-{n}", NOW + timedelta(n)) for n in (2, 1, 3)
+    ]
+    late = Incident(IncidentKind.LATE, "Calls are late", "Start more workers.")
+    both = [Incident(IncidentKind.RATE_LIMITED, "Limited", "Wait.", key) for key in ("cu-1", "cu-2")]
+    one, *others = merged([many[0], late, *both, *many[1:]])
+    assert (one.institutions, one.institution_key, one.since) == (("cu-1", "cu-2", "cu-3"), "", NOW + timedelta(1))
+    assert one.advice == "3 institutions: cu-1, cu-2, cu-3. Look."
+    assert others == [late, *both]
+
+
+def test_refused_pushes_of_many_institutions_page_nobody() -> None:
+    """Their calls are found by the queue, as those of one are."""
+    found = [Incident(IncidentKind.PUSHES_REFUSED, "Refused", "Look.", f"cu-{n}") for n in range(5)]
+    assert [incident.weight for incident in merged(found)] == [Weight.TICKET]

@@ -1,5 +1,6 @@
 """The figures of an hour as tiles: what is counted where, and what is called bad."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 
 from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import Minute, Snapshot, Spread
+from desk.board.alarms import Alarm, merged
 from desk.board.hour import Tile, seconds, tiles_of
 from desk.board.live_updates import PageUpdates
 from desk.board.renderer import View
+from desk.board.states import StateTone
 from tests.unit.calls.specimens import NOW
 
 
@@ -137,3 +140,19 @@ def test_updates_of_a_call_that_came_back_are_sent_again() -> None:
     updates.of(view)
     updates.of(View(NOW, {}, {"rows": ()}))
     assert told(updates.of(view))["html"] == view.html
+
+
+def trouble(key: str, tone: StateTone = StateTone.WARN) -> Alarm:
+    """Return the alarm that no pushes of an institution arrive."""
+    return Alarm(f"a-{key}", tone, "No pushes arrive", "Look.", key, institution_key=key, section="incident-no-push")
+
+
+def test_equal_alarms_of_many_institutions_are_one_card_and_red_ones_come_first() -> None:
+    """A question about a call is not hidden behind the same note about fourteen institutions."""
+    ask = Alarm("a-call", StateTone.BAD, "Rule asks", "Say.", "cu-1, a call", "calls/cu-1/v", institution_key="cu-1")
+    first, second = merged([*(trouble(f"cu-{n}") for n in range(14)), ask])
+    assert first == ask
+    assert (second.where.startswith("14 institutions: cu-0, cu-1, "), second.institution_key) == (True, "")
+    assert [alarm.slot for alarm in merged([trouble("cu-1"), trouble("cu-2")])] == ["a-cu-1", "a-cu-2"]
+    asked = [replace(ask, slot=f"a-{n}") for n in range(5)]
+    assert merged(asked) == asked, "each call is a card of its own"
