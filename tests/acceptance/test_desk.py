@@ -174,7 +174,7 @@ def test_desk_agent_verifies_and_the_voice_is_enrolled_once(floor: Floor) -> Non
 
 
 def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> None:
-    """Distrust by the alternate id leads to one reject; a later verification is refused with the reason."""
+    """Distrust by the alternate id leads to one reject; a later verification is held with the reason."""
     call = floor.stack.call({"kind": "end", "after_s": 60})
     person = floor.assigned(call)
     until(lambda: floor.stack.redis.exists(f"ck:alias:{KEY}:{call['alternate_id']}"), 5, "the push")
@@ -183,8 +183,8 @@ def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> No
     )
     assert said["state"] == "done"
     assert floor.stack.arrived(call)["reject_voice"] == 1
-    refused = floor.say(call, "verified", person_id=person, validation_type="OneTimePasswordAuth")
-    assert (refused["code"], refused["reasons"][0]["name"]) == ("refused", "voice_rejected")
+    held = floor.say(call, "verified", person_id=person, validation_type="OneTimePasswordAuth")
+    assert (held["state"], held["reasons"][0]["name"]) == ("held", "voice_rejected")
 
 
 def test_enroll_that_a_reject_undoes_is_sent_to_the_receiver(floor: Floor) -> None:
