@@ -1,7 +1,8 @@
 """The state of an action: a person's statement at the desk, from when it is received to its outcome. Pure functions.
 
 The state is not stored. The statement is in the trail under the action's id (the field ``wish``). The rest follows from
-the record, the rules and the law. So all processes give the same answer, however often they are asked.
+the record and from what a worker has decided since, which is in the trail too. So all processes give the same answer,
+whatever rules they have and however often they are asked.
 """
 
 from collections.abc import Iterable, Sequence
@@ -222,7 +223,7 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
 def _against(kind: EffectKind, decision: Entry) -> tuple[str, ...]:
     """Return what a decision has against an effect: the law, or else that the rules ask for something else."""
     facts = Facts.from_dict(decision.facts or {})
-    reasons = decision.forbidden if decision.asked == kind else forbidden(kind, facts, in_shadow=True)
+    reasons = decision.forbidden if decision.asked == kind else forbidden(kind, facts)
     if "nobody_assigned" in reasons:  # then nobody can be the wrong person
         reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
     if reasons or decision.asked == kind:

@@ -24,6 +24,7 @@ from calls.notes import (
 )
 from calls.record import Call, Identity, Phase, Reason, Word, with_effect
 from calls.rules.book import Outcome, RuleBook
+from calls.rules.matching_and_assignment import may_act
 from calls.trail import Entry
 
 HEARD_AFTER_END = timedelta(days=1)
@@ -59,10 +60,9 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             said = _said(note, now, "assign", person_id=note.person_id)
             return replace(call, assign_wish=later(call.assign_wish, word)), [said]
         case Withdrawn():
-            withdrawn = {**call.withdrawn, note.what: statement_order(note.number, note.said_at)}
-            return without_withdrawn(replace(call, withdrawn=withdrawn, last_verdict=None)), [
-                _said(note, now, "withdrawn", asked=note.what)
-            ]
+            last = max(call.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
+            call = replace(call, withdrawn={**call.withdrawn, note.what: last}, last_verdict=None)
+            return without_withdrawn(call), [_said(note, now, "withdrawn", asked=note.what)]
         case OptedOut():
             return replace(call, opted_out_seen=True, last_verdict=None), [_said(note, now, "opted_out")]
         case CheckWish():
@@ -152,11 +152,11 @@ def _is_taken(call: Call, word: Word | Identity, said_at: datetime, kind: str) -
 
 
 def in_shadow(before: Call, call: Call, book: RuleBook) -> Call:
-    """Mark the statements that were folded into ``before`` under rules that cannot act on them."""
+    """Return a call with the statements marked that were folded into ``before`` and on which no live rule can act."""
     key, identity, distrusted = call.institution_key, call.identity, call.distrusted
-    if identity is not None and identity is not before.identity and not book.may_act(Outcome.ENROLL, key):
+    if identity is not None and identity is not before.identity and not may_act(book, Outcome.ENROLL, key):
         identity = replace(identity, in_shadow=True)
-    if distrusted is not None and distrusted is not before.distrusted and not book.may_act(Outcome.REJECT, key):
+    if distrusted is not None and distrusted is not before.distrusted and not may_act(book, Outcome.REJECT, key):
         distrusted = replace(distrusted, in_shadow=True)
     return replace(call, identity=identity, distrusted=distrusted)
 

@@ -183,15 +183,6 @@ class RuleBook:
         object.__setattr__(self, "dates", dates_of(self.rules))
         object.__setattr__(self, "is_hourly", any(LOCAL & {name for name, _ in rule.when} for rule in self.rules))
 
-    def may_act(self, outcome: Outcome, institution_key: str) -> bool:
-        """Tell whether a live rule for an institution asks for an effect."""
-        return any(
-            rule.outcome is outcome
-            and rule.stage is Stage.LIVE
-            and (rule.institutions is None or institution_key in rule.institutions)
-            for rule in self.rules
-        )
-
     def local(self, facts: Facts, institution_key: str) -> Facts:
         """Return facts with the hour and the weekday in an institution's zone. Those that are given already stay."""
         zone = self._zone(institution_key)

@@ -135,6 +135,14 @@ def is_meant_for(rule: Rule, institution_key: str | None) -> bool:
     return rule.institutions is None or institution_key in rule.institutions
 
 
+def may_act(book: RuleBook, outcome: Outcome, institution_key: str) -> bool:
+    """Tell whether a live rule for an institution asks for an outcome. Without one, the rules only watch."""
+    return any(
+        rule.outcome is outcome and rule.stage is Stage.LIVE and is_meant_for(rule, institution_key)
+        for rule in book.rules
+    )
+
+
 def is_valid(rule: Rule, at: datetime | None) -> bool:
     """Tell whether a rule is in force at an instant. Without an instant, a rule with dates is not."""
     if rule.valid_from is None and rule.valid_until is None:

@@ -20,6 +20,7 @@ from calls.store.keys import KEYS, Keys
 from calls.store.scripts import Arg, Scripts
 
 WATCHED_EVERY_S: Final = 1.0
+"""Seconds between two looks of a process that does not claim."""
 
 KEPT = 200
 """How many pauses and resumptions the history holds. The oldest are dropped first."""

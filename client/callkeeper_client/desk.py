@@ -93,7 +93,7 @@ class Desk(_Settings):
         key: str | None = None,
         **body: object,
     ) -> Action:
-        """Make a statement: ``assign``, ``verified``, ``distrusted``, ``opted-out``, ``check`` or ``resolve``."""
+        """Send ``assign``, ``verified``, ``distrusted``, ``opted-out``, ``check``, ``withdraw`` or ``resolve``."""
         path = protocol.call(institution_key, voice_id, action)
         return cast("Action", self._send(protocol.action(path, wait_s, key, {"operator": operator, **body})))
 
@@ -225,7 +225,7 @@ class AsyncDesk(_Settings):
         key: str | None = None,
         **body: object,
     ) -> Action:
-        """Make a statement: ``assign``, ``verified``, ``distrusted``, ``opted-out``, ``check`` or ``resolve``."""
+        """Send ``assign``, ``verified``, ``distrusted``, ``opted-out``, ``check``, ``withdraw`` or ``resolve``."""
         path = protocol.call(institution_key, voice_id, action)
         return cast("Action", await self._send(protocol.action(path, wait_s, key, {"operator": operator, **body})))
 

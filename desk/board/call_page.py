@@ -12,6 +12,7 @@ from calls.effect_resolution import is_asking, may_assign, may_begin, needs_pers
 from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
 from calls.record import Asked, Call
 from calls.rules.book import EFFECTS, RuleBook
+from calls.rules.matching_and_assignment import may_act
 from calls.schedule.check_plan_and_budget import desk_check_obstacle, reserve_left
 from calls.statement_folding import may_reopen, may_return
 from calls.statuses import OTHERWISE
@@ -136,7 +137,7 @@ def _standing(call: Call) -> Iterator[str]:
 
 
 def _only_watch(call: Call, book: RuleBook) -> bool:
-    return not any(book.may_act(outcome, call.institution_key) for outcome in EFFECTS)
+    return not any(may_act(book, outcome, call.institution_key) for outcome in EFFECTS)
 
 
 def _waits(call: Call, book: RuleBook) -> str:
