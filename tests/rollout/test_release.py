@@ -48,7 +48,7 @@ def test_release_is_complete(dist: Path) -> None:
     sums = {name: digest for digest, name in lines}
     assert {path.name for path in dist.iterdir()} == {*sums, "SHA256SUMS"}
     assert (
-        len([name for name in sums if re.fullmatch(r"callkeeper(_client)?-[\d.]+(-py3-none-any\.whl|\.tar\.gz)", name)])
+        len([name for name in sums if re.fullmatch(r"callkeeper(_client)?-[\w.]+(-py3-none-any\.whl|\.tar\.gz)", name)])
         == 4
     )
     for name, digest in sums.items():
@@ -96,7 +96,7 @@ def test_wheel_runs_in_an_empty_environment(dist: Path, tmp_path: Path, installe
             program = tmp_path / "bin" / "callkeeper"
     work = tmp_path / "somewhere"
     work.mkdir()
-    version = re.search(r"callkeeper-([\d.]+)-py3", wheel.name)
+    version = re.search(r"callkeeper-([\w.]+)-py3", wheel.name)
     assert version is not None
     assert run(str(program), "--version", cwd=work).strip().endswith(version[1])
     assert "_callkeeper_completion" in run(str(program), "completion", "bash", cwd=work)

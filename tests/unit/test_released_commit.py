@@ -1,6 +1,11 @@
-"""The commit of the previous release is read from CHANGELOG.md."""
+"""The commit of the previous release is read from CHANGELOG.md, and the version says whether a commit is a release."""
+
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.rollout.released import ROOT, released_commit
 
@@ -34,3 +39,37 @@ def test_commit_that_is_not_named_properly_is_an_error(text: str) -> None:
 def test_changelog_names_commits_properly() -> None:
     """The commit lines in CHANGELOG.md can be read."""
     released_commit((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+
+
+def test_version_says_whether_a_commit_is_a_release() -> None:
+    """Only a release has a version without a suffix: the one that CHANGELOG.md begins with. All other commits have ".dev0".
+
+    So a process, a wheel and an image of another commit never pass for the release.
+    """
+    newest, *older = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    version = version_of(ROOT)
+    if newest == "Unreleased":
+        number, suffix = version.rsplit(".", 1)
+        assert suffix == "dev0", f"{version} is the version of a release, but CHANGELOG.md begins with Unreleased"
+        assert as_numbers(number) > as_numbers(older[0])
+    else:
+        assert version == newest
+    assert version_of(ROOT / "client") == version
+
+
+def test_kubernetes_files_name_the_newest_release() -> None:
+    """The image that the manifests name was released."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = next(heading for heading in re.findall(r"^## (.+)$", text, re.MULTILINE) if heading != "Unreleased")
+    (image,) = yaml.safe_load((ROOT / "deploy/kubernetes/kustomization.yaml").read_text(encoding="utf-8"))["images"]
+    assert image["newTag"] == newest
+
+
+def version_of(folder: Path) -> str:
+    """Return the version in a folder's pyproject.toml."""
+    return str(tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+
+
+def as_numbers(version: str) -> tuple[int, ...]:
+    """Return a version of numbers only, for comparing."""
+    return tuple(int(part) for part in version.split("."))
