@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-WORKFLOWS = sorted((Path(__file__).parents[2] / ".github" / "workflows").glob("*.yml"))
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.name)
@@ -46,7 +47,7 @@ def test_workflow_runs_no_text_of_strangers(workflow: dict[str, Any]) -> None:
 def test_every_python_that_is_named_is_tested_and_no_other() -> None:
     """The classifiers are the versions of the workflow's matrix, which begins with the oldest supported one."""
     workflow = yaml.safe_load((WORKFLOWS[0].parent / "ci.yml").read_text())
-    project = tomllib.loads((WORKFLOWS[0].parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = workflow["jobs"]["pythons"]["strategy"]["matrix"]["python"]
     assert project["classifiers"] == [f"Programming Language :: Python :: {version}" for version in versions]
     assert project["requires-python"] == f">={versions[0]}"
@@ -65,3 +66,20 @@ def test_nightly_suite_has_a_schedule() -> None:
 def test_workflow_fails_closed_without_advisories() -> None:
     """Where the service of advisories can be reached it must be."""
     assert any('make audit ARGS="--strict"' in path.read_text() for path in WORKFLOWS)
+
+
+def test_commit_hooks_run_the_checks_of_make() -> None:
+    """What `pre-commit` runs is what `make check` runs, so that neither finds what the other lets pass."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    assert [hook["entry"] for hook in hooks] == commands
+
+
+def test_release_is_built_of_the_commit_that_its_tag_names() -> None:
+    """The workflow compares tag and version before it builds anything."""
+    (build,) = yaml.safe_load((WORKFLOWS[0].parent / "release.yml").read_text())["jobs"].values()
+    commands = [step.get("run", "") for step in build["steps"]]
+    compared = next(n for n, command in enumerate(commands) if "GITHUB_REF_NAME" in command)
+    assert compared < commands.index("make release")
