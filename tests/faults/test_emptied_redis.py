@@ -1,8 +1,9 @@
 """The limit of 20 checks of a call whose record is lost with everything in Redis, where nobody can tell how old it is."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
-from calls.schedule.check_plan_and_budget import automatic_checks
 from sandbox.access import Operation
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind
@@ -44,11 +45,11 @@ AHEAD = ["clock-3-min-ahead", pytest.param("clock-5-h-ahead", marks=pytest.mark.
 
 
 @HOW
-async def test_call_whose_start_is_not_told_is_not_checked_anew(empty: object) -> None:
+async def test_call_whose_start_is_not_told_is_not_checked_anew(empty: Callable[[World], Awaitable[None]]) -> None:
     """A call that the first look at a replaced Redis finds may have used all its checks if its start is not told."""
     world, call = await begin("starts-in-year-1")
     assert made(world, call) >= 15
-    await empty(world)  # type: ignore[operator]
+    await empty(world)
     await world.run(300)
     assert made(world, call) <= 20
     await world.close()
@@ -57,10 +58,12 @@ async def test_call_whose_start_is_not_told_is_not_checked_anew(empty: object) -
 @HOW
 @pytest.mark.parametrize("variant", AHEAD)
 @pytest.mark.parametrize("new", [0, 1])
-async def test_call_that_a_new_worker_finds_is_not_checked_anew(empty: object, variant: str, new: int) -> None:
+async def test_call_that_a_new_worker_finds_is_not_checked_anew(
+    empty: Callable[[World], Awaitable[None]], variant: str, new: int
+) -> None:
     """A worker that began after Redis was emptied cannot know how far ahead the service's clock is."""
     world, call = await begin(variant)
-    await empty(world)  # type: ignore[operator]
+    await empty(world)
     await world._replace_worker(new)
     await world.run(300)
     assert made(world, call) <= 20
