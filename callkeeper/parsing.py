@@ -2,6 +2,7 @@
 
 import math
 import re
+import ssl
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
@@ -162,6 +163,17 @@ def existing_file(text: str, problem: str = "is not the path of a file") -> Path
     """Read the path of an existing file; return it absolute."""
     path = Path(text).absolute()
     ensure(path.is_file(), problem)
+    return path
+
+
+def authorities(text: str) -> Path:
+    """Read the path of a PEM file with certificates of authorities; return it absolute."""
+    path, problem = existing_file(text), ""
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        problem = "holds no certificate in PEM format" if isinstance(error, ssl.SSLError) else "cannot be read"
+    ensure(not problem, problem)
     return path
 
 

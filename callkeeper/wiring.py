@@ -37,6 +37,7 @@ def service_config(settings: ServiceSettings) -> ServiceConfig:
         email=Secret(settings.email),
         password=settings.password,
         requested_by=settings.requested_by.default,
+        ca_file=None if settings.ca_file is None else str(settings.ca_file),
         allow_plain_http=True,  # the settings allow it only for this machine and hosts of a private network
     )
 

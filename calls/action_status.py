@@ -23,7 +23,7 @@ from calls.facts_and_colours import Facts, Policies, facts_of
 from calls.institutions import FOREIGN
 from calls.law import BRIEF, LAW, forbidden
 from calls.record import Call, Reason
-from calls.statement_folding import may_return
+from calls.statement_folding import is_given_up, may_return
 from calls.trail import Entry
 
 
@@ -48,6 +48,10 @@ _MEANINGS = {
     "call_lost": (
         "the service does not know the call any more; if its queue or a push shows it again, or a person speaks about it "
         "once more, it is handled again"
+    ),
+    "call_given_up": (
+        "the call is older than the rules watch one, and was given up without an end; for a minute after each word about it "
+        "it is read once more, and what can be sent is sent"
     ),
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "other_call_named": (
@@ -141,8 +145,15 @@ def told(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     if not call.is_settled:
         return replace(answer, may_change=True)
     if answer.state is ActionState.PENDING:
-        return _held("call_lost" if may_return(call) else "call_settled")
+        return _held(_why_over(call))
     return _held("held_too_long") if set(answer.reasons) & _PASSING else answer
+
+
+def _why_over(call: Call) -> str:
+    """Return why nothing more is done for a settled call."""
+    if is_given_up(call):
+        return "call_given_up"
+    return "call_lost" if may_return(call) else "call_settled"
 
 
 def _told(call: Call, trail: Sequence[Entry], line: Entry) -> Told:

@@ -67,7 +67,9 @@ class Epoch(NamedTuple):
     lost: timedelta | None = None
     """The time before it in which writes may have been lost; None if unknown, or if there was no Redis before."""
     was_seen_to_begin: bool = False
-    """Whether this process also saw the Redis before it."""
+    """Whether this process also saw the Redis before it, or the data that this one has lost."""
+    is_replaced: bool = False
+    """Whether any process did. Then calls that are new to this Redis may have had a record."""
 
 
 CLOCK_TOLERANCE = timedelta(seconds=5)

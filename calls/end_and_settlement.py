@@ -109,6 +109,9 @@ LAST_TURN = timedelta(minutes=10)
 NOT_FOUND_FOR = timedelta(seconds=60)
 """Assumed: "not found" of a live call is only a delay, for this long."""
 
+WORD_FOR = timedelta(seconds=60)
+"""For this long after a person's statement a call is not given up: the statement comes first if it can still be read."""
+
 LISTED_FOR = timedelta(seconds=180)
 """For this long after a listing a call exists, whatever its stored details say. Full listings come once a minute."""
 
@@ -130,7 +133,12 @@ def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | N
 
 
 def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
-    """Tell whether a call is too old, or not known to the service any more. A reopened call is kept for a day."""
+    """Tell whether a call is too old, or not known to the service any more. A reopened call is kept for a day.
+
+    A person's statement gives it another minute.
+    """
+    if call.heard_at is not None and now - call.heard_at <= WORD_FOR:
+        return False
     born, most = call.first_seen_at or call.listed_at or call.started_at, timedelta(seconds=book.maximum_age_s)
     if call.is_reopened:
         born, most = call.end_seen_at, HEARD_AFTER_END

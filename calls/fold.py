@@ -172,6 +172,7 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         | (other.history.answered if is_other_person else other.unusable_answers),
         asked=call.asked or other.asked,
         checks_if_assigned=max(call.checks_if_assigned, other.checks_if_assigned),
+        is_age_unknown=call.is_age_unknown or other.is_age_unknown,
         next_check_at=call.next_check_at or other.next_check_at,
         identity=stronger(call.identity, other.identity),
         distrusted=later(call.distrusted, other.distrusted),

@@ -60,6 +60,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     candidates: tuple[Candidate, ...] = ()
     spelled: str | None = None
     """How the queue spelled the call's id, if not in the canonical way."""
+    is_first_look: bool = False
+    """The whole queue had not been listed in this Redis before, so the call may have had a record in an earlier one."""
     note_id: ClassVar[str] = "listed"
 
 
@@ -249,7 +251,7 @@ def why_unusable(entry: QueueEntry) -> str | None:
     return None
 
 
-def listed_of(entry: QueueEntry, now: datetime) -> Listed:
+def listed_of(entry: QueueEntry, now: datetime, *, is_first_look: bool = False) -> Listed:
     """Return what a call needs to know of its queue entry.
 
     Spec: Queue entry.
@@ -262,6 +264,7 @@ def listed_of(entry: QueueEntry, now: datetime) -> Listed:
         core_username=entry.core_username or None,
         candidates=_candidates(entry.persons),
         spelled=spelling_of(entry.voice_id),
+        is_first_look=is_first_look,
     )
 
 

@@ -297,12 +297,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Up to which number statements of a kind were taken back, by kind (``calls.notes.Withdrawn``)."""
     has_statements: bool = False
     """A person made a statement about it. The record is kept until the outcome of that is known."""
+    heard_at: datetime | None = None
+    """When the last statement was taken up. The call is not given up for a minute from then on."""
 
     checks_used: int = 0
     checks_by_desk: int = 0
     """How many of them people asked for."""
     checks_if_assigned: int = 0
     """Automatic checks that a record lost by Redis may have made in addition, if the call had a person by then."""
+    is_age_unknown: bool = False
+    """It may be older than the data in Redis. If any process knew other data, all its checks may have been made."""
     watch_from: datetime | None = None
     next_check_at: datetime | None = None
     next_read_at: datetime | None = None

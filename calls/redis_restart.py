@@ -47,6 +47,7 @@ _INSTANTS = (
     "end_seen_at",
     "final_since",
     "not_found_since",
+    "heard_at",
     "last_check_at",
     "answered_check_at",
 )
@@ -133,12 +134,18 @@ def charge_lost_writes(call: Call, book: RuleBook, lost: LostWrites) -> Call:
     return _charge(call, book, _window(call, lost))
 
 
-def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetime, *, age: timedelta) -> Call:
+def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetime, *, age: timedelta | None) -> Call:
     """Count the checks that a completely lost record may have used on a call that has just been listed.
 
-    Only a call that is older than this Redis can have had a record; ``age`` is how old the call is now. It was watched
-    for at most its age at that time, and for at most the time in which writes were lost.
+    Only a call that is older than this Redis can have had a record; ``age`` is how old the call is now at the most, None
+    if that cannot be known. It was watched for at most its age at that time, and for at most the time in which writes
+    were lost.
     """
+    oldest = timedelta(seconds=book.maximum_age_s)
+    if age is None and epoch.lost is None:
+        is_too_young = now - epoch.since > oldest
+        return charge_unknown_age(replace(call, is_age_unknown=not is_too_young), book, epoch)
+    age = oldest if age is None else age
     # If the call seems older than the maximum age, a clock or a zone differs. The call is not given up for that.
     watched = min(age - (now - epoch.since), timedelta(seconds=book.maximum_age_s / 2))
     if watched <= timedelta():
@@ -147,6 +154,16 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
     # The schedule continues where the lost record was. A new schedule would use more checks than are counted here.
     call = _charge(replace(call, first_seen_at=now - watched), book, Window(now - watched, now))
     return begin_watch(call, book.schedule, now - watched, now) if _was_assigned(call) else call
+
+
+def charge_unknown_age(call: Call, book: RuleBook, epoch: Epoch) -> Call:
+    """Count all checks as spent if nobody knows how old a call was when Redis lost its data.
+
+    A process that knew the lost data may report later than the call is found, so this is asked at every claim.
+    """
+    if not (call.is_age_unknown and epoch.is_replaced):
+        return call
+    return _charge(replace(call, is_age_unknown=False), book, None)
 
 
 def _was_assigned(call: Call) -> bool:

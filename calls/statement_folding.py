@@ -34,8 +34,8 @@ HEARD_AFTER_END = timedelta(days=1)
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
     """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
     call = replace(call, has_statements=True)
-    if may_return(call) and not isinstance(note, Resolved):
-        call = returned(call)
+    if not isinstance(note, Resolved):
+        call = _heard(call, now)
     match note:
         case Verified():
             identity = Identity(
@@ -95,6 +95,20 @@ def may_return(call: Call) -> bool:
     """
     is_lost = call.not_found_since is not None and call.end_seen_at is None
     return call.is_settled and is_lost and call.reason is not Reason.UNCONFIRMED
+
+
+def is_given_up(call: Call) -> bool:
+    """Tell whether a call was settled because it was too old, without an end. Only a person's statement reopens it."""
+    return call.reason is Reason.LOST and call.end_seen_at is None and not may_return(call)
+
+
+def _heard(call: Call, now: datetime) -> Call:
+    """Return a call that a person has just spoken about: it is read at once, also if it was lost or is about to be."""
+    if may_return(call) or is_given_up(call):
+        call = returned(call)
+    elif call.not_found_since is not None and not call.is_settled:
+        call = replace(call, reads_failed=0)
+    return replace(call, heard_at=now)
 
 
 def returned(call: Call) -> Call:

@@ -270,9 +270,9 @@ class Rig:
         """Return our record under an id, or None."""
         return await self.queries.load(CallId(KEY, voice_id))
 
-    async def note(self, call: SandboxCall, note: Note) -> bool:
+    async def note(self, call: SandboxCall, note: Note, *, even_settled: bool = False) -> bool:
         """Say something to a call; return whether it was taken."""
-        taken, _ = await self.store.note(CallId(call.institution_key, call.voice_id), note)
+        taken, _ = await self.store.note(self.call_id(call), note, even_settled=even_settled)
         return taken
 
     async def trail(self, call: SandboxCall) -> Sequence[Entry]:

@@ -42,6 +42,7 @@ from reseller import (
 )
 from reseller.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
 from workers.claimed_call import Claim
+from workers.measurements import LISTED_ANEW
 from workers.service_gate import Why
 
 
@@ -229,9 +230,11 @@ def _charged(claim: Claim, reading: Reading) -> Call:
     call, book = claim.call, claim.tools.book
     if call.phase is not Phase.HINTED or claim.item.lost is not None:
         return call
-    age = timedelta(seconds=book.maximum_age_s)
+    age: timedelta | None = timedelta(seconds=book.maximum_age_s)
     if reading.created_at is not None:
-        age = claim.tools.clock.age(reading.created_at, claim.now, claim.item.epoch)
+        epoch = claim.item.epoch
+        is_new = claim.now - epoch.since >= LISTED_ANEW and call.hinted_at is not None and call.end_hinted_at is None
+        age = claim.tools.clock.age(reading.created_at, claim.now, epoch, may_be_old=not is_new)
     begun = replace(call, person_id=reading.person_id or call.person_id)
     charged = charge_earlier_record(begun, book, claim.item.epoch, claim.now, age=age)
     return replace(charged, person_id=call.person_id)

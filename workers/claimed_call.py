@@ -26,10 +26,16 @@ from calls.effect_resolution import (
     unresolved,
 )
 from calls.fold import assigned, fold_note, new_call
-from calls.notes import Distrusted, Merged, Note, Verified, entry_expected, fold_order, parse_note, trace_of
+from calls.notes import Distrusted, Listed, Merged, Note, Verified, entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
-from calls.redis_restart import catch_up, charge_earlier_record, charge_lost_writes, fold_epoch
+from calls.redis_restart import (
+    catch_up,
+    charge_earlier_record,
+    charge_lost_writes,
+    charge_unknown_age,
+    fold_epoch,
+)
 from calls.rules.book import RuleBook
 from calls.statement_folding import in_shadow
 from calls.store.claims_and_leases import Store
@@ -139,6 +145,7 @@ class Claim:
         if item.lost is not None:
             call = charge_lost_writes(call, tools.book, item.lost)
         call = catch_up(call, tools.store.jumps.found)
+        call = charge_unknown_age(call, tools.book, item.epoch)
         call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
         for note in notes:
             heard, lines = fold_note(call, note, item.now)
@@ -146,7 +153,8 @@ class Claim:
             entries += lines
         is_found = before.phase is Phase.HINTED and call.phase is not Phase.HINTED
         if item.lost is None and is_found and not _is_begun(notes):
-            age = tools.clock.found(call.started_at or item.now, item.now, item.epoch)
+            is_old = any(isinstance(note, Listed) and note.is_first_look for note in notes)
+            age = tools.clock.found(call.started_at, item.now, item.epoch, may_be_old=is_old)
             call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
         trace = follow_trace(trace_of(notes) or call.trace)
         if trace != call.trace:

@@ -148,10 +148,9 @@ FOUND_WITHIN_S = 10.0
 """A call is found within this many seconds of its start. A process that has listed for that long knows older calls."""
 
 LISTED_ANEW = timedelta(seconds=120)
-"""How long after Redis was emptied a found call may be an old one."""
+"""How long after Redis was emptied a found call may be an old one, even if it was not in the first look."""
 
 MOST_LEARNED = 100
-AGE_UNKNOWN = timedelta(days=1)
 
 
 class ServiceClock:
@@ -176,33 +175,38 @@ class ServiceClock:
         if ahead_s is not None and (not self._learned or ahead_s > self._learned[-1][1]):
             self._learned = [*self._learned[1 - MOST_LEARNED :], (now_s, ahead_s)]
 
-    def found(self, started_at: datetime, now: datetime, epoch: Epoch) -> timedelta:
-        """Return the maximum age of a call that was just found, and learn from it if it must be new."""
-        age = self.age(started_at, now, epoch)
-        if now - epoch.since >= LISTED_ANEW:
+    def found(self, started_at: datetime | None, now: datetime, epoch: Epoch, *, may_be_old: bool) -> timedelta | None:
+        """Return the maximum age of a call that was just found, and learn from it if it must be new. As `age`."""
+        may_be_old = may_be_old or now - epoch.since < LISTED_ANEW
+        age = self.age(started_at, now, epoch, may_be_old=may_be_old)
+        if started_at is not None and not may_be_old:
             self.see([started_at])
             self._found_s = self._monotonic() if self._found_s is None else self._found_s
         return age
 
-    def age(self, started_at: datetime, now: datetime, epoch: Epoch) -> timedelta:
-        """Return the maximum age of a call, as far as it can be known.
+    def age(self, started_at: datetime | None, now: datetime, epoch: Epoch, *, may_be_old: bool) -> timedelta | None:
+        """Return the maximum age of a call; None if it may have any.
 
         Args:
-            started_at: When it started, by the service's clock.
+            started_at: When it started, by the service's clock; None if the service does not tell.
             now: Redis's time.
             epoch: The Redis instance it was found with. If this process saw that instance begin, calls found now may be
                 old ones that were lost, so their start times say nothing about the service's clock.
+            may_be_old: Whether the call may be older than that instance. If so, a process that did not find a call
+                before the instance began cannot tell by how much the service's clock is ahead.
         """
+        if started_at is None:
+            return None if may_be_old else timedelta()
         now_s = self._monotonic()
-        by_redis = now - started_at
         if epoch.was_seen_to_begin:
             began_s = now_s - (now - epoch.since).total_seconds()
             known = [ahead_s for at_s, ahead_s in self._learned if at_s < began_s]
             if known and self._found_s is not None and self._found_s < began_s:
                 return timedelta(seconds=now_s + known[-1] + FOUND_WITHIN_S - started_at.timestamp())
-            return by_redis if by_redis >= timedelta() else AGE_UNKNOWN
+        if may_be_old and epoch.is_replaced:
+            return None
         ahead = [timedelta(seconds=now_s + self._learned[-1][1] - started_at.timestamp())] if self._learned else []
-        return max([*ahead, timedelta()] if self._was_familiar(now_s) else [*ahead, by_redis])
+        return max([*ahead, timedelta()] if self._was_familiar(now_s) else [*ahead, now - started_at])
 
     def _was_familiar(self, at_s: float) -> bool:
         return self._began_s is not None and at_s - self._began_s >= FOUND_WITHIN_S

@@ -31,6 +31,7 @@ from calls.store.last_listing import (
     encode_progress,
     is_due_to_the_end,
     is_due_whole,
+    is_first_look,
     look_from,
     newest_start,
     next_look_ms,
@@ -118,7 +119,9 @@ class Listing:
             (progress, _), is_narrow = await self._whole(item, progress, summary, to_the_end=to_the_end), False
         else:
             since, newest_id = look_from(progress, now, after_push=asked == {Ask.LOOK}), progress.newest_id
-            progress, pages = await self._pages(item, progress, summary, since=since)
+            progress, pages = await self._pages(
+                item, progress, summary, since=since, is_first=_is_first(progress, item)
+            )
             if since is not None and not is_narrow and newest_id is not None and newest_id not in pages.seen:
                 progress = await self._doubt(item, progress, newest_id, summary)
         if not is_narrow:
@@ -142,11 +145,13 @@ class Listing:
     async def _whole(
         self, item: ClaimedItem, progress: ListingProgress, summary: JobSummary, *, to_the_end: bool
     ) -> tuple[ListingProgress, set[str]]:
-        key, now = progress.institution_key, item.now
+        key, now, is_first = progress.institution_key, item.now, _is_first(progress, item)
         if to_the_end:
             # The service's clock may have been set back.
             progress = replace(progress, newest_at=None, newest_id=None, to_the_end_at=now)
-        progress, pages = await self._pages(item, progress, summary, since=None, to_the_end=to_the_end)
+        progress, pages = await self._pages(
+            item, progress, summary, since=None, to_the_end=to_the_end, is_first=is_first
+        )
         absent = await self.tools.listings.absent(key, pages.seen)
         summary.found(key, listed=len(pages.seen), gone=len(absent))
         await asyncio.gather(*(self._note_gone(CallId(key, voice_id), now) for voice_id in absent - progress.unlisted))
@@ -164,6 +169,7 @@ class Listing:
         summary: JobSummary,
         *,
         since: datetime | None,
+        is_first: bool,
         to_the_end: bool = False,
     ) -> tuple[ListingProgress, "QueuePages"]:
         """Read pages up to the first that is not full, or up to the first that brings nothing new."""
@@ -192,7 +198,7 @@ class Listing:
                 raise LookFailed(error, pages.paging) from None
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.see(ids)
-            told = await self._tell(progress, entries, item.now)
+            told = await self._tell(progress, entries, item.now, is_first=is_first)
             if since is None:
                 summary.found(progress.institution_key, told=told)
             newest_at = newest_start(progress, list(ids))
@@ -213,13 +219,15 @@ class Listing:
             key, continue_from=cursor, page_size=size, start_at=since, requested_by=self.tools.requested_by(key)
         )
 
-    async def _tell(self, progress: ListingProgress, entries: Sequence[QueueEntry], now: datetime) -> int:
+    async def _tell(
+        self, progress: ListingProgress, entries: Sequence[QueueEntry], now: datetime, *, is_first: bool
+    ) -> int:
         """Leave a note on every call whose entry is new or changed. Return how many there are."""
         key = progress.institution_key
         reasons = [why_unusable(entry) for entry in entries]
         self._note_skipped(key, Counter(reason for reason in reasons if reason))
         usable = [entry for entry, reason in zip(entries, reasons, strict=True) if reason is None]
-        found = {entry.id: listed_of(entry, now) for entry in usable}
+        found = {entry.id: listed_of(entry, now, is_first_look=is_first) for entry in usable}
         if not found:
             return 0
         prints = {voice_id: fingerprint(listed) for voice_id, listed in found.items()}
@@ -244,6 +252,10 @@ class Listing:
     async def _next_look_ms(self, progress: ListingProgress, now: datetime) -> int:
         is_live = await self.tools.listings.has_open(progress.institution_key)
         return next_look_ms(progress, now, self.reconcile_s, is_live=is_live, choose=self.choose)
+
+
+def _is_first(progress: ListingProgress, item: ClaimedItem) -> bool:
+    return is_first_look(progress, item.epoch.since, item.now)
 
 
 AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]

@@ -8,8 +8,8 @@
 --       of its last claim ('' for none), the pauses it saw then ('' for none, else JSON: see
 --       `calls.store.pausing.PauseMemory`), then (institution, how many it holds) pairs
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
--- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, [member, nonce, checks, lost
--- writes, failures, record, ms overdue, [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the
+-- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a process knew
+-- other data before (1 or 0), [member, nonce, checks, lost writes, failures, record, ms overdue, [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the
 -- record was written; then 'from:until', in ms of the old server's clock, each empty if unknown. If the claimer's last
 -- claim is repeated, the answer is what it still holds; a repeated earlier claim gets nothing. Without the number, a
 -- late repetition would return an old nonce again, and a former holder could write.
@@ -46,6 +46,7 @@ if born == '' then -- written by release 0.2.0
     redis.call('HSET', KEYS[5], 'born', born)
 end
 redis.call('HSET', KEYS[5], 'seen', now)
+local is_replaced = knew_other_data(KEYS[5], born, ARGV[15]) or (before or '') ~= ''
 restore_pauses(KEYS[4], KEYS[10], KEYS[11], born, ARGV[15], not known[1], ARGV[16], now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
@@ -65,7 +66,7 @@ local away, kinds = breakers(KEYS[3]), breakers(KEYS[8])
 if is_open(away['']) and ARGV[8] ~= '1' then limit = 0 end
 
 local answer = {now, current, since, redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms,
-    redis.call('ZCARD', KEYS[9]), redis.call('HGETALL', KEYS[8]), born}
+    redis.call('ZCARD', KEYS[9]), redis.call('HGETALL', KEYS[8]), born, is_replaced and 1 or 0}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')

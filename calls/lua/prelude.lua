@@ -30,6 +30,12 @@ local function epoch()
     return told('server', 'run_id') .. '/' .. told('replication', 'master_replid')
 end
 
+-- Tell whether some process knew other data in Redis than `born` names, and remember it.
+local function knew_other_data(epoch_key, born, last_born)
+    if last_born ~= '' and last_born ~= born then redis.call('HSET', epoch_key, 'replaced', '1') end
+    return redis.call('HEXISTS', epoch_key, 'replaced') == 1
+end
+
 -- Write back the pauses that a process saw last, if this Redis has lost its data or is an older one. `born` names the
 -- data in Redis: it changes when that was lost or may be older. Each place is restored once, so that a pause that was
 -- lifted since does not come back.

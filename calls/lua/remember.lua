@@ -9,5 +9,6 @@ if is_empty and not born then
     born = ARGV[2]
     redis.call('HSET', KEYS[4], 'born', born)
 end
+if born then knew_other_data(KEYS[4], born, ARGV[3]) end
 restore_pauses(KEYS[1], KEYS[2], KEYS[3], born or '', ARGV[3], is_empty, ARGV[4], now_ms())
 return {born or '', redis.call('HGETALL', KEYS[1])}

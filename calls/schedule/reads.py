@@ -44,6 +44,12 @@ Evidence that comes after a call's last read is lost. An old call is less likely
 wait longer at the same risk.
 """
 
+VERIFIED_SHARE = 2.0
+"""With more than FEW live calls, an undecided one is read this many times less often once its caller is verified.
+
+An enroll is all that is left to do, and details are read again directly before it.
+"""
+
 JUST_BEFORE = 0.25
 """With more than FEW live calls, a read is left out if a check follows within this share of the period: a check returns
 the same record."""
@@ -85,6 +91,8 @@ def next_read(
     if is_sparing and call.first_seen_at is not None:
         age_s = (now - call.first_seen_at).total_seconds()
         period_s = max(period_s, min(decided_s, AGE_SHARE * age_s))
+    if is_sparing and call.identity is not None:
+        period_s = max(period_s, min(decided_s, VERIFIED_SHARE * period_s))
     period_s = max(period_s, min(decided_s, period_s + _delay_s(late, busy)))
     wait, check_at = apart(call, period_s), call.next_check_at
     if is_sparing and check_at is not None and now + wait < check_at < now + (1 + JUST_BEFORE) * wait:

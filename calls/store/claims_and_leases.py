@@ -178,7 +178,7 @@ class Store(Inbox):
             ],
         )
         now, epoch_id = instant(int(answer[0])), answer[1].decode()
-        if seen_epoch not in ("", epoch_id):
+        if seen_epoch not in ("", epoch_id) or self._memory.knew_other_data(answer[10]):
             self._changed_at_s = asked_at_s
         self._seen = (epoch_id, int(answer[0]), asked_at_s)
         self.jumps.see(now, asked_at_s, self.monotonic())
@@ -187,7 +187,13 @@ class Store(Inbox):
             # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
             since = max(since, now - timedelta(seconds=asked_at_s - self._changed_at_s))
         lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
-        epoch = Epoch(epoch_id, since, lost, was_seen_to_begin=self._changed_at_s is not None)
+        epoch = Epoch(
+            epoch_id,
+            since,
+            lost,
+            was_seen_to_begin=self._changed_at_s is not None,
+            is_replaced=bool(answer[11]),
+        )
         self.breakers.see(answer[3], answer[9])
         self._memory.see(answer[10], answer[4])
         self.pauses = pauses_of(answer[4])
@@ -198,7 +204,7 @@ class Store(Inbox):
             self._due_in(self.next_due_s)
         self.jobs_waiting = answer[6]
         items = []
-        for row in answer[11:]:
+        for row in answer[12:]:
             try:
                 items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
             except UnicodeDecodeError:

@@ -178,6 +178,11 @@ def is_due_to_the_end(progress: ListingProgress, now: datetime) -> bool:
     return _is_over(progress.to_the_end_at, TO_THE_END_EVERY_S, now)
 
 
+def is_first_look(progress: ListingProgress, since: datetime, now: datetime) -> bool:
+    """Tell whether the queue was not yet listed until a page brought nothing new in a Redis that is known ``since``."""
+    return progress.to_the_end_at is None or not since <= progress.to_the_end_at <= now
+
+
 def is_due_whole(progress: ListingProgress, now: datetime, reconcile_s: float) -> bool:
     """Tell whether the whole queue must be listed: less often if it has several pages."""
     return _is_over(progress.whole_at, min(TO_THE_END_EVERY_S, progress.pages * EARLIEST * reconcile_s), now)

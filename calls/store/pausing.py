@@ -94,6 +94,10 @@ class PauseMemory:
         """What to restore: JSON, a list of place, pause and line for the history; empty if nothing was paused."""
         self._stored: Sequence[bytes] = ()
 
+    def knew_other_data(self, born: bytes) -> bool:
+        """Tell whether the data in Redis had another name when the process looked last."""
+        return self.born not in ("", born.decode())
+
     def see(self, born: bytes, stored: Sequence[bytes]) -> None:
         """Remember the name of the data in Redis, and the pauses: places and values in turn."""
         self.born = born.decode()

@@ -1,5 +1,7 @@
 """A call that the service forgets is settled as lost. When it is shown again it is handled again."""
 
+from dataclasses import replace as but
+
 import pytest
 from msgspec.structs import replace
 
@@ -116,3 +118,46 @@ async def test_word_about_a_call_that_stays_lost_is_told_as_held(rig: Rig) -> No
     line = line_of(trail, WISH)
     assert line is not None
     assert told(await rig.record(call), trail, line).reasons == ("call_lost",)
+
+
+@pytest.mark.parametrize("kind", ["verified", "distrusted", "check"])
+async def test_word_just_before_a_call_is_given_up_as_lost_is_acted_on(rig: Rig, kind: str) -> None:
+    """The last seconds of the minute are over, but a person has just spoken: the call is read before it is given up."""
+    call = rig.stage.call(Happening(Kind.END, 3000))
+    await rig.run(5)
+    forgets(rig)
+    while (missing := (await rig.record(call)).not_found_since) is None or (rig.clock.now - missing).seconds < 57:
+        await rig.run(1)
+    assert (await rig.record(call)).phase is Phase.LIVE
+    before = rig.ledger(call)
+    assert await rig.note(call, replace(SAID[kind], said_at=rig.clock.now))
+    await rig.run(5)
+    assert (await rig.record(call)).phase is Phase.LIVE
+    rig.stage.sandbox.faults.clear()
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
+    await rig.run(40)
+    assert (await rig.record(call)).phase is Phase.LIVE
+    sent = {"distrusted": "reject_voice", "check": "check"}.get(kind)
+    assert sent is None or rig.ledger(call).get(sent, 0) > before.get(sent, 0)
+
+
+def lives_for(rig: Rig, seconds: int) -> None:
+    """Let calls be given up at this age."""
+    rig.tools = but(rig.tools, book=but(rig.book, maximum_age_s=seconds))
+    rig.shift.tools = rig.tools
+
+
+@pytest.mark.parametrize("said_after_s", [38, 80], ids=["just before", "afterwards"])
+async def test_word_about_a_call_that_is_too_old_is_acted_on_if_it_can_be_read(rig: Rig, said_after_s: int) -> None:
+    """A distrusted caller is rejected although the call is given up for its age a moment later, or was before."""
+    lives_for(rig, 40)
+    call = rig.stage.call(Happening(Kind.END, 3000))
+    await rig.run(said_after_s)
+    assert await rig.note(call, replace(SAID["distrusted"], said_at=rig.clock.now), even_settled=True)
+    await rig.run(20)
+    assert rig.ledger(call)["reject_voice"] == 1
+    await rig.run(120)
+    record = await rig.record(call)
+    assert record.phase is Phase.SETTLED
+    await rig.run(120)
+    assert await rig.record(call) == record, "listing it again opens nothing"

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from callkeeper.environment import SettingsWrong
+from callkeeper.settings import ServiceSettings
+from callkeeper.wiring import service_config
 from reseller import CertificateRefused, MemoryTokenStore, NotSent
 from tests.integration.reseller.raw_service import always, client, raw_service, reply
 
@@ -54,3 +57,26 @@ async def test_certificate_that_does_not_verify_is_refused(certificate: str, ca_
                 await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
     assert isinstance(caught.value.__cause__, CertificateRefused)
     assert (service.arrivals, service.logins) == ([], [])
+
+
+def test_private_authority_reaches_the_client_from_the_settings() -> None:
+    """A service whose certificate a bank's own authority has signed is used if a setting names that authority."""
+    environ = {
+        "CALLKEEPER_SERVICE_URL": "https://service.example",
+        "CALLKEEPER_ACCESS_TOKEN": "canary-access",
+        "CALLKEEPER_EMAIL": "svc@reseller.example",
+        "CALLKEEPER_PASSWORD": "canary-password",
+        "CALLKEEPER_REQUESTED_BY": "bot",
+    }
+    assert service_config(ServiceSettings.load(environ)).ca_file is None
+    config = service_config(ServiceSettings.load(environ | {"CALLKEEPER_SERVICE_CA_FILE": AUTHORITY}))
+    assert config.ca_file == AUTHORITY
+
+
+def test_file_without_a_certificate_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """The message names the variable and what is wrong with its file."""
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    for path, problem in ((empty, "holds no certificate"), (tmp_path, "is not the path of a file")):
+        with pytest.raises(SettingsWrong, match=f"CALLKEEPER_SERVICE_CA_FILE.*{problem}"):
+            ServiceSettings.load({"CALLKEEPER_SERVICE_CA_FILE": str(path)})

@@ -125,6 +125,8 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_SERVICE_URL", "https://svc:canary@service.example"),
         ("CALLKEEPER_SERVICE_URL", "https://service.example?canary=1"),
         ("CALLKEEPER_SERVICE_URL", "https://service.example:canary"),
+        ("CALLKEEPER_SERVICE_CA_FILE", "/nowhere/canary.pem"),
+        ("CALLKEEPER_SERVICE_CA_FILE", __file__),
         ("CALLKEEPER_ACCESS_TOKEN", "canary token"),
         ("CALLKEEPER_ACCESS_TOKEN", "<canary>"),
         ("CALLKEEPER_EMAIL", "canary"),

@@ -314,6 +314,20 @@ def test_decide_gives_up_a_call_that_never_ends() -> None:
     assert next_deed(replace(missing, is_unlisted=False, listed_at=NOW - seconds(181))) == Settle(Reason.LOST)
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        {"first_seen_at": NOW - seconds(BOOK.maximum_age_s + 1)},
+        {"not_found_since": NOW - seconds(61), "is_unlisted": True},
+    ],
+    ids=["too old", "not found"],
+)
+def test_decide_gives_up_no_call_that_a_person_has_just_spoken_about(why: dict[str, Any]) -> None:
+    """For a minute after a word the call is read, and what the word asks for is done, before it is given up."""
+    assert next_deed(call(heard_at=NOW - seconds(60), distrusted=word(), **why)) != Settle(Reason.LOST)
+    assert next_deed(call(heard_at=NOW - seconds(61), **why)) == Settle(Reason.LOST)
+
+
 def test_decide_gives_up_a_call_that_can_never_be_verified() -> None:
     """A call whose details are gone after a Redis restart is read, but not for ever (C4)."""
     unverified = call(needs_verifying=True, is_unlisted=True)
@@ -401,6 +415,16 @@ def test_next_read_comes_later_the_older_a_call_is() -> None:
     ages = {age: waited(age) for age in (30, 390, 800, 14_000)}
     assert ages[30] == ages[390] == ages[800] / 2
     assert ages[14_000] == ages[30] * BOOK.reads_decided_s / BOOK.reads_undecided_s
+
+
+def test_next_read_of_a_verified_call_comes_half_as_often_while_many_calls_are_live() -> None:
+    """Details are read again directly before the enroll, so a verified caller needs fewer reads until then."""
+    open_call, known = call(next_check_at=None), call(next_check_at=None, identity=verified())
+    waits = {live: [next_read(one, BOOK, live=live) - NOW for one in (open_call, known)] for live in (FEW, FEW + 1)}
+    assert waits[FEW][1] == waits[FEW][0], "few calls can be read all the same"
+    assert waits[FEW + 1][1] == 2 * waits[FEW + 1][0]
+    seldom = dataclasses.replace(BOOK, reads_undecided_s=50.0)
+    assert next_read(known, seldom, live=MANY) == next_read(call(checks_used=20), seldom, live=MANY), "as a decided one"
 
 
 def test_next_read_gives_way_to_a_check_that_comes_shortly_after() -> None:

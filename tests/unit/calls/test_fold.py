@@ -340,6 +340,24 @@ def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() ->
     assert (folded.enroll.state, folded.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
 
 
+@pytest.mark.parametrize(("missing", "reason"), [(None, "call_given_up"), (NOW, "call_lost")])
+def test_word_about_a_call_that_is_over_says_why(missing: Any, reason: str) -> None:
+    """What could not be sent for a call that was given up is told with the reason; it is not said to have ended."""
+    folded, lines = fold_note(call(), Distrusted(operator="ann", said_at=NOW, wish="1" * 32), NOW)
+    over = replace(folded, phase=Phase.SETTLED, reason=Reason.LOST, not_found_since=missing)
+    assert told(over, lines, lines[0]) == Told(ActionState.HELD, (reason,))
+
+
+@pytest.mark.parametrize("why", [{}, {"not_found_since": NOW}], ids=["too old", "not found"])
+def test_fold_of_a_word_returns_a_call_that_was_given_up(why: dict[str, Any]) -> None:
+    """A word that arrives while the call is given up is not lost: details are read once more, at once."""
+    over = call(phase=Phase.SETTLED, reason=Reason.LOST, reads_failed=5, **why)
+    folded, _ = fold_note(over, NOTES["distrusted"], NOW)
+    assert (folded.phase, folded.needs_verifying, folded.reads_failed, folded.heard_at) == (Phase.LIVE, True, 0, NOW)
+    about_to_be = call(reads_failed=5, not_found_since=NOW - seconds(58))
+    assert fold_note(about_to_be, NOTES["distrusted"], NOW)[0].reads_failed == 0
+
+
 def both_unresolved() -> Call:
     """Return a settled call whose enroll and reject are both unresolved."""
     doubt = Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=2)

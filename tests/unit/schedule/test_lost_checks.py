@@ -14,7 +14,14 @@ from calls.claimed_item import Epoch, LostWrites
 from calls.effect_ledger import Effect, EffectState
 from calls.fold import assigned
 from calls.record import CHECK_LIMIT, Call, Phase, Reason
-from calls.redis_restart import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
+from calls.redis_restart import (
+    Window,
+    charge_earlier_record,
+    charge_if_assigned,
+    charge_lost_writes,
+    charge_unknown_age,
+    most_automatic,
+)
 from calls.rules import load_rules
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan_and_budget import (
@@ -254,3 +261,22 @@ def test_charge_of_a_listed_call_is_what_a_lost_record_can_have_spent(
 def test_call_that_began_after_redis_was_known_is_charged_nothing() -> None:
     """A call whose push was lost, or that somebody else assigned first, has all its checks."""
     assert charge_earlier_record(LISTED, BOOK, Epoch("known", at(-1)), at(60), age=timedelta(seconds=60)) == LISTED
+
+
+def test_call_of_unknown_age_is_charged_everything_once_a_process_tells_of_an_earlier_redis() -> None:
+    """A new worker may find it before a process that knew the lost data has spoken; a first Redis has lost nothing."""
+    first = Epoch("new", at(58))
+    found = charge_earlier_record(LISTED, BOOK, first, at(60), age=None)
+    assert (found.checks_used, charge_unknown_age(found, BOOK, first)) == (0, found)
+    replaced = first._replace(is_replaced=True)
+    assert charge_unknown_age(found, BOOK, replaced).checks_used == CHECK_LIMIT
+    assert charge_earlier_record(LISTED, BOOK, replaced, at(60), age=None).checks_used == CHECK_LIMIT
+
+
+def test_call_of_unknown_age_is_charged_no_more_than_fits_into_the_lost_time() -> None:
+    """If it is known how much Redis has lost, or if no call is as old as Redis, the age does not matter."""
+    lost = Epoch("new", at(60), timedelta(seconds=20), is_replaced=True)
+    charged = charge_earlier_record(LISTED, BOOK, lost, at(60), age=None)
+    assert charged == charge_earlier_record(LISTED, BOOK, lost, at(60), age=timedelta(seconds=60))
+    late = at(61 + BOOK.maximum_age_s)
+    assert charge_earlier_record(LISTED, BOOK, Epoch("new", at(60), is_replaced=True), late, age=None) == LISTED

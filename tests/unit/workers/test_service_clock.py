@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from calls.claimed_item import Epoch
-from workers.measurements import AGE_UNKNOWN, FOUND_WITHIN_S, ServiceClock
+from workers.measurements import FOUND_WITHIN_S, ServiceClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KNOWN = Epoch("known", NOW)
@@ -36,11 +36,11 @@ class Process:
 
     def finds(self, began_s: float) -> None:
         """Be the one to find a call that nobody knew of."""
-        self.clock.found(at(began_s) + self.ahead, at(self.passed_s), KNOWN)
+        self.clock.found(at(began_s) + self.ahead, at(self.passed_s), KNOWN, may_be_old=False)
 
-    def age(self, began_s: float, epoch: Epoch = KNOWN) -> timedelta:
-        """Return how old a call is that began then."""
-        return self.clock.age(at(began_s) + self.ahead, at(self.passed_s), epoch)
+    def age(self, began_s: float, epoch: Epoch = KNOWN) -> timedelta | None:
+        """Return how old a call is that began then, and may be older than Redis if that is a replaced one."""
+        return self.clock.age(at(began_s) + self.ahead, at(self.passed_s), epoch, may_be_old=epoch.is_replaced)
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, -30, 0, 30, 7200])
@@ -51,23 +51,31 @@ def test_age_in_an_emptied_redis_does_not_depend_on_how_clocks_differ(ahead_s: i
     process.lists(140, 20, 140)
     process.finds(140)
     process.lists(200, 20, 140, 190)
-    emptied = Epoch("new", at(195), was_seen_to_begin=True)
+    emptied = Epoch("new", at(195), was_seen_to_begin=True, is_replaced=True)
     assert process.age(20, emptied) == met(180)
     process.lists(260, 20, 140, 190)
     assert process.age(20, emptied) == met(240)
 
 
-def test_age_of_forgotten_calls_is_not_learned_from_them() -> None:
-    """A process that found no call itself before Redis was emptied believes that its clock and the service's agree."""
-    process = Process()
-    process.lists(0)
-    process.lists(60, 20)
-    emptied = Epoch("new", at(100), was_seen_to_begin=True)
+@pytest.mark.parametrize("was_there", [True, False], ids=["found no call itself", "began afterwards"])
+@pytest.mark.parametrize("ahead_s", [0, 30, 3600])
+def test_age_of_forgotten_calls_is_not_learned_from_them(was_there: bool, ahead_s: int) -> None:
+    """A process that found no call before Redis was emptied cannot tell how far ahead the service's clock is."""
+    process = Process(ahead_s)
+    if was_there:
+        process.lists(0)
+        process.lists(60, 20)
+    emptied = Epoch("new", at(100), was_seen_to_begin=was_there, is_replaced=True)
     process.lists(101, 20)
-    assert process.age(20, emptied) == timedelta(seconds=81)
-    ahead = Process(3600)
-    ahead.lists(101, 20)
-    assert ahead.age(20, emptied) == AGE_UNKNOWN, "a start in the future tells nothing"
+    assert process.age(20, emptied) is None
+
+
+def test_age_of_a_call_whose_start_is_not_told_is_unknown_only_if_it_may_be_old() -> None:
+    """A call that was not in an earlier look at the whole queue is new, whatever its entry leaves out."""
+    clock = Process().clock
+    found = {is_old: clock.found(None, at(200), KNOWN, may_be_old=is_old) for is_old in (True, False)}
+    assert found == {True: None, False: timedelta()}
+    assert clock.found(None, at(119), KNOWN, may_be_old=False) is None, "two minutes count as the first look"
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, 0, 7200])
