@@ -15,7 +15,7 @@ from archive.heads import HeadsLog, parse_heads, signed_head
 from archive.keeping import Keeper
 from archive.lines import AUDIT_LOG, ERASED, RELEASED, RETIRED, ChainLine, audit_content, sha256
 from archive.tables import chains, erased, holds, lines, people, terms
-from archive.verifying import Verification, verify
+from archive.verifying import Evidence, Verification, verify
 from archive.writing import Head, Writer
 from reseller.secret import Secret
 from tests.archivist import content
@@ -63,7 +63,10 @@ def _audited(n: int, at_ms: int, detail: str, institution: str) -> Any:
 def verified(database: Database, log: list[bytes], keep_ms: int | None = None) -> tuple[Verification, HeadsLog]:
     """Verify an archive as the command does."""
     heads = parse_heads(log, KEY)
-    return verify(database, logged=heads.hashes, keep_ms=lambda _: keep_ms), heads
+    evidence = Evidence(
+        logged=heads.hashes, logged_at=heads.times, keep_ms=lambda _: keep_ms, key=KEY, now_ms=T0 + HOUR_MS
+    )
+    return verify(database, evidence=evidence), heads
 
 
 def rechain(connection: Connection, key: str = OURS, begin: int = 1) -> None:
