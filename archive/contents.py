@@ -52,8 +52,11 @@ class StoredLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def right_hash(self) -> str:
-        """Return the hash that the line must have."""
-        return ChainLine(**{name: getattr(self, name) for name in ChainLine.__struct_fields__}).hash
+        """Return the hash that the line must have; empty if it holds a text that is none."""
+        try:
+            return ChainLine(**{name: getattr(self, name) for name in ChainLine.__struct_fields__}).hash
+        except UnicodeError:
+            return ""
 
     @property
     def is_about_the_archive(self) -> bool:
