@@ -20,7 +20,7 @@ class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag="archive_he
     """A line of the log with the head of a chain. Other fields are ignored.
 
     ``before_n`` and ``before_hash`` are the head that was logged before it; None for the first one, and in lines of
-    release 0.2.0.
+    release 0.2.0. ``at_ms``: when it was read, so that later lines are later; None in lines of release 0.2.0.
     """
 
     institution: str
@@ -28,6 +28,7 @@ class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag="archive_he
     hash: str
     before_n: int | None = None
     before_hash: str | None = None
+    at_ms: int | None = None
     signature: str | None = None
 
     @property
@@ -40,38 +41,43 @@ class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag="archive_he
 class HeadsLog:
     """The heads in a log.
 
-    ``hashes`` are by institution and line. ``unsigned`` counts those without a valid signature, if there is a key; they are
-    not among the others. ``faults`` say what is wrong with the log itself.
+    ``hashes`` are by institution and line, ``times`` too: when the head was read first, in ms. ``unsigned`` counts those
+    without a valid signature, if there is a key; they are not among the others. ``faults`` say what is wrong with the log
+    itself.
     """
 
     hashes: dict[tuple[str, int], str] = field(default_factory=dict)
+    times: dict[tuple[str, int], int] = field(default_factory=dict)
     unsigned: int = 0
     faults: list[str] = field(default_factory=list)
 
 
-def signed_head(institution_key: str, head: Head, key: Secret | None, before: Head | None = None) -> dict[str, Any]:
-    """Return the fields that are logged for the head of a chain, and for the one that was logged before it."""
-    told: dict[str, Any] = {"institution": institution_key, "n": head.n, "hash": head.hash}
-    if before is not None:
-        told |= {"before_n": before.n, "before_hash": before.hash}
-    return told if key is None else {**told, "signature": _signature(institution_key, head, before, key)}
+def signed_head(
+    institution_key: str, head: Head, key: Secret | None, before: Head | None = None, at_ms: int | None = None
+) -> dict[str, Any]:
+    """Return the fields that are logged for the head of a chain: the one that was logged before it, and when it was read."""
+    told = LoggedHead(institution_key, head.n, head.hash, *(before or (None, None)), at_ms)
+    fields = {name: value for name, value in msgspec.structs.asdict(told).items() if value is not None}
+    return fields if key is None else {**fields, "signature": _signature(told, key)}
 
 
 def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
-    """Return the heads in a log. Lines that are no heads are ignored."""
+    """Return the heads in a log. Lines that are no heads are ignored, and what stands before the JSON of a line."""
     log, links = HeadsLog(), dict[tuple[str, int], Head]()
     for line in lines:
         try:
-            told = msgspec.json.decode(line, type=LoggedHead)
+            told = msgspec.json.decode(line[line.find(b"{") :], type=LoggedHead)
         except msgspec.MsgspecError:
             continue
         head = Head(told.n, told.hash)
         if key is not None:
-            right = _signature(told.institution, head, told.before, key)
+            right = _signature(told, key)
             if not hmac.compare_digest(right.encode(), (told.signature or "").encode()):
                 log.unsigned += 1
                 continue
         _take(log, told.institution, head)
+        if told.at_ms is not None:
+            log.times.setdefault((told.institution, told.n), told.at_ms)
         if told.before is not None:
             links[told.institution, told.n] = told.before
     first = dict(sorted(log.hashes, reverse=True))  # the lowest of each institution comes last
@@ -90,7 +96,8 @@ def _take(log: HeadsLog, institution: str, head: Head) -> None:
         log.faults.append(f"{institution} line {head.n}: the log has two different hashes")
 
 
-def _signature(institution_key: str, head: Head, before: Head | None, key: Secret) -> str:
-    link = "" if before is None else f"\n{before.n}\n{before.hash}"
-    text = f"{institution_key}\n{head.n}\n{head.hash}{link}"
+def _signature(told: LoggedHead, key: Secret) -> str:
+    link = "" if told.before is None else f"\n{told.before.n}\n{told.before.hash}"
+    at = "" if told.at_ms is None else f"\nat {told.at_ms}"
+    text = f"{told.institution}\n{told.n}\n{told.hash}{link}{at}"
     return hmac.new(key.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()

@@ -4,7 +4,7 @@ Every removal, hold and release is recorded as a line of the chain.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -18,6 +18,7 @@ from archive.lines import (
     AUDIT,
     CALL,
     ERASED,
+    FOUND_BY,
     HELD,
     RELEASED,
     RETIRED,
@@ -26,15 +27,15 @@ from archive.lines import (
     sha256,
     without_remarks,
 )
+from archive.statements import EVERYBODY, Statements, body_signature, erased_of, ranges_of
 from archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
-from archive.writing import ChainEnd, insert_once
+from archive.writing import ChainEnd, Head, insert_once
 from calls.call_query import COMPARED, digits_of, same_number
+from reseller.secret import Secret
 
 WITHIN_S: Final = 3600.0
 AT_ONCE: Final = 5000
 """Lines that retention handles in one transaction. Workers wait for the chain meanwhile."""
-
-EVERYBODY: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,17 @@ class Erasure:
 
 @dataclass(slots=True)
 class Keeper:
-    """Erases, holds, releases and retires. It needs a role that may delete."""
+    """Erases, holds, releases and retires. It needs a role that may delete.
+
+    ``key`` signs bodies from which an erasure takes notes out. ``now_ms`` replaces the clock. ``written`` are the lines of
+    chains that this wrote.
+    """
 
     database: Database
     operator: str
-    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    key: Secret | None = None
+    now_ms: int | None = None
+    written: list[int] = field(default_factory=list)
 
     def erase(
         self,
@@ -77,7 +84,7 @@ class Keeper:
             found = _calls_of(connection, institution_key, person_id, phone, country)
             held = _held(connection, institution_key, sorted(found))
             numbers: list[int] = []
-            rewritten: dict[str, str] = {}
+            rewritten: dict[str, tuple[str, str]] = {}
             values = 0
             for voice_id, whose in found.items():
                 if voice_id in held:
@@ -94,8 +101,9 @@ class Keeper:
                 connection.execute(gone)  # also the rows that are only search terms
                 insert_once(connection, erased, institution_key=institution_key, voice_id=voice_id, person_id=whose)
             if numbers:
-                told = {"lines": sorted(numbers), "reason": reason}
-                self._append(chain, ERASED, {**told, "rewritten": rewritten} if rewritten else told)
+                calls = {voice_id: whose for voice_id, whose in found.items() if voice_id not in held}
+                told = {"lines": sorted(numbers), "calls": calls, "reason": reason}
+                self._append(chain, ERASED, {**told, **self._rewritten(institution_key, rewritten)})
             return Erasure(len(found) - len(held), values, frozenset(held))
 
     def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
@@ -139,31 +147,51 @@ class Keeper:
         if not rows:
             return 0, 0
         held = _held(connection, key, [row.voice_id for row in rows if row.voice_id])
-        base = connection.execute(select(chains).where(chains.c.institution_key == key)).one()
-        base_n, base_hash = base.base_n, base.base_hash
+        began = Head(*connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one())
+        statements = Statements(connection, key, began.n)
+        kept = {each.n for each in statements.all if each.told is None}  # one that was changed stays, to be found
+        base = began
         for row in rows:
-            if row.n != base_n + 1 or row.voice_id in held:
+            if row.n != base.n + 1 or row.voice_id in held or row.n in kept:
                 break
-            base_n, base_hash = row.n, row.hash
+            base = Head(row.n, row.hash)
         gone = [row.n for row in rows if row.voice_id not in held and row.kind in {CALL, AUDIT} and row.whole]
-        for table in (people, terms):
-            connection.execute(delete(table).where(table.c.institution_key == key, table.c.n.in_(gone)))
-        connection.execute(update(lines).where(ours, lines.c.n.in_(gone)).values(body=None))
-        connection.execute(delete(lines).where(ours, lines.c.n <= base_n))
-        kept = exists().where(lines.c.institution_key == key, lines.c.voice_id == erased.c.voice_id)
-        connection.execute(delete(erased).where(erased.c.institution_key == key, ~kept))
-        if gone or base_n != base.base_n:
-            connection.execute(
-                update(chains).where(chains.c.institution_key == key).values(base_n=base_n, base_hash=base_hash)
+        if gone or base != began:
+            still = statements.up_to(base.n)
+            _remove(connection, key, base, gone)
+            self._append(
+                chain,
+                RETIRED,
+                {
+                    "base_n": base.n,
+                    "base_hash": base.hash,
+                    "until_n": rows[-1].n,
+                    "before_ms": before_ms,
+                    "emptied": ranges_of(n for n in gone if n > base.n),
+                    "holds": sorted(still.holds),
+                    "erased": {v: sorted(still.erased[v]) for v in _with_lines(connection, key, still.erased)},
+                },
             )
-            told = {"base_n": base_n, "base_hash": base_hash, "until_n": rows[-1].n, "before_ms": before_ms}
-            self._append(chain, RETIRED, told)
+            _forget_erasures(connection, key, base.n)
         return len(gone), rows[-1].n if len(rows) == AT_ONCE else 0
 
     def _append(self, chain: ChainEnd, kind: str, what: dict[str, Any]) -> None:
         body = msgspec.json.encode({**what, "operator": self.operator}, order="sorted").decode()
-        chain.append(kind, body, self.now_ms, commitments={})
+        now_ms = time.time_ns() // 1_000_000 if self.now_ms is None else self.now_ms
+        self.written.append(chain.append(kind, body, now_ms, commitments={}))
         chain.write()
+
+    def _rewritten(self, institution_key: str, bodies: dict[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+        """Return the hashes of changed bodies for the line about an erasure, and their signatures if there is a key."""
+        if not bodies:
+            return {}
+        told = {"rewritten": {n: after for n, (_, after) in bodies.items()}}
+        if self.key is not None:
+            key = self.key
+            told["signatures"] = {
+                n: body_signature(institution_key, int(n), *hashes, key) for n, hashes in bodies.items()
+            }
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +231,47 @@ def _words_of(kind: str, told: dict[str, Any]) -> str:
             return f"{told['kind']} {told['value']}, {told['reason']}".replace("  ", " ")
 
 
-def _without_remarks(connection: Connection, key: str, which: Sequence[int]) -> dict[str, str]:
-    """Take the notes out of bodies that releases up to 0.2.0 wrote. Return the hash of each new body by line."""
+def _remove(connection: Connection, key: str, base: Head, gone: Sequence[int]) -> None:
+    """Empty lines, and delete those up to the chain's new beginning. Nothing could prove an empty line's search data."""
+    for table in (people, terms):
+        connection.execute(delete(table).where(table.c.institution_key == key, table.c.n.in_(gone)))
+    ours, searched = lines.c.institution_key == key, dict.fromkeys(set(FOUND_BY) - {"voice_id"})
+    connection.execute(update(lines).where(ours, lines.c.n.in_(gone)).values(body=None, **searched))
+    connection.execute(delete(lines).where(ours, lines.c.n <= base.n))
+    connection.execute(
+        update(chains).where(chains.c.institution_key == key).values(base_n=base.n, base_hash=base.hash)
+    )
+
+
+def _with_lines(connection: Connection, key: str, voice_ids: Iterable[str]) -> list[str]:
+    """Return those of some calls of which the chain has a line, in order."""
+    wanted = sorted(voice_ids)
+    found: set[str] = set()
+    for start in range(0, len(wanted), 500):
+        some = lines.c.voice_id.in_(wanted[start : start + 500])
+        found.update(connection.execute(select(lines.c.voice_id).where(lines.c.institution_key == key, some)).scalars())
+    return sorted(found)
+
+
+def _forget_erasures(connection: Connection, key: str, base_n: int) -> None:
+    """Delete what the table of erasures says of calls that no line mentions any more."""
+    told = Statements(connection, key, base_n).standing.erased
+    stored = {voice_id for voice_id, _ in erased_of(connection, key)}
+    for voice_id in stored - told.keys() - set(_with_lines(connection, key, stored)):
+        connection.execute(delete(erased).filter_by(institution_key=key, voice_id=voice_id))
+
+
+def _without_remarks(connection: Connection, key: str, which: Sequence[int]) -> dict[str, tuple[str, str]]:
+    """Take the notes out of bodies that releases up to 0.2.0 wrote. Return each body's hash in the line, and the new one."""
     ours = (lines.c.institution_key == key) & lines.c.n.in_(which)
-    changed: dict[str, str] = {}
-    for n, body in connection.execute(select(lines.c.n, lines.c.body).where(ours, is_whole())).all():
+    changed: dict[str, tuple[str, str]] = {}
+    asked = select(lines.c.n, lines.c.body, lines.c.body_hash).where(ours, is_whole())
+    for n, body, before in connection.execute(asked).all():
         bare = without_remarks(body)
         if bare is not None:
             here = (lines.c.institution_key == key) & (lines.c.n == n)
             connection.execute(update(lines).where(here).values(body=bare))
-            changed[str(n)] = sha256(bare.encode())
+            changed[str(n)] = (before, sha256(bare.encode()))
     return changed
 
 

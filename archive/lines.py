@@ -85,6 +85,15 @@ class PersonalValue:
     salt: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
+def people_rows(each: PersonalValue) -> list[dict[str, str | None]]:
+    """Return the rows of a personal value: one for it and its first search term, and one for each further term."""
+    first, *further = each.terms or (None,)
+    person_id = clean(each.person_id) if each.person_id else None
+    row = {"person_id": person_id, "path": each.path, "value": each.value, "salt": each.salt, "term": first}
+    others = ({"path": f"{each.path}#{k}", "value": None, "salt": None, "term": term} for k, term in enumerate(further, 1))
+    return [row, *({**row, **other} for other in others)]
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """A call or an audit entry in the form of the archive.
@@ -156,6 +165,11 @@ def trail_of(body: str) -> list[Any]:
     return trail
 
 
+def owners_of(body: str) -> dict[str, str | None]:
+    """Return whose the personal values of a stored call are, by path."""
+    return dict(_personal_paths(msgspec.json.decode(body), call_of(body, {})))
+
+
 def terms_of(body: str) -> set[tuple[str, str]]:
     """Return the search terms of a stored call."""
     return {(kind, value) for kind, value in msgspec.json.decode(body)["terms"]}
@@ -189,7 +203,7 @@ def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
         place, name = _at(whole, path)
         value = place.pop(name, "") if place is not None else ""
         if value:
-            yield PersonalValue(path, clean(value), person_id, _found_by(path, clean(value)))
+            yield PersonalValue(path, clean(value), person_id, found_by(path, clean(value)))
 
 
 def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[tuple[str, str | None]]:
@@ -231,7 +245,7 @@ def _at(whole: Any, path: str) -> tuple[Any, str]:
     return whole, name
 
 
-def _found_by(path: str, value: str) -> tuple[str, ...]:
+def found_by(path: str, value: str) -> tuple[str, ...]:
     """Return the search terms of a personal value: a number reversed, a name as its words."""
     if path.endswith("phone_number"):
         return (number_term(value),) if digits_of(value) else ()

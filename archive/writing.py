@@ -19,8 +19,8 @@ from archive.lines import (
     GENESIS,
     ChainLine,
     Content,
-    clean,
     commitment,
+    people_rows,
     sha256,
     trail_of,
 )
@@ -86,13 +86,7 @@ class ChainEnd:
         for each in personal:
             if "" in gone or (each.person_id or "") in gone:
                 continue
-            first, *further = each.terms or (None,)
-            whose = {**place, "person_id": clean(each.person_id) if each.person_id else None}
-            self.people.append({**whose, "path": each.path, "value": each.value, "salt": each.salt, "term": first})
-            self.people += [
-                {**whose, "path": f"{each.path}#{k}", "value": None, "salt": None, "term": term}
-                for k, term in enumerate(further, 1)
-            ]
+            self.people += [{**place, **row} for row in people_rows(each)]
         self.terms += [{**place, "kind": kind, "value": value} for kind, value in sorted(content.terms)]
 
     def write(self) -> None:
@@ -143,14 +137,14 @@ class Writer:
             return {key: Head(n, head) for key, n, head in connection.execute(asked)}
 
     def holds(self, institution_key: str, head: Head) -> bool:
-        """Tell whether a chain still has a line with the number and hash of an earlier head, or began after it."""
+        """Tell whether a chain still has a line with the number and hash of an earlier head, or begins right after it."""
         with self._database.reading() as connection:
             chain = chains.c.institution_key == institution_key
             base = connection.execute(select(chains.c.base_n, chains.c.base_hash).where(chain)).first()
             if base is None:
                 return False
-            if head.n <= base.base_n:
-                return bool(head.n < base.base_n or head.hash == base.base_hash)
+            if head.n == base.base_n:
+                return bool(head.hash == base.base_hash)
             line = (lines.c.institution_key == institution_key) & (lines.c.n == head.n)
             return bool(connection.execute(select(lines.c.hash).where(line)).scalar() == head.hash)
 

@@ -116,7 +116,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "archive_head": _event(
         "the head of an institution's chain; `callkeeper archive verify --heads` compares it",
-        *("institution", "n", "hash", "before_n", "before_hash", "signature"),
+        *("institution", "n", "hash", "before_n", "before_hash", "at_ms", "signature"),
     ),
     "archive_rewritten": _event(
         "an institution's chain lost the head that was logged last; its new head is not signed",

@@ -1,76 +1,165 @@
 """What the owner of the archive's database can do to it, for tests on each database.
 
 The owner can change every table and recompute every hash, but has neither the key that signs the heads nor the log. After
-each of ``MANIPULATIONS`` the verification must name a fault.
+each of these manipulations the verification must name a fault with the right words.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, text, update
 
 from archive.database import Database
 from archive.heads import HeadsLog, parse_heads, signed_head
 from archive.keeping import Keeper
-from archive.lines import AUDIT_LOG, ERASED, RELEASED, RETIRED, ChainLine, audit_content, sha256
+from archive.lines import (
+    AUDIT_LOG,
+    ERASED,
+    HELD,
+    RELEASED,
+    RETIRED,
+    ChainLine,
+    Content,
+    audit_content,
+    content_of,
+    sha256,
+)
 from archive.tables import chains, erased, holds, lines, people, terms
-from archive.verifying import Verification, verify
+from archive.verifying import Evidence, Verification, verify
 from archive.writing import Head, Writer
+from calls.effect_ledger import Effect, EffectState
 from reseller.secret import Secret
-from tests.archivist import content
+from tests.archivist import content, settled
 
 KEY: Final = Secret("a-key-that-the-owner-does-not-know")
-T0: Final = 1_800_000_000_000
+T0: Final = 1_760_000_000_000
 HOUR_MS: Final = 3_600_000
 YEAR_MS: Final = 365 * 24 * HOUR_MS
 OURS: Final = "cu-1"
+THEIRS: Final = "cu-2"
+NOTE: Final = "her dog is called Rex, card 4929"
 TABLES: Final = (lines, chains, people, terms, erased, holds)
 
 
+class Archivists:
+    """Writes an archive as workers and commands do, and keeps the log of its heads. ``at_ms`` is the present instant."""
+
+    def __init__(self, database: Database, at_ms: int = T0) -> None:
+        self.database = database
+        self.at_ms = at_ms
+        self.log: list[bytes] = []
+        self._logged: dict[str, Head] = {}
+        self._entries = 0
+
+    def write(self, key: str, *contents: Content) -> None:
+        """Write calls."""
+        Writer(self.database, now_ms=lambda: self.at_ms).write(key, contents)
+
+    def command(self, key: str, what: str, do: Callable[[Keeper], object]) -> None:
+        """Carry out a command, and record it in the audit log."""
+        keeper = Keeper(self.database, "legal", KEY, now_ms=self.at_ms)
+        do(keeper)
+        for n in keeper.written:
+            self.audit(event="archive_changed", detail=what, institution=key, asked=f"line={n}")
+
+    def audit(self, **entry: str) -> None:
+        """Write an entry of the audit log."""
+        self._entries += 1
+        entry_id = f"{self.at_ms}-{self._entries}"
+        body = msgspec.json.encode({"id": entry_id, "entry": entry}).decode()
+        self.write(AUDIT_LOG, audit_content(entry_id, body))
+
+    def log_heads(self) -> None:
+        """Log the heads that are new, also in the audit log."""
+        for key, head in Writer(self.database).heads().items():
+            if head != self._logged.get(key):
+                told = signed_head(key, head, KEY, self._logged.get(key), self.at_ms)
+                self.log.append(msgspec.json.encode({"event": "archive_head", **told}))
+                self._logged[key] = head
+                self.audit(event="archive_head", institution=key, detail=f"{head.n} {head.hash}")
+
+
 def filled(database: Database) -> list[bytes]:
-    """Fill an archive as workers and commands do. Return the log of its heads."""
-    log: list[bytes] = []
-    logged: dict[str, Head] = {}
-    writer = Writer(database, now_ms=lambda: T0)
+    """Fill an archive. Return the log of its heads.
 
-    def log_heads() -> None:
-        for key, head in writer.heads().items():
-            if head != logged.get(key):
-                told = signed_head(key, head, KEY, logged.get(key))
-                log.append(msgspec.json.encode({"event": "archive_head", **told}))
-                logged[key] = head
-
-    writer.write(OURS, [content(n) for n in range(1, 6)])
-    log_heads()
-    writer.write(OURS, [content(n) for n in range(6, 11)])
-    writer.write("cu-2", [content(n, institution_key="cu-2") for n in range(1, 4)])
-    keeper = Keeper(database, "legal", now_ms=T0)
-    keeper.hold(OURS, "person", "p-1", "a case")
-    keeper.erase(OURS, person_id="p-2", reason="asked for")
-    commands = ((T0 - HOUR_MS, "login", ""), (T0, "hold", OURS), (T0, "erase", OURS), (T0 + HOUR_MS, "login", ""))
-    writer.write(AUDIT_LOG, [_audited(n, *command) for n, command in enumerate(commands)])
-    log_heads()
-    return log
+    `OURS`: ten calls in lines 1 to 10, a hold in line 11, an erasure in line 12. `THEIRS`: three calls, one with a note that
+    release 0.2.0 left in its body, the erasure of its caller in line 5, and of another person's name in line 6.
+    """
+    archive = Archivists(database, T0 - HOUR_MS)
+    archive.audit(event="login")
+    archive.at_ms = T0
+    archive.write(OURS, *(content(n) for n in range(1, 6)))
+    archive.log_heads()
+    archive.write(OURS, *(content(n) for n in range(6, 11)))
+    archive.write(THEIRS, *(content(n, institution_key=THEIRS) for n in range(1, 4)), with_note(4))
+    archive.command(OURS, "hold", lambda keeper: keeper.hold(OURS, "person", "p-1", "a case"))
+    archive.command(OURS, "erase", lambda keeper: keeper.erase(OURS, person_id="p-2", reason="asked for"))
+    archive.command(THEIRS, "erase", lambda keeper: keeper.erase(THEIRS, person_id="p-4", reason="asked for"))
+    archive.command(THEIRS, "erase", lambda keeper: keeper.erase(THEIRS, person_id="p-other", reason="asked for"))
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    archive.log_heads()
+    return archive.log
 
 
-def _audited(n: int, at_ms: int, detail: str, institution: str) -> Any:
-    entry = {"event": "archive_changed", "detail": detail, "institution": institution}
-    entry_id = f"{at_ms}-{n}"
-    return audit_content(entry_id, msgspec.json.encode({"id": entry_id, "entry": entry}).decode())
+def retired(database: Database) -> list[bytes]:
+    """Fill an archive, and let retention remove what is older than a year. Return the log of its heads.
+
+    `OURS`: the lines of a hold, calls 1 to 4 and an erasure of call 2 are deleted (1 to 6); a later version of call 2, young
+    calls and the retirement follow (7 to 11). `THEIRS`: lines 1 and 2 are deleted, call 3 in line 3 is under a hold (line 4),
+    lines 5 and 6 are emptied, a young call and the retirement follow (7 and 8).
+    """
+    archive = Archivists(database, T0 - 2 * YEAR_MS)
+    archive.audit(event="login")
+    archive.at_ms += HOUR_MS
+    archive.write(OURS)
+    archive.command(OURS, "hold", lambda keeper: keeper.hold(OURS, "person", "p-50", "a case"))
+    archive.write(OURS, *(content(n) for n in range(1, 5)))
+    archive.command(OURS, "erase", lambda keeper: keeper.erase(OURS, person_id="p-2", reason="asked for"))
+    archive.write(THEIRS, *(content(n, institution_key=THEIRS) for n in range(1, 4)))
+    archive.command(THEIRS, "hold", lambda keeper: keeper.hold(THEIRS, "call", "v-3", "a case"))
+    archive.write(THEIRS, *(content(n, institution_key=THEIRS) for n in (5, 6)))
+    archive.log_heads()
+    archive.at_ms = T0
+    archive.write(OURS, content(2, lines=4), *(content(n) for n in (50, 51, 52)))
+    archive.write(THEIRS, content(7, institution_key=THEIRS))
+    archive.log_heads()
+    for key in (OURS, THEIRS):
+        archive.command(key, "retire", partial(Keeper.retire, institution_key=key, before_ms=T0 - YEAR_MS))
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    archive.log_heads()
+    return archive.log
+
+
+def with_note(n: int) -> Content:
+    """Return a call as release 0.2.0 archived it, with a note in its body."""
+    call, trail = settled(n, institution_key=THEIRS)
+    call = msgspec.structs.replace(call, enroll=Effect(state=EffectState.APPLIED, person_id=f"p-{n}", remark=NOTE))
+    new = content_of(call, trail)
+    whole = msgspec.json.decode(new.body)
+    whole["call"]["enroll"]["remark"] = NOTE
+    personal = tuple(each for each in new.personal if each.value != NOTE)
+    return dataclasses.replace(new, body=msgspec.json.encode(whole, order="sorted").decode(), personal=personal)
 
 
 def verified(database: Database, log: list[bytes], keep_ms: int | None = None) -> tuple[Verification, HeadsLog]:
     """Verify an archive as the command does."""
     heads = parse_heads(log, KEY)
-    return verify(database, logged=heads.hashes, keep_ms=lambda _: keep_ms), heads
+    evidence = Evidence(
+        logged=heads.hashes, logged_at=heads.times, keep_ms=lambda _: keep_ms, key=KEY, now_ms=T0 + HOUR_MS
+    )
+    return verify(database, evidence=evidence), heads
 
 
 def rechain(connection: Connection, key: str = OURS, begin: int = 1) -> None:
     """Compute every hash from a line on anew, and the head."""
-    previous = connection.execute(
-        select(lines.c.hash).where(lines.c.institution_key == key, lines.c.n == begin - 1)
-    ).scalar()
+    before = select(lines.c.hash).where(lines.c.institution_key == key, lines.c.n == begin - 1)
+    base = select(chains.c.base_hash).where(chains.c.institution_key == key, chains.c.base_n == begin - 1)
+    previous = connection.execute(before).scalar() or connection.execute(base).scalar()
     chain = lines.c.institution_key == key
     n = begin - 1
     for row in connection.execute(select(lines).where(chain, lines.c.n >= begin).order_by(lines.c.n)).all():
@@ -83,15 +172,17 @@ def rechain(connection: Connection, key: str = OURS, begin: int = 1) -> None:
     connection.execute(update(chains).where(chains.c.institution_key == key).values(head_n=n, head_hash=previous))
 
 
-def appended(connection: Connection, kind: str, told: dict[str, Any]) -> None:
+def appended(
+    connection: Connection, kind: str, told: dict[str, Any], at_ms: int = T0, key: str = OURS
+) -> None:
     """Append a line about the archive, with right hashes."""
     body = msgspec.json.encode({**told, "operator": "cron"}, order="sorted").decode()
-    end = connection.execute(select(chains.c.head_n, chains.c.head_hash).where(chains.c.institution_key == OURS)).one()
+    end = connection.execute(select(chains.c.head_n, chains.c.head_hash).where(chains.c.institution_key == key)).one()
     line = ChainLine(
-        institution_key=OURS,
+        institution_key=key,
         n=end.head_n + 1,
         kind=kind,
-        at_ms=T0,
+        at_ms=at_ms,
         voice_id=None,
         version=None,
         body_hash=sha256(body.encode()),
@@ -100,7 +191,17 @@ def appended(connection: Connection, kind: str, told: dict[str, Any]) -> None:
     )
     connection.execute(insert(lines).values(**msgspec.structs.asdict(line), body=body, hash=line.hash))
     head = {"head_n": line.n, "head_hash": line.hash}
-    connection.execute(update(chains).where(chains.c.institution_key == OURS).values(head))
+    connection.execute(update(chains).where(chains.c.institution_key == key).values(head))
+
+
+Change = Callable[[Connection], Any]
+
+
+class Manipulation(NamedTuple):
+    """What the owner does, and words of the fault that names it."""
+
+    change: Change
+    named: str
 
 
 def _rule(body: str) -> str:
@@ -114,23 +215,46 @@ def change_body(connection: Connection, n: int = 3, key: str = OURS) -> None:
     connection.execute(update(lines).where(here).values(body=_rule(body)))
 
 
-def _set(table: Any, n: int, **values: Any) -> Callable[[Connection], None]:
+def _set(table: Table, n: int, key: str = OURS, where: Any = None, **values: Any) -> Change:
     def change(connection: Connection) -> None:
-        changed = update(table).where(table.c.institution_key == OURS, table.c.n == n).values(**values)
-        assert connection.execute(changed).rowcount
+        changed = update(table).where(table.c.institution_key == key, table.c.n == n).values(**values)
+        assert connection.execute(changed if where is None else changed.where(where)).rowcount
 
     return change
 
 
-def _then_rechain(change: Callable[[Connection], Any], begin: int = 1, key: str = OURS) -> Callable[[Connection], None]:
-    def both(connection: Connection) -> None:
-        change(connection)
-        rechain(connection, key, begin)
-
-    return both
+def _put(table: Table, **values: Any) -> Change:
+    return lambda connection: connection.execute(insert(table).values(**{"institution_key": OURS, **values}))
 
 
-def _drop(*keys: str, tables: Any = TABLES) -> Callable[[Connection], None]:
+def _take(table: Table, *where: Any, key: str = OURS) -> Change:
+    def change(connection: Connection) -> None:
+        assert connection.execute(delete(table).where(table.c.institution_key == key, *where)).rowcount
+
+    return change
+
+
+def _all(*changes: Change) -> Change:
+    def change(connection: Connection) -> None:
+        for each in changes:
+            each(connection)
+
+    return change
+
+
+def _then_rechain(change: Change, begin: int = 1, key: str = OURS) -> Change:
+    return _all(change, lambda connection: rechain(connection, key, begin))
+
+
+def _append(kind: str, told: dict[str, Any], at_ms: int = T0, key: str = OURS) -> Change:
+    return lambda connection: appended(connection, kind, told, at_ms, key)
+
+
+def _chain(**values: Any) -> Change:
+    return lambda connection: connection.execute(update(chains).where(chains.c.institution_key == OURS).values(values))
+
+
+def _drop(*keys: str, tables: Any = TABLES) -> Change:
     def change(connection: Connection) -> None:
         for table in tables:
             connection.execute(delete(table).where(table.c.institution_key.in_(keys)))
@@ -138,33 +262,51 @@ def _drop(*keys: str, tables: Any = TABLES) -> Callable[[Connection], None]:
     return change
 
 
-def _delete_line(n: int) -> Callable[[Connection], None]:
+def _delete_lines(*numbers: int, key: str = OURS) -> Change:
     def change(connection: Connection) -> None:
         for table in (lines, people, terms):
-            connection.execute(delete(table).where(table.c.institution_key == OURS, table.c.n == n))
+            connection.execute(delete(table).where(table.c.institution_key == key, table.c.n.in_(numbers)))
 
     return change
 
 
-def _close_gap(connection: Connection) -> None:
-    """Remove line 4 and renumber those after it."""
-    _delete_line(4)(connection)
-    for n in range(5, 13):
-        for table in (lines, people, terms):
-            here = (table.c.institution_key == OURS) & (table.c.n == n)
-            connection.execute(update(table).where(here).values(n=n - 1))
-    rechain(connection)
-
-
-def _forge_retirement(before_ms: int) -> Callable[[Connection], None]:
+def _renumber(old: int, new: int) -> Change:
     def change(connection: Connection) -> None:
-        here = (lines.c.institution_key == OURS) & (lines.c.n == 4)
-        base_hash = connection.execute(select(lines.c.hash).where(here)).scalar_one()
-        for n in range(1, 5):
-            _delete_line(n)(connection)
-        base = {"base_n": 4, "base_hash": base_hash}
-        connection.execute(update(chains).where(chains.c.institution_key == OURS).values(base))
-        appended(connection, RETIRED, {**base, "until_n": 4, "before_ms": before_ms})
+        for table in (lines, people, terms):
+            connection.execute(update(table).where(table.c.institution_key == OURS, table.c.n == old).values(n=new))
+
+    return change
+
+
+def _empty(n: int, key: str = OURS) -> Change:
+    """Empty a line as retention does."""
+    gone = (_take(people, people.c.n == n, key=key), _take(terms, terms.c.n == n, key=key))
+    return _all(_set(lines, n, key, body=None, alternate_id=None, began_ms=None, settled_ms=None), *gone)
+
+
+def _body(n: int, key: str = OURS, /, **told: Any) -> Change:
+    """Change what a line about the archive says."""
+
+    def change(connection: Connection) -> None:
+        here = (lines.c.institution_key == key) & (lines.c.n == n)
+        said = msgspec.json.decode(connection.execute(select(lines.c.body).where(here)).scalar_one())
+        body = msgspec.json.encode({**said, **told}, order="sorted").decode()
+        connection.execute(update(lines).where(here).values(body=body))
+
+    return change
+
+
+def _retire(base_n: int, before_ms: int, at_ms: int = T0, key: str = OURS, **told: Any) -> Change:
+    """Delete lines, and append a line that says that retention did it."""
+
+    def change(connection: Connection) -> None:
+        here = (lines.c.institution_key == key) & (lines.c.n == base_n)
+        base = {"base_n": base_n, "base_hash": connection.execute(select(lines.c.hash).where(here)).scalar_one()}
+        for table in (lines, people, terms):
+            connection.execute(delete(table).where(table.c.institution_key == key, table.c.n <= base_n))
+        connection.execute(update(chains).where(chains.c.institution_key == key).values(base))
+        whole = {**base, "until_n": base_n, "before_ms": before_ms, "emptied": [], "holds": [], "erased": {}}
+        appended(connection, RETIRED, {**whole, **told}, at_ms, key)
 
     return change
 
@@ -172,99 +314,343 @@ def _forge_retirement(before_ms: int) -> Callable[[Connection], None]:
 def _move_base(connection: Connection) -> None:
     here = (lines.c.institution_key == OURS) & (lines.c.n == 2)
     base_hash = connection.execute(select(lines.c.hash).where(here)).scalar_one()
-    _delete_line(1)(connection)
-    _delete_line(2)(connection)
+    _delete_lines(1, 2)(connection)
     connection.execute(update(chains).where(chains.c.institution_key == OURS).values(base_n=2, base_hash=base_hash))
-
-
-def _erase_in_secret(connection: Connection) -> None:
-    connection.execute(insert(erased).values(institution_key=OURS, voice_id="v-7", person_id=""))
-    connection.execute(delete(people).where(people.c.institution_key == OURS, people.c.n == 7))
-
-
-def _erase_with_a_line(connection: Connection) -> None:
-    _erase_in_secret(connection)
-    appended(connection, ERASED, {"lines": [7], "reason": "asked for"})
-
-
-def _release_with_a_line(connection: Connection) -> None:
-    connection.execute(delete(holds))
-    appended(connection, RELEASED, {"kind": "person", "value": "p-1", "reason": "over"})
-
-
-def _swap(connection: Connection) -> None:
-    for old, new in ((4, 99), (5, 4), (99, 5)):
-        here = (lines.c.institution_key == OURS) & (lines.c.n == old)
-        connection.execute(update(lines).where(here).values(n=new))
-    rechain(connection)
-
-
-def _shorten(connection: Connection) -> None:
-    _delete_line(12)(connection)
-    _delete_line(11)(connection)
-    connection.execute(delete(holds))
-    connection.execute(delete(erased))
-    rechain(connection)
 
 
 def _rename(connection: Connection) -> None:
     for table in TABLES:
-        connection.execute(update(table).where(table.c.institution_key == "cu-2").values(institution_key="cu-3"))
+        connection.execute(update(table).where(table.c.institution_key == THEIRS).values(institution_key="cu-3"))
     rechain(connection, "cu-3")
 
 
-def _change_audit(connection: Connection) -> None:
-    connection.execute(
-        update(lines).where(lines.c.institution_key == AUDIT_LOG, lines.c.n == 2).values(body='{"id":"1-0","entry":{}}')
-    )
-    rechain(connection, AUDIT_LOG)
+def _invent_chain(connection: Connection) -> None:
+    """Copy a chain to a new institution."""
+    for table in (lines, chains, people, terms):
+        rows = connection.execute(select(table).where(table.c.institution_key == THEIRS, _first(table))).mappings().all()
+        connection.execute(insert(table), [{**row, "institution_key": "cu-9"} for row in rows])
+    rechain(connection, "cu-9")
 
 
-def _shorten_audit(connection: Connection) -> None:
-    connection.execute(delete(lines).where(lines.c.institution_key == AUDIT_LOG, lines.c.n > 1))
-    rechain(connection, AUDIT_LOG)
+def _first(table: Table) -> Any:
+    return table.c.n == 1 if "n" in table.c else table.c.institution_key == THEIRS
 
 
-MANIPULATIONS: Final[Mapping[str, Callable[[Connection], Any]]] = {
-    "a line says something else": change_body,
-    "the same, with new hashes": _then_rechain(change_body),
-    "the newest call says something else, with new hashes": _then_rechain(lambda c: change_body(c, 10), 10),
-    "a line is removed": _delete_line(4),
-    "a line is removed, with new hashes": _then_rechain(_delete_line(4)),
-    "a line is removed, the others are renumbered, with new hashes": _close_gap,
-    "the newest line is removed": _delete_line(12),
-    "the newest lines are removed, with a new head": _shorten,
-    "two lines are swapped, with new hashes": _swap,
-    "an institution is removed": _drop("cu-2"),
-    "the audit log is removed": _drop(AUDIT_LOG),
-    "the audit log is cut": _shorten_audit,
-    "an entry of the audit log is changed, with new hashes": _change_audit,
-    "everything is removed": _drop(OURS, "cu-2", AUDIT_LOG),
-    "the list of chains is emptied": _drop(OURS, "cu-2", AUDIT_LOG, tables=(chains,)),
-    "an institution gets another key, with new hashes": _rename,
-    "a retirement of young lines is forged": _forge_retirement(T0 - HOUR_MS),
-    "a retirement of old lines is forged, of which the audit log knows nothing": _forge_retirement(T0 - 2 * YEAR_MS),
-    "the beginning is removed without a retirement": _move_base,
-    "a body is emptied": _set(lines, 5, body=None),
-    "a body is emptied, with new hashes": _then_rechain(_set(lines, 5, body=None)),
-    "a personal value is changed": _set(people, 5, value="+1999"),
-    "personal values are removed": lambda c: c.execute(delete(people).where(people.c.n == 5)),
-    "values are erased without a line": _erase_in_secret,
-    "values are erased with a forged line": _erase_with_a_line,
-    "an erasure is taken back": lambda c: c.execute(delete(erased)),
-    "a legal hold is removed": lambda c: c.execute(delete(holds)),
-    "a legal hold is removed with a forged line": _release_with_a_line,
-    "a legal hold is invented": lambda c: c.execute(
-        insert(holds).values(institution_key=OURS, kind="call", value="v-3")
-    ),
-    "a search term is changed": lambda c: c.execute(
-        update(terms).where(terms.c.n == 5, terms.c.kind == "outcome").values(value="rejected")
-    ),
-    "the time of a call is changed": _set(lines, 5, began_ms=1),
-    "the time of a line is changed, with new hashes": _then_rechain(_set(lines, 5, at_ms=T0 - YEAR_MS)),
-    "a line becomes another call's, with new hashes": _then_rechain(_set(lines, 5, voice_id="v-99")),
-    "a line becomes one of another kind, with new hashes": _then_rechain(_set(lines, 5, kind="audit")),
-    "the head is moved back": lambda c: c.execute(
-        update(chains).where(chains.c.institution_key == OURS).values(head_n=9, head_hash="0" * 64)
-    ),
+def _copied_signature(connection: Connection) -> None:
+    """Change a body, and say that an erasure did it, with the signature of another one."""
+    here = (lines.c.institution_key == THEIRS) & (lines.c.kind == ERASED)
+    told = connection.execute(select(lines.c.body).where(here).order_by(lines.c.n)).scalars().first()
+    signature = msgspec.json.decode(told)["signatures"]["4"]
+    change_body(connection)
+    body = connection.execute(select(lines.c.body).where(lines.c.institution_key == OURS, lines.c.n == 3)).scalar_one()
+    rewritten = {"rewritten": {"3": sha256(body.encode())}, "signatures": {"3": signature}}
+    appended(connection, ERASED, {"lines": [3], "calls": {}, "reason": "asked for", **rewritten})
+
+
+def _without_constraints(connection: Connection) -> None:
+    """Drop the keys of the table of lines, and let every column be NULL."""
+    if connection.dialect.name == "sqlite":
+        connection.execute(text("CREATE TABLE loose AS SELECT * FROM archive_lines"))
+        connection.execute(text("DROP TABLE archive_lines"))
+        connection.execute(text("ALTER TABLE loose RENAME TO archive_lines"))
+        return
+    connection.execute(text("ALTER TABLE archive_lines DROP CONSTRAINT archive_lines_pkey"))
+    connection.execute(text("DROP INDEX archive_lines_call"))
+    for name in ("n", "kind", "at_ms", "body_hash", "commitments", "previous", "hash"):
+        connection.execute(text(f"ALTER TABLE archive_lines ALTER COLUMN {name} DROP NOT NULL"))
+
+
+def _twin(connection: Connection) -> None:
+    """Give line 5 a second line of the same number, which says something else."""
+    _without_constraints(connection)
+    here = (lines.c.institution_key == OURS) & (lines.c.n == 5)
+    row = dict(connection.execute(select(lines).where(here)).mappings().one())
+    connection.execute(insert(lines).values({**row, "body": _rule(row["body"])}))
+
+
+def _hide(connection: Connection) -> None:
+    """Add a line without a number."""
+    _without_constraints(connection)
+    here = (lines.c.institution_key == OURS) & (lines.c.n == 5)
+    row = dict(connection.execute(select(lines).where(here)).mappings().one())
+    connection.execute(insert(lines).values({**row, "n": None, "version": 2, "body": _rule(row["body"])}))
+
+
+_NAME: Final = people.c.path == "call/candidates/0/name"
+_OUTCOME: Final = terms.c.kind == "outcome"
+_LOGGED: Final = "its hash differs from the logged one"
+_MISSING: Final = "is in the log, but its whole chain is missing"
+_SEARCH: Final = "its search data does not match its body"
+_FOUND_BY: Final = "belongs to another person or is found by other words"
+_AUDITED: Final = "the audit log has no command `archive "
+_UNREADABLE: Final = "it holds values that no worker writes"
+
+MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
+    name: Manipulation(*each)
+    for name, each in {
+        # lines
+        "a line says something else": (change_body, "its body does not match the hash"),
+        "the same, with new hashes": (_then_rechain(change_body), _LOGGED),
+        "the newest call says something else, with new hashes": (_then_rechain(lambda c: change_body(c, 10), 10), _LOGGED),
+        "a line is removed": (_delete_lines(4), "line 4: missing"),
+        "a line is removed, with new hashes": (_then_rechain(_delete_lines(4)), "line 4: missing"),
+        "a line is removed, the others are renumbered, with new hashes": (
+            _then_rechain(_all(_delete_lines(4), *(_renumber(n, n - 1) for n in range(5, 13)))),
+            _LOGGED,
+        ),
+        "the newest line is removed": (_delete_lines(12), "line 12: missing"),
+        "the newest lines are removed, with a new head": (
+            _then_rechain(_all(_delete_lines(11, 12), _drop(OURS, tables=(holds, erased)))),
+            "line 12: is in the log, but missing",
+        ),
+        "two lines are swapped, with new hashes": (
+            _then_rechain(_all(_renumber(4, 99), _renumber(5, 4), _renumber(99, 5))),
+            _LOGGED,
+        ),
+        "the number of a line is huge": (_renumber(12, 2**62), f"line 12: missing, up to line {2**62 - 1}"),
+        "two lines have one number": (_twin, "line 5: is there twice"),
+        "a line has no number": (_hide, _UNREADABLE),
+        "a line lies before the beginning": (
+            _put(lines, n=0, kind="held", at_ms=T0, body_hash="", commitments="{}", previous="", hash=""),
+            "lies before the beginning of the chain",
+        ),
+        "a body is emptied": (_empty(5), "its body is missing"),
+        "a body is emptied, with new hashes": (_then_rechain(_empty(5)), "its body is missing"),
+        "the time of a line is changed, with new hashes": (_then_rechain(_set(lines, 5, at_ms=T0 - YEAR_MS)), _LOGGED),
+        "a line becomes another call's, with new hashes": (_then_rechain(_set(lines, 5, voice_id="v-99")), _LOGGED),
+        "a line becomes one of another kind, with new hashes": (_then_rechain(_set(lines, 5, kind="audit")), _LOGGED),
+        "a line becomes one of a kind that does not exist": (_set(lines, 5, kind="note"), "which does not exist"),
+        # chains
+        "an institution is removed": (_drop(THEIRS), _MISSING),
+        "the audit log is removed": (_drop(AUDIT_LOG), _MISSING),
+        "the audit log is cut": (
+            _then_rechain(_take(lines, lines.c.n > 1, key=AUDIT_LOG), key=AUDIT_LOG),
+            "is in the log, but missing",
+        ),
+        "an entry of the audit log is changed, with new hashes": (
+            _then_rechain(_set(lines, 2, AUDIT_LOG, body='{"id":"1-0","entry":{}}'), key=AUDIT_LOG),
+            _LOGGED,
+        ),
+        "everything is removed": (_drop(OURS, THEIRS, AUDIT_LOG), _MISSING),
+        "the list of chains is emptied": (_drop(OURS, THEIRS, AUDIT_LOG, tables=(chains,)), "but no chain"),
+        "an institution gets another key, with new hashes": (_rename, _MISSING),
+        "a chain of a new institution is invented": (_invent_chain, "no head of this chain was ever logged"),
+        "the head is moved back": (_chain(head_n=9, head_hash="0" * 64), "the stored head of the chain is a different line"),
+        "the head is huge": (_chain(head_n=2**62), f"the chain ended at line {2**62}"),
+        "the beginning is removed without a retirement": (_move_base, "retention did not record their removal"),
+        "the chain begins after every logged head": (
+            _all(_append(HELD, {"kind": "call", "value": "x"}), _retire(13, T0 - 2 * YEAR_MS)),
+            "the chain begins after every logged head",
+        ),
+        # personal values and search data
+        "a personal value is changed": (_set(people, 5, where=_NAME, value="Ann"), "does not match its commitment"),
+        "personal values are removed": (_take(people, people.c.n == 5), "is missing, but no erasure of it was recorded"),
+        "a personal value is invented": (_put(people, n=5, path="call/x", value="x", salt="00"), "which was never written"),
+        "a personal value of no line is invented": (_put(people, n=99, path="call/x", value="x"), "belong to no line"),
+        "a value becomes another person's": (_set(people, 5, where=_NAME, person_id="p-9"), _FOUND_BY),
+        "a name is found by another word": (_set(people, 5, where=_NAME, term="wann"), _FOUND_BY),
+        "a name is found at another time": (_set(people, 5, where=_NAME, began_ms=1), _FOUND_BY),
+        "a further word of a name is removed": (_take(people, people.c.n == 5, people.c.value.is_(None)), _FOUND_BY),
+        "a search term is changed": (_set(terms, 5, where=_OUTCOME, value="rejected"), _SEARCH),
+        "a search term is added": (_put(terms, n=5, kind="person", value="p-9"), _SEARCH),
+        "a search term is removed": (_take(terms, terms.c.n == 5, _OUTCOME), _SEARCH),
+        "a search term is dated otherwise": (_set(terms, 5, where=_OUTCOME, began_ms=1), _SEARCH),
+        "a search term of no line is invented": (_put(terms, n=99, kind="person", value="p-9"), "belong to no line"),
+        "the time of a call is changed": (_set(lines, 5, began_ms=1), _SEARCH),
+        "the end of a call is changed": (_set(lines, 5, settled_ms=1), _SEARCH),
+        "the alternate id of a call is changed": (_set(lines, 5, alternate_id="alt-9"), _SEARCH),
+        # erasures
+        "values are erased without a line": (
+            _all(_put(erased, voice_id="v-7", person_id=""), _take(people, people.c.n == 7)),
+            "is missing, but no erasure of it was recorded",
+        ),
+        "values are erased with a forged line": (
+            _all(
+                _put(erased, voice_id="v-7", person_id=""),
+                _take(people, people.c.n == 7),
+                _append(ERASED, {"lines": [7], "calls": {"v-7": ""}, "reason": "asked for"}),
+            ),
+            _AUDITED + "erase`",
+        ),
+        "more is erased than the line says": (
+            _take(people, people.c.n == 1, people.c.path == "call/phone_number", key=THEIRS),
+            "is missing, but no erasure of it was recorded",
+        ),
+        "erased values are there again": (
+            _put(people, n=2, path="call/phone_number", value="+12025550002", salt="00"),
+            "was erased, and is there again",
+        ),
+        "an erasure is taken back": (lambda c: c.execute(delete(erased)), "was taken back"),
+        "an erasure is invented": (_put(erased, voice_id="v-3", person_id=""), "no line of the chain names"),
+        "an erasure becomes one of another person": (
+            lambda c: c.execute(update(erased).where(erased.c.voice_id == "v-2").values(person_id="p-9")),
+            "was taken back",
+        ),
+        "a body is changed as if an erasure took notes out": (
+            _all(
+                change_body,
+                _append(ERASED, {"lines": [3], "calls": {}, "rewritten": {"3": sha256(_rule(content(3).body).encode())}}),
+            ),
+            "the key did not sign that",
+        ),
+        "the same, with the signature of another body": (_copied_signature, "the key did not sign that"),
+        "notes that were taken out are there again": (_set(lines, 4, THEIRS, body=with_note(4).body), "match the hash"),
+        # legal holds
+        "a legal hold is removed": (lambda c: c.execute(delete(holds)), "a legal hold of a person was removed"),
+        "a legal hold is removed with a forged line": (
+            _all(lambda c: c.execute(delete(holds)), _append(RELEASED, {"kind": "person", "value": "p-1", "reason": "over"})),
+            _AUDITED + "release`",
+        ),
+        "a legal hold is removed with its line": (
+            _then_rechain(_all(lambda c: c.execute(delete(holds)), _delete_lines(11), _renumber(12, 11))),
+            "the audit log has the command `archive hold` of this line",
+        ),
+        "a legal hold is invented": (_put(holds, kind="call", value="v-3"), "that no line of the chain began"),
+        "a legal hold becomes another person's": (
+            lambda c: c.execute(update(holds).values(value="p-9")),
+            "a legal hold of a person was removed",
+        ),
+        "the line of a hold says something else": (_body(11, value="p-9"), "what it says about the archive cannot be read"),
+        "the same, with new hashes and another hold": (
+            _then_rechain(_all(_body(11, value="p-9"), lambda c: c.execute(update(holds).values(value="p-9")))),
+            _LOGGED,
+        ),
+        "the line of a hold is emptied": (_set(lines, 11, body=None), "its body is missing"),
+        "the line of a hold becomes one of a release": (_set(lines, 11, kind=RELEASED), "its hash does not match"),
+        # retention
+        "a retirement of young lines is forged": (_retire(4, T0 - HOUR_MS), "younger than CALLKEEPER_ARCHIVE_KEEP"),
+        "a retirement of old lines is forged, of which the audit log knows nothing": (
+            _retire(4, T0 - 2 * YEAR_MS),
+            _AUDITED + "retire`",
+        ),
+        "a forged retirement says that young lines were old": (
+            _retire(8, T0 - 2 * YEAR_MS),
+            "younger than it says, by the heads that were logged",
+        ),
+        "a young line is emptied as if retired": (
+            _all(
+                _empty(5),
+                _append(RETIRED, {"base_n": 0, "base_hash": "0" * 64, "until_n": 9, "before_ms": T0 - 2 * YEAR_MS}),
+            ),
+            "line 5: its body is missing",
+        ),
+        # times
+        "a forged line is dated back to before the audit log": (
+            _append(RELEASED, {"kind": "person", "value": "p-1"}, T0 - 3 * YEAR_MS),
+            "is dated back",
+        ),
+        "a forged line is dated at the beginning of time": (_append(HELD, {"kind": "call", "value": "x"}, 0), "dated back"),
+        "a forged line is dated in the future": (
+            _append(HELD, {"kind": "call", "value": "x"}, T0 + YEAR_MS),
+            "is dated in the future",
+        ),
+        # values that cannot be read
+        "a body is no JSON": (_then_rechain(_set(lines, 5, body="{")), "it cannot be read"),
+        "a body is JSON of great depth": (_then_rechain(_set(lines, 5, body="[" * 100_000)), "it cannot be read"),
+        "a body is JSON of another kind": (_then_rechain(_set(lines, 5, body="[1e999, null]")), "it cannot be read"),
+        "commitments are no object": (_then_rechain(_set(lines, 5, commitments="null")), "it cannot be read"),
+        "what a hold says is a huge number": (
+            _then_rechain(_set(lines, 11, body='{"kind":1e400,"value":' + "9" * 5000 + "}")),
+            "what it says about the archive cannot be read",
+        ),
+        "an entry of the audit log is no JSON": (
+            _then_rechain(_set(lines, 2, AUDIT_LOG, body="archive_changed"), key=AUDIT_LOG),
+            _LOGGED,
+        ),
+        "a time is NULL": (_all(_without_constraints, _set(lines, 5, at_ms=None)), _UNREADABLE),
+        "a hash is NULL": (_all(_without_constraints, _set(lines, 5, hash=None)), _UNREADABLE),
+        "the time of a call is huge": (_set(lines, 5, began_ms=2**62), _SEARCH),
+        "a salt is no number": (_set(people, 5, where=_NAME, salt="zz"), "it cannot be read"),
+    }.items()
 }
+"""What the owner does to the archive of `filled`."""
+
+AFTER_RETENTION: Final[Mapping[str, Manipulation]] = {
+    name: Manipulation(*each)
+    for name, each in {
+        "a hold whose line was deleted is removed": (_take(holds), "a legal hold of a person was removed"),
+        "a hold whose line was deleted is invented": (_put(holds, kind="call", value="v-9"), "that no line of the chain began"),
+        "an erasure whose line was deleted is taken back": (_take(erased), "was taken back"),
+        "an erasure whose line was deleted is invented": (
+            _put(erased, voice_id="v-50", person_id=""),
+            "that no line of the chain names",
+        ),
+        "values that were erased are stored again": (
+            _put(people, n=7, path="call/phone_number", value="+12025550002", salt="00"),
+            "was erased, and is there again",
+        ),
+        "the retirement forgets a hold, with new hashes": (
+            _then_rechain(_all(_body(11, holds=[]), _take(holds)), 7),
+            _LOGGED,
+        ),
+        "a second retirement is forged beside the real one": (
+            _all(_retire(8, T0 - YEAR_MS, holds=[("person", "p-50")], erased={"v-2": [""]})),
+            _AUDITED + "retire`",
+        ),
+        "the line of the retirement is emptied": (_set(lines, 11, body=None), "its body is missing"),
+        "the beginning is moved back": (_chain(base_n=0, base_hash="0" * 64), "line 1: missing, up to line 6"),
+        "the beginning is moved on": (
+            lambda c: (
+                c.execute(update(chains).where(chains.c.institution_key == THEIRS).values(base_n=3, base_hash="f" * 64)),
+                _delete_lines(3, key=THEIRS)(c),
+            ),
+            "the chain begins at another line than retention recorded last",
+        ),
+        "a young line is emptied beside those that were retired": (_empty(7, THEIRS), "line 7: its body is missing"),
+        "a held line is emptied beside those that were retired": (_empty(3, THEIRS), "line 3: its body is missing"),
+        "a held line is emptied, and the retirement says so, with new hashes": (
+            _then_rechain(_all(_empty(3, THEIRS), _body(8, THEIRS, emptied=[(3, 3), (5, 6)])), 3, THEIRS),
+            "although it was under a legal hold",
+        ),
+        "an emptied line gets a time": (_set(lines, 5, THEIRS, began_ms=1), "which such a line never has"),
+        "an emptied line gets a search term": (
+            _put(terms, institution_key=THEIRS, n=5, kind="person", value="p-9"),
+            "which such a line never has",
+        ),
+        "an emptied body is there again": (
+            _set(lines, 5, THEIRS, body=content(5, institution_key=THEIRS).body),
+            "retention emptied it, and its body is there again",
+        ),
+        "the chain begins after every logged head": (
+            _all(
+                _append(HELD, {"kind": "call", "value": "x"}),
+                _retire(12, T0 - YEAR_MS, holds=[("person", "p-50")], erased={}),
+            ),
+            "the chain begins after every logged head",
+        ),
+    }.items()
+}
+"""What the owner does to the archive of `retired`."""
+
+
+def _raw(statement: str) -> Change:
+    return lambda connection: connection.execute(text(statement))
+
+
+_LINE_5: Final = "WHERE institution_key = 'cu-1' AND n = 5"
+
+ON_SQLITE: Final[Mapping[str, Manipulation]] = {
+    name: Manipulation(_raw(f"UPDATE archive_{statement}"), named)
+    for name, (statement, named) in {
+        "a body is a blob": (f"lines SET body = x'ff00' {_LINE_5}", _UNREADABLE),
+        "a time is a text": (f"lines SET at_ms = 'yesterday' {_LINE_5}", _UNREADABLE),
+        "a time is a fraction": (f"lines SET at_ms = 1e300 {_LINE_5}", _UNREADABLE),
+        "a number is a text": (f"lines SET n = 'five' {_LINE_5}", _UNREADABLE),
+        "a hash is a blob": (f"lines SET hash = x'00' {_LINE_5}", _UNREADABLE),
+        "an id is no UTF-8": (f"lines SET voice_id = CAST(x'ff41' AS TEXT) {_LINE_5}", "its hash does not match"),
+        "a kind is no UTF-8": (f"lines SET kind = CAST(x'ff41' AS TEXT) {_LINE_5}", "which does not exist"),
+        "a key is a blob": (f"lines SET institution_key = x'ff' {_LINE_5}", "but no chain"),
+        "a personal value is a blob": (f"people SET value = x'ff' {_LINE_5}", "does not match its commitment"),
+        "a path is a blob": (f"people SET path = x'ff' {_LINE_5} AND path = 'call/phone_number'", "it cannot be read"),
+        "a search term is a blob": (f"terms SET value = x'ff' {_LINE_5} AND kind = 'outcome'", _SEARCH),
+        "the beginning is a text": ("chains SET base_n = 'one'", "the chain cannot be read further"),
+        "the head is a blob": ("chains SET head_hash = x'00'", "the chain cannot be read further"),
+        "the key of a chain is a blob": (
+            "chains SET institution_key = x'ff' WHERE institution_key = 'cu-1'",
+            "the chain cannot be read further",
+        ),
+        "a hold is a blob": ("holds SET value = x'ff'", "a legal hold of a person was removed"),
+        "an erasure is a blob": ("erased SET voice_id = x'ff' WHERE voice_id = 'v-2'", "was taken back"),
+    }.items()
+}
+"""Values of kinds that SQLite stores in any column."""

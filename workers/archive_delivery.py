@@ -38,8 +38,14 @@ ENOUGH_S: Final = 2.0
 
 AGAIN_MS: Final = 2000
 MAX_FAILURES: Final = 5
-HEADS_EVERY_S: Final = 600
-"""How often new heads are logged. What was written since the last one is not proved yet."""
+HEADS_EVERY_S: Final = 540
+"""How often new heads are logged. What was written since is not proved yet: at most ten minutes with what it takes."""
+
+HEADS_AGAIN_S: Final = 5
+"""When heads are logged that could not be read."""
+
+HEADS_WITHIN_S: Final = 60
+"""When another process logs the heads, if this one was killed while it did."""
 
 AUDIT_EVERY_S: Final = 10
 
@@ -75,7 +81,7 @@ class ArchiveDeliveries(Outbox):
 
     async def _before_claim(self) -> None:
         await self.store.sweep()
-        if await self.store.takes_turn("heads", HEADS_EVERY_S):
+        if await self.store.takes_turn("heads", HEADS_WITHIN_S):
             self._start(self._log_heads())
         if await self.store.takes_turn("audit", AUDIT_EVERY_S):
             self._start(self._copy_audit())
@@ -86,6 +92,7 @@ class ArchiveDeliveries(Outbox):
                 await self._before_claim()
                 while await self.claim() == AT_ONCE:  # a backlog: continue without a pause
                     await self.settle()
+                    await self._before_claim()
             await self.sleep(self.look_every_s)
 
     async def _advance(self, items: Sequence[ClaimedItem]) -> None:
@@ -169,14 +176,24 @@ class ArchiveDeliveries(Outbox):
 
         A chain that lost the head that was logged last was rewritten. Its new head is not signed: that would vouch for it.
         """
-        with suppress(ArchiveAway, RedisError):
-            noted = {key: Head(*head) for key, head in (await self.store.noted_heads()).items()}
-            heads = await asyncio.to_thread(self.writer.heads)
-            for key, before in noted.items():
-                if key not in heads or not await asyncio.to_thread(self.writer.holds, key, before):
-                    self.log.error("archive_rewritten", institution=key, n=before.n, hash=before.hash)
-                    heads.pop(key, None)
-            for key, head in heads.items():
-                if head.n and head != noted.get(key):
-                    self.log.info("archive_head", **signed_head(key, head, self.key, noted.get(key)))
-                    await self.store.note_head(key, head.n, head.hash)
+        with suppress(RedisError):
+            try:
+                await self._log_new_heads()
+            except ArchiveAway as error:
+                self.log.warning("archive_away", error=str(error), calls=0)
+                await self.store.next_turn("heads", HEADS_AGAIN_S)
+            else:
+                await self.store.next_turn("heads", HEADS_EVERY_S)
+
+    async def _log_new_heads(self) -> None:
+        at_ms = int((await self.store.now()).timestamp() * 1000)
+        noted = {key: Head(*head) for key, head in (await self.store.noted_heads()).items()}
+        heads = await asyncio.to_thread(self.writer.heads)
+        for key, before in noted.items():
+            if key not in heads or not await asyncio.to_thread(self.writer.holds, key, before):
+                self.log.error("archive_rewritten", institution=key, n=before.n, hash=before.hash)
+                heads.pop(key, None)
+        for key, head in heads.items():
+            if head.n and head != noted.get(key):
+                self.log.info("archive_head", **signed_head(key, head, self.key, noted.get(key), at_ms))
+                await self.store.note_head(key, head.n, head.hash)

@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 import click
 
+from archive.audited import LINE
 from archive.database import Database
 from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import parse_heads
 from archive.keeping import Keeper, changes_of
 from archive.migrating import migrate as migrate_tables
-from archive.verifying import Tail
+from archive.verifying import Evidence, Tail, Verification
 from archive.verifying import verify as verify_chains
 from callkeeper.archive_reader import NO_ARCHIVE, archive_failed, archived_recordings, progress
 from callkeeper.environment import SettingsWrong
@@ -89,10 +90,11 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         if institution is not None:
             refuse_unknown_institution(database, institution)
         log = parse_heads(heads or (), settings.key)
+        evidence = Evidence(
+            logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key
+        )
         with progress("lines") as advance:
-            found = verify_chains(
-                database, institution_key=institution, logged=log.hashes, keep_ms=settings.keep_ms, progress=advance
-            )
+            found = verify_chains(database, institution_key=institution, evidence=evidence, progress=advance)
     if heads is not None and not log.hashes and not log.unsigned:
         raise Failed("the log contains no head of a chain")
     for key, head in sorted(found.heads.items()):
@@ -101,6 +103,11 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         f"{found.lines} lines, {found.erased} personal values erased, {found.emptied} lines emptied by retention"
         + (f", {len(log.hashes)} logged heads compared" if heads is not None else "")
     )
+    say(_unproved(found))
+    if found.unchecked:
+        say(
+            f"{found.unchecked} bodies were changed by erasures. This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
+        )
     unsigned = [f"{log.unsigned} logged heads are not signed with the key"] if log.unsigned else []
     faults = [*map(str, found.faults), *log.faults, *unsigned]
     if faults:
@@ -111,11 +118,23 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
 def _tail(tail: Tail | None) -> str:
     """Return how much of a chain no logged head proves."""
     if tail is None:
-        return "; no head of it is in the log"
+        return ""
     if not tail.lines:
         return "; all of it is proved by logged heads"
-    minutes = max(0, time.time_ns() // 1_000_000 - tail.since_ms) // 60_000
-    return f"; no logged head proves its last {tail.lines} lines, the first of them {minutes} min old"
+    return f"; no logged head proves its last {tail.lines} lines, the first of them {_minutes_since(tail.since_ms)} min old"
+
+
+def _unproved(found: Verification) -> str:
+    """Return how many lines of all chains no logged head proves, and how old the oldest of them is."""
+    tails = [tail for tail in found.tails.values() if tail.lines]
+    if not tails:
+        return "Every line is proved by a logged head."
+    oldest = _minutes_since(min(tail.since_ms for tail in tails))
+    return f"{sum(tail.lines for tail in tails)} lines are not proved by a logged head, the oldest is {oldest} min old."
+
+
+def _minutes_since(at_ms: int) -> int:
+    return max(0, time.time_ns() // 1_000_000 - at_ms) // 60_000
 
 
 @archive.command()
@@ -172,7 +191,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     with _keeper(operator, reason) as keeper:
         refuse_unknown_institution(keeper.database, institution)
         found = keeper.erase(institution, person_id=person, phone=whose.phone, country=whose.country, reason=reason)
-    _note(AuditEvent.ARCHIVE_CHANGED, "erase", operator, institution)
+        _note_lines(keeper, "erase", institution)
     say(f"archive: {found.values} values of {found.calls} calls are erased; {len(found.held)} calls are under a hold")
     say(erased_in_redis(whose, found.held))
 
@@ -211,7 +230,7 @@ def hold(
         refuse_unknown_institution(keeper.database, institution)
         if not keeper.hold(institution, kind, voice_id or person or "", reason, release=release):
             raise Failed("it was not held" if release else "it is held already")
-    _note(AuditEvent.ARCHIVE_CHANGED, "release" if release else "hold", operator, institution)
+        _note_lines(keeper, "release" if release else "hold", institution)
     say("released" if release else "held")
 
 
@@ -230,17 +249,26 @@ def retire(operator: str, *, dry_run: bool) -> None:
                 say(f"{key}: keeps {days} days")
                 continue
             count = keeper.retire(key, time.time_ns() // 1_000_000 - days * _DAY_MS)
-            if count:
-                _note(AuditEvent.ARCHIVE_CHANGED, "retire", operator, key)
+            _note_lines(keeper, "retire", key)
             say(f"{key}: {count} lines older than {days} days removed")
 
 
-def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, results: int | None = None) -> None:
+def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
+    """Record in the audit log each line that a command wrote: `verify` compares them. An erasure may have written none."""
+    for n in keeper.written or ([] if what == "retire" else [0]):
+        asked = f"{LINE}{n}" if n else ""
+        _note(AuditEvent.ARCHIVE_CHANGED, what, keeper.operator, institution, asked=asked)
+    keeper.written.clear()
+
+
+def _note(
+    event: AuditEvent, detail: str, operator: str, institution: str, *, results: int | None = None, asked: str = ""
+) -> None:
     """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
     try:
         query_redis(
             lambda redis, keys: note_command(
-                redis, keys, event, results, detail=detail, operator=operator, institution=institution
+                redis, keys, event, results, detail=detail, operator=operator, institution=institution, asked=asked
             )
         )
     except (Failed, SettingsWrong):
@@ -251,5 +279,5 @@ def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, re
 def _keeper(operator: str, reason: str) -> Iterator[Keeper]:
     if not VISIBLE.fullmatch(operator) or not reason.isprintable():
         raise Misused("--operator must be visible ASCII without blanks, --reason one printable line")
-    with archive_database() as (database, _):
-        yield Keeper(database, operator)
+    with archive_database() as (database, settings):
+        yield Keeper(database, operator, settings.key)

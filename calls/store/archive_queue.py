@@ -90,6 +90,10 @@ class ArchiveQueue(Store):
         """Tell whether it is this process's turn for periodic work that only one process does."""
         return bool(await self._redis.set(self._turn(what), "1", nx=True, ex=every_s))
 
+    async def next_turn(self, what: str, in_s: int) -> None:
+        """Let the next turn of periodic work be after some seconds."""
+        await self._redis.set(self._turn(what), "1", ex=in_s)
+
     def _turn(self, what: str) -> str:
         return f"{self.keys.prefix}:turn:{what}"
 
@@ -133,7 +137,7 @@ class ArchiveQueue(Store):
 
         The heads of the archive's chains are logged anew, because the restored ones may lack lines.
         """
-        await self._redis.delete(self._turn("noted-heads"))
+        await self._redis.delete(self._turn("noted-heads"), self._turn("heads"))
         members = await self._redis.zrange(self._call_keys.settled, 0, -1)
         for start in range(0, len(members), SWEPT_AT_ONCE):
             pipe = self._redis.pipeline(transaction=False)

@@ -1,16 +1,18 @@
 """Delivery of settled calls to the archive: at least once, in order, and before they expire in Redis."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 
 from archive.database import Database
 from archive.errors import ArchiveAway, ValueRefused
-from archive.tables import lines
+from archive.keeping import Keeper
+from archive.tables import chains, lines
 from archive.verifying import verify
 from archive.writing import Writer
 from calls.notes import Distrusted
@@ -21,6 +23,7 @@ from calls.store.queries import Queries
 from sandbox.state import Happening, Kind
 from tests.archivist import Archivist, sqlite_archive
 from tests.sandbox_fixtures import KEY, Asgi
+from workers.archive_delivery import AT_ONCE, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries
 
 GREEN, END = Happening(Kind.GREEN, 5), Happening(Kind.END, 30)
 
@@ -115,6 +118,77 @@ async def test_no_head_is_signed_of_a_chain_that_was_rewritten(archivist: Archiv
     await archivist.archiving.store.refill()
     await archivist.archiving._log_heads()
     assert archivist.log.entries[-1]["event"] == "archive_head", "after a restore the heads are logged anew"
+
+
+async def test_no_head_is_signed_of_a_chain_that_begins_after_the_last_logged_one(
+    archivist: Archivist, database: Database
+) -> None:
+    """The owner deletes the line of the logged head and everything before it: nothing shows what the chain was."""
+    archivist.stage.call(GREEN, END)
+    archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    await archivist.archiving._log_heads()
+    archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    with database.writing() as connection:
+        third = connection.execute(select(lines.c.hash).where(lines.c.n == 3)).scalar_one()
+        connection.execute(delete(lines))
+        connection.execute(update(chains).values(base_n=3, base_hash=third))
+    await archivist.archiving._log_heads()
+    told = [line["event"] for line in archivist.log.entries if line["event"].startswith("archive_")]
+    assert told == ["archive_head", "archive_rewritten"]
+
+
+async def test_head_stays_signed_when_retention_removes_everything_up_to_it(
+    archivist: Archivist, database: Database
+) -> None:
+    """A chain that was idle for years loses all its lines to retention, and begins with the line about that."""
+    archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    await archivist.archiving._log_heads()
+    assert Keeper(database, "cron").retire(KEY, 2**62) == 1
+    await archivist.archiving._log_heads()
+    told = [line["event"] for line in archivist.log.entries if line["event"].startswith("archive_")]
+    assert told == ["archive_head", "archive_head"]
+
+
+@pytest.mark.parametrize(("is_away", "in_s"), [(True, HEADS_AGAIN_S), (False, HEADS_EVERY_S)])
+async def test_heads_that_could_not_be_read_are_logged_seconds_later(
+    archivist: Archivist, is_away: bool, in_s: int
+) -> None:
+    """A database that was away for a moment leaves lines unproved for seconds, not for ten minutes."""
+    archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    if is_away:
+        archivist.archiving.writer = Writer(Database("postgresql://nobody@127.0.0.1:1/none"))
+    await archivist.archiving._before_claim()
+    await archivist.archiving.settle()
+    assert in_s - 2 <= await archivist.redis.ttl("ck:archive:turn:heads") <= in_s
+    assert HEADS_EVERY_S < 10 * 60
+
+
+async def test_heads_are_logged_while_a_backlog_is_written(
+    archivist: Archivist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two full batches the periodic work is done too: a backlog can last for hours."""
+    looked: list[str] = []
+
+    async def before_claim() -> None:
+        looked.append("turn")
+
+    async def claim() -> int:
+        looked.append("claim")
+        return AT_ONCE if len(looked) < 6 else 0
+
+    async def stop(_s: float) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(ArchiveDeliveries, "_before_claim", lambda _: before_claim())
+    monkeypatch.setattr(ArchiveDeliveries, "claim", lambda _: claim())
+    archivist.archiving.sleep = stop
+    with pytest.raises(asyncio.CancelledError):
+        await archivist.archiving._claim_on()
+    assert looked == ["turn", "claim"] * 3
 
 
 async def test_call_that_changes_later_is_archived_again(archivist: Archivist, database: Database) -> None:

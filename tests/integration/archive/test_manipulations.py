@@ -1,33 +1,207 @@
 """The verification names every change that the owner of the archive's database can make before the last logged head."""
 
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import permutations
 from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import delete, select, update
 
+from archive.database import Database
 from archive.heads import parse_heads, signed_head
+from archive.keeping import Keeper
+from archive.lines import HELD
+from archive.tables import holds, lines
+from archive.verifying import Evidence, Tail, verify
 from archive.writing import Head, Writer
 from reseller.secret import Secret
-from tests.archive_manipulations import KEY, MANIPULATIONS, OURS, YEAR_MS, change_body, filled, rechain, verified
+from tests.archive_manipulations import (
+    AFTER_RETENTION,
+    HOUR_MS,
+    KEY,
+    MANIPULATIONS,
+    ON_SQLITE,
+    OURS,
+    T0,
+    THEIRS,
+    YEAR_MS,
+    Archivists,
+    Manipulation,
+    change_body,
+    filled,
+    rechain,
+    retired,
+    verified,
+)
 from tests.archivist import content, sqlite_archive
 
 
-def test_untouched_archive_has_no_fault(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fill", [filled, retired])
+def test_untouched_archive_has_no_fault(tmp_path: Path, fill: Callable[[Database], list[bytes]]) -> None:
     """What workers and commands do is no fault, and all of it is proved."""
     with sqlite_archive(tmp_path) as database:
-        found, heads = verified(database, filled(database), YEAR_MS)
+        found, heads = verified(database, fill(database), YEAR_MS)
         assert (found.faults, heads.faults, heads.unsigned) == ([], [], 0)
-        assert {key: tail.lines for key, tail in found.tails.items()} == {OURS: 0, "cu-2": 0, "*audit": 0}
+        assert (found.tails[OURS].lines, found.tails[THEIRS].lines) == (0, 0)
 
 
-@pytest.mark.parametrize("name", MANIPULATIONS)
-def test_manipulation_is_named(tmp_path: Path, name: str) -> None:
-    """Each is a fault, whatever hashes the owner computes anew."""
-    with sqlite_archive(tmp_path) as database:
-        log = filled(database)
+def test_owner_has_many_ways_of_changing_an_archive() -> None:
+    """The list only grows."""
+    assert len(MANIPULATIONS) + len(AFTER_RETENTION) + len(ON_SQLITE) >= 116
+    assert len(AFTER_RETENTION) >= 17
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[bytes]]]:
+    """Return the files of both archives, and the logs of their heads, by the name of what fills them."""
+    found = {}
+    for fill in (filled, retired):
+        folder = tmp_path_factory.mktemp(fill.__name__)
+        with sqlite_archive(folder) as database:
+            found[fill.__name__] = (folder / "archive.db", fill(database))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fill", "name", "manipulation"),
+    [
+        *(("filled", name, each) for name, each in {**MANIPULATIONS, **ON_SQLITE}.items()),
+        *(("retired", name, each) for name, each in AFTER_RETENTION.items()),
+    ],
+)
+def test_manipulation_is_named(
+    tmp_path: Path, kept: dict[str, tuple[Path, list[bytes]]], fill: str, name: str, manipulation: Manipulation
+) -> None:
+    """Each is a fault with the right words, whatever hashes the owner computes anew."""
+    file, log = kept[fill]
+    shutil.copy(file, tmp_path / "archive.db")
+    with Database(f"sqlite:///{tmp_path}/archive.db") as database:
         with database.writing() as connection:
-            MANIPULATIONS[name](connection)
-        assert verified(database, log, YEAR_MS)[0].faults
+            manipulation.change(connection)
+        faults = [str(fault) for fault in verified(database, log, YEAR_MS)[0].faults]
+        assert any(manipulation.named in fault for fault in faults), faults
+
+
+_STEPS: dict[str, tuple[str, Callable[[Keeper], object]]] = {
+    "hold": ("hold", lambda keeper: keeper.hold(OURS, "person", "p-3", "a case")),
+    "erase": ("erase", lambda keeper: keeper.erase(OURS, person_id="p-4", reason="asked for")),
+    "erase a name": ("erase", lambda keeper: keeper.erase(OURS, person_id="p-other", reason="asked for")),
+    "retire": ("retire", lambda keeper: keeper.retire(OURS, T0 - YEAR_MS)),
+    "hold a call": ("hold", lambda keeper: keeper.hold(OURS, "call", "v-6", "a case")),
+    "release": ("release", lambda keeper: keeper.hold(OURS, "person", "p-3", "it is over", release=True)),
+}
+
+
+def _carry_out(database: Database, order: Sequence[str]) -> list[str]:
+    """Carry out commands while calls are archived, and at last retention. Return the faults."""
+    archive = Archivists(database, T0 - 3 * YEAR_MS)
+    archive.audit(event="login")
+    archive.at_ms += HOUR_MS
+    archive.write(OURS, *(content(n) for n in range(1, 6)))
+    archive.log_heads()
+    archive.at_ms = T0
+    archive.write(OURS, content(4, lines=4), content(6), content(7))
+    for step in order:
+        archive.command(OURS, *_STEPS[step])
+        archive.write(OURS, content(4, lines=5), content(20 + len(archive.log)))
+        archive.log_heads()
+    archive.command(OURS, *_STEPS["retire"])
+    archive.write(OURS, content(4, lines=6))
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    archive.log_heads()
+    found, heads = verified(database, archive.log, YEAR_MS)
+    Keeper(database, "cron", now_ms=archive.at_ms).retire(OURS, T0 + 1)
+    return [*map(str, found.faults), *heads.faults, *map(str, verify(database).faults)]
+
+
+@pytest.mark.parametrize("first", _STEPS)
+def test_commands_in_every_order_are_no_fault(tmp_path: Path, first: str) -> None:
+    """Erasures, holds, releases and retirements explain what they did, and so does a last retirement of everything."""
+    sqlite_archive(tmp_path).close()
+    for n, order in enumerate(permutations(_STEPS, 4)):
+        if order[0] == first:
+            shutil.copy(tmp_path / "archive.db", tmp_path / f"{n}.db")
+            with Database(f"sqlite:///{tmp_path}/{n}.db") as database:
+                assert _carry_out(database, order) == [], order
+
+
+def test_changed_line_about_the_archive_is_not_deleted_by_retention(tmp_path: Path) -> None:
+    """Retention would remove the proof: the chain begins at the line that somebody changed, and it stays named."""
+    with sqlite_archive(tmp_path) as database:
+        log = retired(database)
+        with database.writing() as connection:
+            connection.execute(update(lines).where(lines.c.n == 4, lines.c.kind == HELD).values(body="{}"))
+            connection.execute(delete(holds).where(holds.c.institution_key == THEIRS))
+        Keeper(database, "cron", now_ms=T0 + HOUR_MS).retire(THEIRS, T0 + 1)
+        assert any("cannot be read" in fault.what for fault in verified(database, log)[0].faults)
+
+
+def test_retirement_of_an_earlier_release_is_no_fault(tmp_path: Path) -> None:
+    """Release 0.2.0 deleted lines about holds and erasures without repeating them; the next retirement does."""
+    with sqlite_archive(tmp_path) as database:
+        log = retired(database)
+        with database.writing() as connection:
+            for key in (OURS, THEIRS):
+                here = (lines.c.institution_key == key) & (lines.c.kind == "retired")
+                told = msgspec.json.decode(connection.execute(select(lines.c.body).where(here)).scalar_one())
+                bare = {name: told[name] for name in ("base_n", "base_hash", "until_n", "before_ms")}
+                connection.execute(update(lines).where(here).values(body=msgspec.json.encode(bare).decode()))
+                rechain(connection, key, told["base_n"] + 1)
+        assert verify(database).faults == []
+        Keeper(database, "cron", now_ms=T0 + HOUR_MS).retire(OURS, T0 + 1)
+        assert verify(database).faults == []
+        with database.writing() as connection:
+            connection.execute(delete(holds))
+        assert "a legal hold of a person was removed" in str(verify(database, institution_key=OURS).faults[0])
+        assert log
+
+
+def test_bodies_that_an_erasure_changed_cannot_be_checked_without_the_key(tmp_path: Path) -> None:
+    """The verification says how many there are. With another key it names them."""
+    with sqlite_archive(tmp_path) as database:
+        filled(database)
+        assert (verify(database).faults, verify(database).unchecked) == ([], 1)
+        other = Evidence(key=Secret("another-key-of-nobody"))
+        assert ["the key did not sign that" in fault.what for fault in verify(database, evidence=other).faults] == [True]
+
+
+def test_command_while_redis_was_away_is_named(tmp_path: Path) -> None:
+    """The audit log lacks it, as it lacks what the owner of the database forged."""
+    with sqlite_archive(tmp_path) as database:
+        archive = Archivists(database, T0 - HOUR_MS)
+        archive.audit(event="login")
+        archive.at_ms = T0
+        archive.write(OURS, content(1))
+        archive.log_heads()
+        Keeper(database, "legal", now_ms=T0).hold(OURS, "call", "v-1", "a case")
+        archive.at_ms += HOUR_MS
+        archive.audit(event="login")
+        faults = [str(fault) for fault in verify(database).faults]
+        assert faults == [f"{OURS} line 2: the audit log has no command `archive hold` of that time for it"]
+
+
+def test_command_of_an_earlier_release_is_found_by_its_time(tmp_path: Path) -> None:
+    """Its entry names no line. It accounts for one line, and for none after an entry that names one."""
+    with sqlite_archive(tmp_path) as database:
+        archive = Archivists(database, T0 - HOUR_MS)
+        archive.audit(event="login")
+        archive.at_ms = T0
+        archive.write(OURS, content(1))
+        archive.log_heads()
+        Keeper(database, "legal", now_ms=T0).hold(OURS, "call", "v-1", "a case")
+        archive.audit(event="archive_changed", detail="hold", institution=OURS)
+        archive.command(OURS, "hold", lambda keeper: keeper.hold(OURS, "call", "v-2", "a case"))
+        archive.at_ms += HOUR_MS
+        archive.audit(event="login")
+        assert verify(database).faults == []
+        archive.audit(event="archive_changed", detail="hold", institution=OURS)
+        Keeper(database, "legal", now_ms=archive.at_ms).hold(OURS, "call", "v-3", "a case")
+        archive.at_ms += HOUR_MS
+        archive.audit(event="login")
+        assert [fault.n for fault in verify(database).faults] == [4]
 
 
 def test_retirement_is_a_fault_where_everything_is_kept(tmp_path: Path) -> None:
@@ -35,7 +209,7 @@ def test_retirement_is_a_fault_where_everything_is_kept(tmp_path: Path) -> None:
     with sqlite_archive(tmp_path) as database:
         log = filled(database)
         with database.writing() as connection:
-            MANIPULATIONS["a retirement of old lines is forged, of which the audit log knows nothing"](connection)
+            MANIPULATIONS["a retirement of old lines is forged, of which the audit log knows nothing"].change(connection)
         assert any("keeps them for ever" in fault.what for fault in verified(database, log)[0].faults)
 
 
@@ -64,11 +238,11 @@ def test_log_that_lacks_a_head_says_so() -> None:
     ]
 
 
-@pytest.mark.parametrize("field", ["n", "hash", "before_n", "before_hash", "institution"])
+@pytest.mark.parametrize("field", ["n", "hash", "before_n", "before_hash", "at_ms", "institution"])
 def test_signature_covers_all_that_a_head_says(field: str) -> None:
     """Nothing of a signed head can be changed, and the link cannot be left out."""
-    told = signed_head(OURS, Head(2, "b" * 64), KEY, Head(1, "a" * 64))
-    forged = {**told, field: 7 if field.endswith("n") and field != "institution" else "c" * 64}
+    told = signed_head(OURS, Head(2, "b" * 64), KEY, Head(1, "a" * 64), T0)
+    forged = {**told, field: 7 if isinstance(told[field], int) else "c" * 64}
     bare = {name: value for name, value in told.items() if not name.startswith("before")}
     lines = [msgspec.json.encode({"event": "archive_head", **each}) for each in (forged, bare)]
     assert parse_heads(lines, KEY).unsigned == 2
@@ -79,6 +253,15 @@ def test_lines_after_the_last_logged_head_are_counted(tmp_path: Path) -> None:
     """What no head proves yet is told with its length."""
     with sqlite_archive(tmp_path) as database:
         log = filled(database)
-        Writer(database, now_ms=lambda: 5).write(OURS, [content(11), content(12)])
+        Writer(database, now_ms=lambda: T0 + 5).write(OURS, [content(11), content(12)])
         tail = verified(database, log, YEAR_MS)[0].tails[OURS]
-        assert (tail.lines, tail.since_ms) == (2, 5)
+        assert (tail.lines, tail.since_ms) == (2, T0 + 5)
+        assert verify(database).tails[OURS] == Tail(14, T0), "without a log nothing is proved"
+
+
+def test_heads_are_found_behind_what_a_platform_writes_before_a_line() -> None:
+    """A log service puts the time and the process before each line."""
+    line = msgspec.json.encode({"event": "archive_head", **signed_head(OURS, Head(1, "a" * 64), KEY)})
+    assert parse_heads([b"2026-11-26T10:00:00+00:00 app[worker.1]: " + line, b"no json"], KEY).hashes == {
+        (OURS, 1): "a" * 64
+    }
