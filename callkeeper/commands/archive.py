@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import TextIOWrapper
 from typing import BinaryIO
@@ -23,7 +23,7 @@ from callkeeper.parsing import VISIBLE
 from callkeeper.redis_query import Span, note_command, query_redis
 from callkeeper.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say
-from callkeeper.whose_data import erased_in_redis, person_of
+from callkeeper.whose_data import erased_in_redis, person_of, problem_of
 from calls.institutions import nearest, shown
 from calls.spreadsheet import SpreadsheetWriter
 from calls.store.archive_queue import ArchiveQueue
@@ -53,6 +53,18 @@ def refuse_unknown_institution(database: Database, key: str) -> None:
         near = nearest(key, keys)
         instead = f"; did you mean {near}?" if near is not None else ": its first settled call begins one"
         raise Misused(f"the archive has no chain of an institution with the key {shown(key)}{instead}")
+
+
+def refuse_new_institution(database: Database, key: str) -> None:
+    """Refuse an institution that neither has a chain nor is known in Redis: a hold may come before its first call.
+
+    Raises:
+        Misused: It is probably mistyped.
+    """
+    with suppress(Failed, SettingsWrong):
+        if problem_of(key) is None:
+            return
+    refuse_unknown_institution(database, key)
 
 
 @contextmanager
@@ -170,11 +182,12 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     """
     whose = person_of(institution, person, phone)
     with _keeper(operator, reason) as keeper:
-        refuse_unknown_institution(keeper.database, institution)
+        refuse_new_institution(keeper.database, institution)
         found = keeper.erase(institution, person_id=person, phone=whose.phone, country=whose.country, reason=reason)
+        holds = keeper.holds(institution)
     _note(AuditEvent.ARCHIVE_CHANGED, "erase", operator, institution)
     say(f"archive: {found.values} values of {found.calls} calls are erased; {len(found.held)} calls are under a hold")
-    say(erased_in_redis(whose, found.held))
+    say(erased_in_redis(whose, holds, held=found.held, archived=found.whole))
 
 
 @archive.command()
@@ -203,16 +216,21 @@ def changes(institution: str | None) -> None:
 def hold(
     institution: str, voice_id: str | None, person: str | None, operator: str, reason: str, *, release: bool
 ) -> None:
-    """Keep a call, a member's calls or all calls of an institution, whatever their age, until the hold is released."""
+    """Keep a call, a member's calls or all calls of an institution, whatever their age, until the hold is released.
+
+    Calls that are live, or not archived yet, are held too. A call is found by its voice id or alternate id.
+    """
     if voice_id is not None and person is not None:
         raise Misused("say --call or --person")
     kind = "call" if voice_id is not None else "person" if person is not None else "institution"
+    value = voice_id or person or ""
     with _keeper(operator, reason) as keeper:
-        refuse_unknown_institution(keeper.database, institution)
-        if not keeper.hold(institution, kind, voice_id or person or "", reason, release=release):
+        refuse_new_institution(keeper.database, institution)
+        if not keeper.hold(institution, kind, value, reason, release=release):
             raise Failed("it was not held" if release else "it is held already")
+        covered = keeper.covered(institution, kind, value)
     _note(AuditEvent.ARCHIVE_CHANGED, "release" if release else "hold", operator, institution)
-    say("released" if release else "held")
+    say("released" if release else f"held: {covered} archived calls, and those that are archived later")
 
 
 @archive.command()

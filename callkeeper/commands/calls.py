@@ -19,7 +19,7 @@ from callkeeper.archive_reader import archive_of_environment
 from callkeeper.commands.call_lists import find, json_of, list_calls
 from callkeeper.redis_query import Span, enqueue_reconcile, note_command, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
-from callkeeper.whose_data import erased_in_redis, person_of
+from callkeeper.whose_data import erased_in_redis, person_of, problem_of
 from calls.call_query import FEWEST_LETTERS, CallQuery
 from calls.effect_resolution import (
     DOUBTFUL,
@@ -143,8 +143,10 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     Where there is an archive, use `callkeeper archive erase`: it erases in both, and keeps calls under a legal hold.
     """
     whose = person_of(institution, person, phone)
-    if os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
-        raise Misused("there is an archive: use callkeeper archive erase, which erases in both")
+    if os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip() or query_redis(_is_archived):
+        raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
+    if problem := problem_of(institution):
+        raise Misused(f"Nothing was erased: {problem}")
     said = erased_in_redis(whose)
     query_redis(
         lambda redis, keys: note_command(
@@ -152,6 +154,11 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
         )
     )
     say(said)
+
+
+async def _is_archived(redis: "Redis", keys: Keys) -> bool:
+    """Tell whether workers copy calls into an archive, whose address this process need not know."""
+    return bool(await redis.exists(keys.audit_archived))
 
 
 async def _show(queries: Queries, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
