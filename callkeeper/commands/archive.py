@@ -28,7 +28,7 @@ from calls.institutions import nearest, shown
 from calls.spreadsheet import SpreadsheetWriter
 from calls.store.archive_queue import ArchiveQueue
 from calls.store.audit_log import AuditEvent
-from calls.trail import Recorded, encode_recorded
+from calls.trail import Recorded, encode_recorded, without_typed_words
 
 _DAY_MS = 86_400_000
 
@@ -138,7 +138,7 @@ def _tail(tail: Tail | None) -> str:
 def export(institution: str | None, since: timedelta | None, output: BinaryIO, *, as_csv: bool) -> None:
     """Write archived calls, oldest first, as JSON lines (what `callkeeper calls export` writes) or as CSV.
 
-    Phone numbers and names are left out. The progress is shown on standard error.
+    Phone numbers, names and what people typed are left out. The progress is shown on standard error.
     """
     if institution is not None:
         with archive_database() as (database, _):
@@ -156,7 +156,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
                 values = (getattr(call, name) for name in columns)
                 writer.row([None if value is None else safe(value) for value in values])
             else:
-                output.write(printable_json(encode_recorded(call)) + b"\n")
+                output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
     text.detach()
     _note(AuditEvent.EXPORTED, "archive, done", "", institution or "", results=count)
 

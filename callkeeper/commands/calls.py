@@ -37,7 +37,7 @@ from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId, Keys
 from calls.store.queries import Queries
 from calls.story import Line, Row, Story, Tone, tell
-from calls.trail import Entry, encode_recorded, recorded
+from calls.trail import Entry, encode_recorded, recorded, without_typed_words
 from desk.call_search import find_calls
 
 
@@ -114,6 +114,8 @@ def _tell(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
 def export(since: timedelta | None, output: BinaryIO) -> None:
     """Write calls and their trails as JSON lines, live ones first, for `callkeeper rules replay`.
 
+    Phone numbers, names and what people typed are left out.
+
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
     query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, detail="calls"))
@@ -127,7 +129,7 @@ async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -
     count = 0
     least = None if since is None else datetime.now(UTC) - since
     async for call in queries.recordings(least):
-        output.write(printable_json(encode_recorded(call)) + b"\n")
+        output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
         count += 1
     return count
 

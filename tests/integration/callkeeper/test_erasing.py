@@ -246,6 +246,25 @@ async def test_call_under_a_hold_is_not_changed(
     ] == []
 
 
+async def test_exports_hold_nothing_that_people_typed(
+    redis: "Redis", redis_url: str, database: Database, tmp_path: Path
+) -> None:
+    """Not the reason of a statement or a pause, in which anybody may be named."""
+    call, (said, decided) = settled(1)
+    trail = (said, replace(decided, pause="by ann: Mrs. Quillfeather rang"))
+    await put(redis, call, trail)
+    Writer(database).write(KEY, [content_of(call, trail)])
+    for command in ("calls", "archive"):
+        file = tmp_path / f"{command}.jsonl"
+        await run(redis_url, command, "export", "--output", str(file), archive=f"sqlite:///{tmp_path}/archive.db")
+        exported = file.read_text()
+        assert '"what":"said","kind":"distrusted","operator":"agent-7"' in exported.replace(" ", "")
+        assert '"pause":"byann"' in exported.replace(" ", "")
+        assert [
+            text for text in ("sounds odd", "Quillfeather", "her dog", "Marion", "2025550001") if text in exported
+        ] == []
+
+
 async def test_hold_says_how_many_archived_calls_it_covers(redis_url: str, database: Database, tmp_path: Path) -> None:
     """So a mistyped id is noticed, although a hold may come before its call."""
     Writer(database).write(KEY, [content_of(*settled(n)) for n in (1, 2)])
