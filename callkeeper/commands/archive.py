@@ -138,27 +138,28 @@ def _tail(tail: Tail | None) -> str:
 def export(institution: str | None, since: timedelta | None, output: BinaryIO, *, as_csv: bool) -> None:
     """Write archived calls, oldest first, as JSON lines (what `callkeeper calls export` writes) or as CSV.
 
-    Phone numbers, names and what people typed are left out. The progress is shown on standard error.
+    Phone numbers, names and what people typed are left out. The progress is shown on standard error. Without Redis
+    nothing is exported, because the audit log says who did.
     """
     if institution is not None:
         with archive_database() as (database, _):
             refuse_unknown_institution(database, institution)
-    _note(AuditEvent.EXPORTED, "archive", "", institution or "")
     columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
-    text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
-    writer = SpreadsheetWriter(text)
-    if as_csv:
-        writer.row(columns)
     count = 0
     with archived_recordings(since, institution=institution) as calls:
+        _note_export(institution or "")
+        text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
+        writer = SpreadsheetWriter(text)
+        if as_csv:
+            writer.row(columns)
         for count, call in enumerate(calls, 1):  # noqa: B007  (the last number is written down)
             if as_csv:
                 values = (getattr(call, name) for name in columns)
                 writer.row([None if value is None else safe(value) for value in values])
             else:
                 output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
-    text.detach()
-    _note(AuditEvent.EXPORTED, "archive, done", "", institution or "", results=count)
+        text.detach()
+    _note_export(institution or "", results=count)
 
 
 @archive.command()
@@ -253,12 +254,26 @@ def retire(operator: str, *, dry_run: bool) -> None:
             say(f"{key}: {count} lines older than {days} days removed")
 
 
-def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, results: int | None = None) -> None:
+def _note_export(institution: str, results: int | None = None) -> None:
+    """Record in the audit log that an export begins, or how many calls it held.
+
+    Raises:
+        Failed: Redis does not answer.
+    """
+    detail = "archive" if results is None else "archive, done"
+    query_redis(
+        lambda redis, keys: note_command(
+            redis, keys, AuditEvent.EXPORTED, results, detail=detail, institution=institution
+        )
+    )
+
+
+def _note(event: AuditEvent, detail: str, operator: str, institution: str) -> None:
     """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
     try:
         query_redis(
             lambda redis, keys: note_command(
-                redis, keys, event, results, detail=detail, operator=operator, institution=institution
+                redis, keys, event, detail=detail, operator=operator, institution=institution
             )
         )
     except (Failed, SettingsWrong):
