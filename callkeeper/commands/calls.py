@@ -4,7 +4,7 @@ import asyncio
 import os
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO
+from typing import BinaryIO, Final
 from uuid import uuid4
 
 import click
@@ -21,6 +21,7 @@ from callkeeper.redis_query import Span, enqueue_reconcile, note_command, query_
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from callkeeper.whose_data import erased_in_redis, person_of, problem_of
 from calls.call_query import FEWEST_LETTERS, CallQuery
+from calls.claimed_item import instant
 from calls.effect_resolution import (
     DOUBTFUL,
     REFUSED_BY_SERVICE,
@@ -39,6 +40,9 @@ from calls.store.queries import Queries
 from calls.story import Line, Row, Story, Tone, tell
 from calls.trail import Entry, encode_recorded, recorded, without_typed_words
 from desk.call_search import find_calls
+
+_ARCHIVE_IN_USE: Final = timedelta(days=7)
+"""An archive into which nothing was copied for so long is used no more: with one, workers write entries all the time."""
 
 
 @click.group()
@@ -159,8 +163,10 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
 
 
 async def _is_archived(redis: "Redis", keys: Keys) -> bool:
-    """Tell whether workers copy calls into an archive, whose address this process need not know."""
-    return bool(await redis.exists(keys.audit_archived))
+    """Tell whether workers copied the audit log into an archive lately. This process need not know its address."""
+    last: bytes | None = await redis.get(keys.audit_archived)
+    copied_at = instant(int(last.partition(b"-")[0])) if last is not None else None
+    return copied_at is not None and datetime.now(UTC) - copied_at < _ARCHIVE_IN_USE
 
 
 async def _show(queries: Queries, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:

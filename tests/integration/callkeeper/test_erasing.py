@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import platform
+import pwd
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -265,6 +268,32 @@ async def test_exports_hold_nothing_that_people_typed(
         ] == []
 
 
+async def test_holds_erasures_and_exports_are_listed(redis_url: str, database: Database, tmp_path: Path) -> None:
+    """When, by whom, where, and why; an export and a command have the system's user and the host beside."""
+    Writer(database).write(KEY, [content_of(*settled(1))])
+    archive, place = f"sqlite:///{tmp_path}/archive.db", ("--institution", KEY, "--operator", "dpo", "--reason")
+    await run(redis_url, "archive", "hold", "--call", "alt-1", *place, "case 1", archive=archive)
+    await run(redis_url, "archive", "hold", "--call", "alt-1", "--release", *place, "case 1 is over", archive=archive)
+    await run(redis_url, "archive", "erase", "--person", "p-1", *place, "request 7", archive=archive)
+    await run(redis_url, "archive", "export", "--institution", KEY, "--output", str(tmp_path / "a"), archive=archive)
+    await run(redis_url, "calls", "export", "--output", str(tmp_path / "b"))
+    changes = (await run(redis_url, "archive", "changes", archive=archive)).output.splitlines()
+    assert [line.partition("UTC  ")[2] for line in changes] == [
+        "cu-1  held  by dpo: call alt-1, case 1",
+        "cu-1  released  by dpo: call alt-1, case 1 is over",
+        "cu-1  erased  by dpo: 1 lines, request 7",
+    ]
+    exports = (await run(redis_url, "audit", "--event", "exported", "--json")).output.splitlines()
+    entries = [json.loads(line)["entry"] for line in exports]
+    assert {(entry["detail"], entry.get("institution"), entry.get("results")) for entry in entries} == {
+        ("archive", KEY, None),
+        ("archive, done", KEY, 1),
+        ("calls", None, None),
+        ("calls, done", None, 0),
+    }
+    assert {entry["origin"] for entry in entries} == {f"{pwd.getpwuid(os.getuid()).pw_name}@{platform.node()}"}
+
+
 async def test_hold_says_how_many_archived_calls_it_covers(redis_url: str, database: Database, tmp_path: Path) -> None:
     """So a mistyped id is noticed, although a hold may come before its call."""
     Writer(database).write(KEY, [content_of(*settled(n)) for n in (1, 2)])
@@ -317,12 +346,18 @@ async def test_call_that_a_worker_has_is_counted_and_left(redis: "Redis", redis_
 
 
 async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: "Redis", redis_url: str) -> None:
-    """Also by a process that does not know the archive's address: it does not know the legal holds either."""
+    """Also by a process that does not know the archive's address: it does not know the legal holds either.
+
+    An archive that workers no longer use does not count.
+    """
     await put(redis, *settled(1))
-    await redis.set(Keys().audit_archived, "1-1")
+    seconds, _ = await redis.time()
+    await redis.set(Keys().audit_archived, f"{seconds}000-1")
     environ = {"REDIS_URL": redis_url}
     arguments = ["calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo"]
     told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, arguments)
     assert told.exit_code == 2
     assert "use callkeeper archive erase" in told.output
     assert "Marion" in await everything(redis, None)
+    await redis.set(Keys().audit_archived, f"{seconds - 8 * 86400}000-1")
+    assert "1 calls are erased" in (await run(redis_url, *arguments)).output
