@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from redis import Redis
 
 from callkeeper.embedded import EmbeddedRedis
 from callkeeper.http_protocol import MAX_HEADERS, MAX_OVERHEAD
