@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, exists, insert, select, update
 
 from archive.database import Database
 from archive.lines import (
@@ -31,6 +31,8 @@ from archive.statements import EVERYBODY, Statements, body_signature, erased_of,
 from archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
 from archive.writing import ChainEnd, Head, insert_once
 from calls.call_query import COMPARED, digits_of, same_number
+from calls.store.erasing import Holds
+from reseller.endpoints import is_same_id
 from reseller.secret import Secret
 
 WITHIN_S: Final = 3600.0
@@ -40,11 +42,12 @@ AT_ONCE: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """How many calls were found, how many values were erased, and which calls are under a hold."""
+    """How many calls were found, how many values were erased, which calls are under a hold, and which were erased whole."""
 
     calls: int
     values: int
     held: frozenset[str]
+    whole: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -104,19 +107,35 @@ class Keeper:
                 calls = {voice_id: whose for voice_id, whose in found.items() if voice_id not in held}
                 told = {"lines": sorted(numbers), "calls": calls, "reason": reason}
                 self._append(chain, ERASED, {**told, **self._rewritten(institution_key, rewritten)})
-            return Erasure(len(found) - len(held), values, frozenset(held))
+            whole = {voice_id for voice_id, whose in found.items() if whose == EVERYBODY and voice_id not in held}
+            return Erasure(len(found) - len(held), values, frozenset(held), frozenset(whole))
 
     def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
         """Hold a call, a person's calls or an institution's (``value`` empty), or end the hold; return if that is new."""
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
-            row = {"institution_key": institution_key, "kind": kind, "value": value}
-            is_held = connection.execute(select(holds).filter_by(**row)).first() is not None
-            if is_held is not release:
+            known = connection.execute(select(holds.c.value).filter_by(institution_key=institution_key, kind=kind))
+            same = next((each for each in known.scalars() if is_same_id(each, value)), None)
+            if (same is not None) is not release:
                 return False
+            row = {"institution_key": institution_key, "kind": kind, "value": value if same is None else same}
             connection.execute(delete(holds).filter_by(**row) if release else insert(holds).values(row))
-            self._append(chain, RELEASED if release else HELD, {"kind": kind, "value": value, "reason": reason})
+            told = {"kind": kind, "value": row["value"], "reason": reason}
+            self._append(chain, RELEASED if release else HELD, told)
             return True
+
+    def holds(self, institution_key: str) -> Holds:
+        """Return what is under a legal hold at an institution."""
+        with self.database.reading() as connection:
+            return _holds(connection, institution_key)
+
+    def covered(self, institution_key: str, kind: str, value: str) -> int:
+        """Return how many archived calls a hold covers. It also covers those that are archived later."""
+        of_this = Holds.of([(kind, value)])
+        with self.database.reading() as connection:
+            asked = select(lines.c.voice_id).where(lines.c.institution_key == institution_key, lines.c.kind == CALL)
+            every = list(connection.execute(asked.distinct()).scalars())
+            return len(_under(connection, institution_key, every, of_this))
 
     def retire(self, institution_key: str, before_ms: int) -> int:
         """Remove calls written before an instant; return how many lines lost their body.
@@ -147,7 +166,9 @@ class Keeper:
         if not rows:
             return 0, 0
         held = _held(connection, key, [row.voice_id for row in rows if row.voice_id])
-        began = Head(*connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one())
+        began = Head(
+            *connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one()
+        )
         statements = Statements(connection, key, began.n)
         kept = {each.n for each in statements.all if each.told is None}  # one that was changed stays, to be found
         base = began
@@ -238,9 +259,7 @@ def _remove(connection: Connection, key: str, base: Head, gone: Sequence[int]) -
     ours, searched = lines.c.institution_key == key, dict.fromkeys(set(FOUND_BY) - {"voice_id"})
     connection.execute(update(lines).where(ours, lines.c.n.in_(gone)).values(body=None, **searched))
     connection.execute(delete(lines).where(ours, lines.c.n <= base.n))
-    connection.execute(
-        update(chains).where(chains.c.institution_key == key).values(base_n=base.n, base_hash=base.hash)
-    )
+    connection.execute(update(chains).where(chains.c.institution_key == key).values(base_n=base.n, base_hash=base.hash))
 
 
 def _with_lines(connection: Connection, key: str, voice_ids: Iterable[str]) -> list[str]:
@@ -300,19 +319,26 @@ def _calls_of(
 
 def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:
     """Return which of some calls are under a hold."""
-    theirs = exists().where(
-        is_same_line(terms, lines),
-        terms.c.kind == "person",
-        holds.c.kind == "person",
-        func.lower(holds.c.value) == terms.c.value,
-    )
-    this = (holds.c.kind == "call") & (holds.c.value == lines.c.voice_id)
-    asked = (
-        select(lines.c.voice_id)
-        .join(holds, holds.c.institution_key == lines.c.institution_key)
-        .where(lines.c.institution_key == key, or_(this, holds.c.kind == "institution", theirs))
-    )
+    return _under(connection, key, voice_ids, _holds(connection, key))
+
+
+def _holds(connection: Connection, key: str) -> Holds:
+    asked = select(holds.c.kind, holds.c.value).where(holds.c.institution_key == key)
+    return Holds.of((kind, value) for kind, value in connection.execute(asked))
+
+
+def _under(connection: Connection, key: str, voice_ids: Sequence[str], of: Holds) -> set[str]:
+    """Return which of some calls holds cover, by any of their ids, or by a member whom any version names.
+
+    Ids are compared here and not in SQL, which knows neither the spellings of a GUID nor, in SQLite, letters beyond ASCII.
+    """
+    if of == Holds():
+        return set()
+    members = is_same_line(terms, lines) & (terms.c.kind == "person")
+    asked = select(lines.c.voice_id, lines.c.alternate_id, terms.c.value).outerjoin(terms, members)
+    asked = asked.where(lines.c.institution_key == key).distinct()
     found: set[str] = set()
     for start in range(0, len(voice_ids), 500):
-        found.update(connection.execute(asked.where(lines.c.voice_id.in_(voice_ids[start : start + 500]))).scalars())
+        rows = connection.execute(asked.where(lines.c.voice_id.in_(voice_ids[start : start + 500])))
+        found.update(row.voice_id for row in rows if of.cover(row[:2], row[2:]))
     return found

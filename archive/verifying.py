@@ -217,9 +217,7 @@ class _Chain:
         self.last_logged = max(self.logged, default=0)
         times = HeadTimes((n, ms) for (key, n), ms in self.known.logged_at.items() if key == self.key)
         statements = Statements(self.connection, self.key, base.n)
-        about = AboutTheArchive(
-            self.connection, self.key, base, statements, self.audited, times, self.known.keep_ms
-        )
+        about = AboutTheArchive(self.connection, self.key, base, statements, self.audited, times, self.known.keep_ms)
         first_ms, count = 0, 0
         if self.logged.get(base.n, base.hash) != base.hash:
             self._fault(base.n, "its hash differs from the logged one")

@@ -1,9 +1,9 @@
 """Queries to Redis from the command line. Wrong settings and connection errors become one line, not a traceback."""
 
 import asyncio
-import getpass
 import os
 import platform
+import pwd
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
@@ -82,10 +82,13 @@ async def note_command(
 
 
 def _origin() -> str:
-    """Return the system's user and the host of this command: what ``--operator`` says may be anything."""
+    """Return the system's user and the host of this command: what ``--operator`` says may be anything.
+
+    The user is the one that the system knows, not the one of ``LOGNAME`` or ``USER``, which anybody can set.
+    """
     try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # in a container the user may have no name
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container the user may have no name
         user = str(os.getuid())
     return f"{user}@{platform.node()}"
 

@@ -7,7 +7,10 @@ from callkeeper.redis_query import query_redis
 from callkeeper.settings import StoreSettings
 from callkeeper.terminal import Misused
 from calls.call_query import number_of
-from calls.store.erasing import Eraser, Whose
+from calls.store.earlier_calls import number_key
+from calls.store.erasing import Eraser, Holds, Whose
+from calls.store.queries import Queries
+from reseller.secret import Secret
 
 
 def person_of(institution: str, person: str | None, phone: str | None) -> Whose:
@@ -25,12 +28,32 @@ def person_of(institution: str, person: str | None, phone: str | None) -> Whose:
     return Whose(institution, person, None if whole is None else f"+{whole}", country)
 
 
-def erased_in_redis(whose: Whose, held: Collection[str] = ()) -> str:
-    """Erase in Redis, and return what was done in words.
+def problem_of(institution: str) -> str | None:
+    """Return what is wrong with an institution's key; None if Redis knows the institution or has calls of it.
 
     Raises:
         Failed: Redis does not answer.
     """
-    found = query_redis(lambda redis, keys: Eraser(redis, keys=keys).erase(whose, held=held))
+    problem = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions()).problem(institution)
+    has_calls = problem is not None and query_redis(lambda redis, keys: Eraser(redis, keys=keys).has_calls(institution))
+    return None if has_calls else problem
+
+
+def erased_in_redis(
+    whose: Whose, holds: Holds | None = None, *, held: Collection[str] = (), archived: Collection[str] = ()
+) -> str:
+    """Erase in Redis, and return what was done in words. The other arguments are those of `Eraser.erase`.
+
+    Raises:
+        Failed: Redis does not answer.
+    """
+    token = os.environ.get("CALLKEEPER_ACCESS_TOKEN")  # only workers need it, so it may be unknown here
+    secret = number_key(Secret(token)) if token else None
+    found = query_redis(
+        lambda redis, keys: Eraser(redis, keys=keys, number_key=secret).erase(
+            whose, holds=holds or Holds(), held=held, archived=archived
+        )
+    )
     live = f"; {found.live} calls are live: repeat it after their end" if found.live else ""
-    return f"Redis: {found.erased} calls are erased; {found.held} calls are under a hold{live}"
+    unread = f"; {found.unread} calls cannot be read by this release and were not searched" if found.unread else ""
+    return f"Redis: {found.erased} calls are erased; {found.held} calls are under a hold{live}{unread}"

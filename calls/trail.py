@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from calls.effect_ledger import EffectState
 from calls.record import Call, Phase, Reason
@@ -175,6 +176,16 @@ def recorded(call: Call, trail: Iterable[Entry]) -> Recorded:
         enroll=call.enroll.state,
         reject=call.reject.state,
     )
+
+
+def without_typed_words(call: Recorded) -> Recorded:
+    """Leave out the reasons that people typed, of statements and of pauses: they may name anybody, and decide nothing."""
+    return replace(call, trail=tuple(map(_without_typed_words, call.trail)))
+
+
+def _without_typed_words(entry: Entry) -> Entry:
+    because = None if entry.what == "said" else entry.because
+    return replace(entry, because=because, pause=entry.pause and entry.pause.partition(":")[0])
 
 
 _RECORDED = msgspec.json.Decoder(Recorded)

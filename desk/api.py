@@ -178,7 +178,7 @@ class DeskApi:
         phase = _one_of(query.get("phase"), "phase", _SHOWN)
         if "phone" in query and not token.sees_people:
             raise forbidden("phone: a viewer sees no numbers")
-        await self._check_institution(token, query.get("institution"))
+        await self._check_institution(request, token, query.get("institution"))
         limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
         is_search = bool({"q", "phone", "id"} & query.keys())
         turn = self._turns.turn(f"token:{token.name}", most=SEARCHES_PER_TOKEN) if is_search else nullcontext()
@@ -189,8 +189,10 @@ class DeskApi:
             raise too_many_searches() from None
         except ValueError:
             raise invalid("after", "must be the next of the page before") from None
-        filters = {name: query[name] for name in ("phase", "q", "phone", "id") if name in query}
-        where = query.get("institution") or place_of(token.institutions)
+        where = await self._named(token, query.get("institution"))
+        names = ("phase", "q", "phone", "id", *(() if where else ("institution",)))
+        filters = {name: query[name] for name in names if name in query}
+        where = where or place_of(token.institutions)
         note_of(request).listed(filters, len(page.calls), detail="list", institution=where)
         return _json(PageView(self._views(token, page.calls), page.next))
 
@@ -215,8 +217,8 @@ class DeskApi:
             if token.operators is not None and body.operator not in token.operators:
                 note_of(request).deny(institution=place.institution_key, detail=f"{action} as another operator")
                 raise forbidden("operator: this token may not speak for them")
-            note_of(request).operator = body.operator
             action_id, call_id = await self._actions.request(token, place, action, body, key)
+            note_of(request).operator = body.operator
             return await self._answer(call_id, action_id, wait_s)
 
         return speak
@@ -238,7 +240,11 @@ class DeskApi:
             token = self._admitted(request, owner)
         institution = request.query_params.get("institution")
         if institution is not None and token.may_see(institution):
-            await self._check_institution(token, institution)
+            await self._check_institution(request, token, institution)
+        where = await self._named(token, institution) or place_of(token.institutions)
+        note_of(request).say(detail="stream", institution=where)
+        if institution is not None and not token.may_see(institution):
+            note_of(request).deny()
         return await self._stream.respond(request, token)
 
     async def ticket(self, request: Request) -> Response:
@@ -264,21 +270,24 @@ class DeskApi:
         note = note_of(request)
         note.who, note.page = f"token:{token.name}", rule.name
         note.say(rule.event, **{name: unquote(part) for name, part in parts.items()})
-        if path == "/stream":
-            institution = request.query_params.get("institution") or place_of(token.institutions)
-            note.say(detail="stream", institution=institution)
         if rule.role is not None and not token.may(rule.role):
-            note.deny()
             raise forbidden(f"it needs the role {rule.role}")
         return token
 
-    async def _check_institution(self, token: DeskToken, institution: str | None) -> None:
+    async def _named(self, token: DeskToken, institution: str | None) -> str:
+        """Return an institution that a request names, as the audit log has it: nothing that is only typed."""
+        is_known = institution is not None and token.may_see(institution) and await self._lookup.is_listed(institution)
+        return (institution or "") if is_known else ""
+
+    async def _check_institution(self, request: Request, token: DeskToken, institution: str | None) -> None:
         """Refuse a filter by an institution that does not exist, once the list of institutions is stored.
 
         An institution that is not this token's is refused in the same words, so that the answer does not reveal it.
         """
         if institution is None or (token.may_see(institution) and await self._lookup.is_listed(institution)):
             return
+        if not token.may_see(institution):
+            note_of(request).deny()
         known = (await self._lookup.institutions()).visible(token.may_see)
         if known.is_list_stored and institution not in known.names:
             near = known.nearest(institution)
@@ -287,6 +296,7 @@ class DeskApi:
     def _turned_away(self, request: Request, reason: str) -> Problem:
         """Return the answer to a wrong or missing token. A valid token is recognised before this, and is never limited."""
         who = network_of(request.scope.get("client"))
+        note_of(request).deny(detail=f"wrong {reason}")
         if wait_s := self._limiter.count(who):
             return too_often(wait_s)
         self._log.warning("desk_refused", reason=reason)

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import TextIOWrapper
 from typing import BinaryIO
@@ -24,12 +24,12 @@ from callkeeper.parsing import VISIBLE
 from callkeeper.redis_query import Span, note_command, query_redis
 from callkeeper.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say
-from callkeeper.whose_data import erased_in_redis, person_of
+from callkeeper.whose_data import erased_in_redis, person_of, problem_of
 from calls.institutions import nearest, shown
 from calls.spreadsheet import SpreadsheetWriter
 from calls.store.archive_queue import ArchiveQueue
 from calls.store.audit_log import AuditEvent
-from calls.trail import Recorded, encode_recorded
+from calls.trail import Recorded, encode_recorded, without_typed_words
 
 _DAY_MS = 86_400_000
 
@@ -54,6 +54,18 @@ def refuse_unknown_institution(database: Database, key: str) -> None:
         near = nearest(key, keys)
         instead = f"; did you mean {near}?" if near is not None else ": its first settled call begins one"
         raise Misused(f"the archive has no chain of an institution with the key {shown(key)}{instead}")
+
+
+def refuse_new_institution(database: Database, key: str) -> None:
+    """Refuse an institution that neither has a chain nor is known in Redis: a hold may come before its first call.
+
+    Raises:
+        Misused: It is probably mistyped.
+    """
+    with suppress(Failed, SettingsWrong):
+        if problem_of(key) is None:
+            return
+    refuse_unknown_institution(database, key)
 
 
 @contextmanager
@@ -90,9 +102,7 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         if institution is not None:
             refuse_unknown_institution(database, institution)
         log = parse_heads(heads or (), settings.key)
-        evidence = Evidence(
-            logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key
-        )
+        evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key)
         with progress("lines") as advance:
             found = verify_chains(database, institution_key=institution, evidence=evidence, progress=advance)
     if heads is not None and not log.hashes and not log.unsigned:
@@ -145,27 +155,28 @@ def _minutes_since(at_ms: int) -> int:
 def export(institution: str | None, since: timedelta | None, output: BinaryIO, *, as_csv: bool) -> None:
     """Write archived calls, oldest first, as JSON lines (what `callkeeper calls export` writes) or as CSV.
 
-    Phone numbers and names are left out. The progress is shown on standard error.
+    Phone numbers, names and what people typed are left out. The progress is shown on standard error. Without Redis
+    nothing is exported, because the audit log says who did.
     """
     if institution is not None:
         with archive_database() as (database, _):
             refuse_unknown_institution(database, institution)
-    _note(AuditEvent.EXPORTED, "archive", "", institution or "")
     columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
-    text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
-    writer = SpreadsheetWriter(text)
-    if as_csv:
-        writer.row(columns)
     count = 0
     with archived_recordings(since, institution=institution) as calls:
+        _note_export(institution or "")
+        text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
+        writer = SpreadsheetWriter(text)
+        if as_csv:
+            writer.row(columns)
         for count, call in enumerate(calls, 1):  # noqa: B007  (the last number is written down)
             if as_csv:
                 values = (getattr(call, name) for name in columns)
                 writer.row([None if value is None else safe(value) for value in values])
             else:
-                output.write(printable_json(encode_recorded(call)) + b"\n")
-    text.detach()
-    _note(AuditEvent.EXPORTED, "archive, done", "", institution or "", results=count)
+                output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
+        text.detach()
+    _note_export(institution or "", results=count)
 
 
 @archive.command()
@@ -189,11 +200,12 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     """
     whose = person_of(institution, person, phone)
     with _keeper(operator, reason) as keeper:
-        refuse_unknown_institution(keeper.database, institution)
+        refuse_new_institution(keeper.database, institution)
         found = keeper.erase(institution, person_id=person, phone=whose.phone, country=whose.country, reason=reason)
         _note_lines(keeper, "erase", institution)
+        holds = keeper.holds(institution)
     say(f"archive: {found.values} values of {found.calls} calls are erased; {len(found.held)} calls are under a hold")
-    say(erased_in_redis(whose, found.held))
+    say(erased_in_redis(whose, holds, held=found.held, archived=found.whole))
 
 
 @archive.command()
@@ -222,16 +234,21 @@ def changes(institution: str | None) -> None:
 def hold(
     institution: str, voice_id: str | None, person: str | None, operator: str, reason: str, *, release: bool
 ) -> None:
-    """Keep a call, a member's calls or all calls of an institution, whatever their age, until the hold is released."""
+    """Keep a call, a member's calls or all calls of an institution, whatever their age, until the hold is released.
+
+    Calls that are live, or not archived yet, are held too. A call is found by its voice id or alternate id.
+    """
     if voice_id is not None and person is not None:
         raise Misused("say --call or --person")
     kind = "call" if voice_id is not None else "person" if person is not None else "institution"
+    value = voice_id or person or ""
     with _keeper(operator, reason) as keeper:
-        refuse_unknown_institution(keeper.database, institution)
-        if not keeper.hold(institution, kind, voice_id or person or "", reason, release=release):
+        refuse_new_institution(keeper.database, institution)
+        if not keeper.hold(institution, kind, value, reason, release=release):
             raise Failed("it was not held" if release else "it is held already")
         _note_lines(keeper, "release" if release else "hold", institution)
-    say("released" if release else "held")
+        covered = keeper.covered(institution, kind, value)
+    say("released" if release else f"held: {covered} archived calls, and those that are archived later")
 
 
 @archive.command()
@@ -261,14 +278,26 @@ def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
     keeper.written.clear()
 
 
-def _note(
-    event: AuditEvent, detail: str, operator: str, institution: str, *, results: int | None = None, asked: str = ""
-) -> None:
+def _note_export(institution: str, results: int | None = None) -> None:
+    """Record in the audit log that an export begins, or how many calls it held.
+
+    Raises:
+        Failed: Redis does not answer.
+    """
+    detail = "archive" if results is None else "archive, done"
+    query_redis(
+        lambda redis, keys: note_command(
+            redis, keys, AuditEvent.EXPORTED, results, detail=detail, institution=institution
+        )
+    )
+
+
+def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, asked: str) -> None:
     """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
     try:
         query_redis(
             lambda redis, keys: note_command(
-                redis, keys, event, results, detail=detail, operator=operator, institution=institution, asked=asked
+                redis, keys, event, detail=detail, operator=operator, institution=institution, asked=asked
             )
         )
     except (Failed, SettingsWrong):

@@ -4,7 +4,7 @@ import asyncio
 import os
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
 from uuid import uuid4
 
 import click
@@ -19,8 +19,9 @@ from callkeeper.archive_reader import archive_of_environment
 from callkeeper.commands.call_lists import find, json_of, list_calls
 from callkeeper.redis_query import Span, enqueue_reconcile, note_command, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
-from callkeeper.whose_data import erased_in_redis, person_of
+from callkeeper.whose_data import erased_in_redis, person_of, problem_of
 from calls.call_query import FEWEST_LETTERS, CallQuery
+from calls.claimed_item import instant
 from calls.effect_resolution import (
     DOUBTFUL,
     REFUSED_BY_SERVICE,
@@ -37,8 +38,11 @@ from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId, Keys
 from calls.store.queries import Queries
 from calls.story import Line, Row, Story, Tone, tell
-from calls.trail import Entry, encode_recorded, recorded
+from calls.trail import Entry, encode_recorded, recorded, without_typed_words
 from desk.call_search import find_calls
+
+_ARCHIVE_IN_USE: Final = timedelta(days=7)
+"""An archive into which nothing was copied for so long is used no more: with one, workers write entries all the time."""
 
 
 @click.group()
@@ -114,6 +118,8 @@ def _tell(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
 def export(since: timedelta | None, output: BinaryIO) -> None:
     """Write calls and their trails as JSON lines, live ones first, for `callkeeper rules replay`.
 
+    Phone numbers, names and what people typed are left out.
+
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
     query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, detail="calls"))
@@ -127,7 +133,7 @@ async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -
     count = 0
     least = None if since is None else datetime.now(UTC) - since
     async for call in queries.recordings(least):
-        output.write(printable_json(encode_recorded(call)) + b"\n")
+        output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
         count += 1
     return count
 
@@ -143,8 +149,10 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     Where there is an archive, use `callkeeper archive erase`: it erases in both, and keeps calls under a legal hold.
     """
     whose = person_of(institution, person, phone)
-    if os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
-        raise Misused("there is an archive: use callkeeper archive erase, which erases in both")
+    if os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip() or query_redis(_is_archived):
+        raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
+    if problem := problem_of(institution):
+        raise Misused(f"Nothing was erased: {problem}")
     said = erased_in_redis(whose)
     query_redis(
         lambda redis, keys: note_command(
@@ -152,6 +160,14 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
         )
     )
     say(said)
+
+
+async def _is_archived(redis: "Redis", keys: Keys) -> bool:
+    """Tell whether workers copied the audit log into an archive lately. This process need not know its address."""
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    last = await client.get(keys.audit_archived)
+    copied_at = instant(int(last.partition(b"-")[0])) if last is not None else None
+    return copied_at is not None and datetime.now(UTC) - copied_at < _ARCHIVE_IN_USE
 
 
 async def _show(queries: Queries, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:

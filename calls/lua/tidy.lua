@@ -2,9 +2,9 @@
 -- KEYS: attention, settled
 -- ARGV: now, prefix, seconds kept once settled, how many settled members to look at
 -- Returns how many settled members were removed.
--- A record that would live longer than records are kept was settled under a longer setting: it expires when it would
--- have under this one. One that is claimed or has notes is saved soon, under this setting. No command here needs memory,
--- so this also works in a full Redis.
+-- A record that expires later than it would under this setting was settled under a longer one: it expires when it would
+-- have under this one. One that is claimed or has notes is saved soon, under this setting. One that waits for a person or
+-- for the archive does not expire (its TTL is -1). No command here needs memory, so this also works in a full Redis.
 local now, prefix, kept_s = now_ms(), ARGV[2], tonumber(ARGV[3])
 for _, member in ipairs(redis.call('HKEYS', KEYS[1])) do
     if redis.call('EXISTS', prefix .. ':item:' .. member) == 0 then redis.call('HDEL', KEYS[1], member) end
@@ -13,9 +13,9 @@ local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - kept_s * 1000, 'W
 for n = 1, #old, 2 do
     local item = prefix .. ':item:' .. old[n]
     local is_held = redis.call('HEXISTS', item, 'nonce') == 1 or redis.call('EXISTS', prefix .. ':inbox:' .. old[n]) == 1
-    if redis.call('TTL', item) > kept_s and not is_held then
-        local since = num(redis.call('HGET', item, 'over'), tonumber(old[n + 1])) -- 'over' is missing before release 0.3.0
-        local left_s = math.max(1, math.floor(kept_s - (now - since) / 1000))
+    local since = num(redis.call('HGET', item, 'over'), tonumber(old[n + 1])) -- 'over' is missing before release 0.3.0
+    local left_s = math.max(1, math.ceil(kept_s - (now - since) / 1000))
+    if redis.call('TTL', item) > left_s and not is_held then
         redis.call('EXPIRE', item, left_s)
         redis.call('EXPIRE', prefix .. ':trail:' .. old[n], left_s)
     end

@@ -23,6 +23,7 @@ With an archive they are trimmed only after they were archived, unless no worker
 """
 
 _AT_ONCE: Final = 500
+_CHECK_KEPT_S: Final = 60
 
 
 class AuditEvent(StrEnum):
@@ -129,6 +130,7 @@ class AuditLog:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._key = keys.audit
         self._archived_key = keys.audit_archived
+        self._writable_key = keys.writable
 
     async def write(self, entry: AuditEntry) -> None:
         """Append an entry.
@@ -137,11 +139,19 @@ class AuditLog:
             redis.exceptions.RedisError: Redis is down or refuses writes.
         """
         fields = {name: str(value) for name, value in msgspec.to_builtins(entry).items()}
-        oldest_ms = int((datetime.now(UTC) - KEPT).timestamp() * 1000)
-        archived = await self._redis.get(self._archived_key)
+        now, archived = await self._redis.pipeline(transaction=False).time().get(self._archived_key).execute()
+        oldest_ms = int((now[0] - KEPT.total_seconds()) * 1000)  # the stream's clock: ours may be days ahead
         if archived is not None:
             oldest_ms = min(oldest_ms, int(archived.partition(b"-")[0]))
         await self._redis.xadd(self._key, fields, minid=oldest_ms, approximate=True)
+
+    async def check(self) -> None:
+        """Tell whether an entry could be written now.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes.
+        """
+        await self._redis.set(self._writable_key, 1, ex=_CHECK_KEPT_S)
 
     async def read(self, wanted: AuditFilter, *, most: int) -> list[Audited]:
         """Return the newest wanted entries, newest first."""

@@ -142,12 +142,19 @@ class EarlierCalls:
 
     def _places(self, call_id: CallId, call: Call) -> Iterator[str]:
         """Yield the keys of the call's member and number."""
-        digits = digits_compared(call.phone_number)
+        key = call_id.institution_key
         if call.person_id is not None:
-            yield self._keys.earlier(call_id.institution_key, f"p:{quote(call.person_id, safe='')}")
-        if digits is not None and self._number_key is not None:
-            hidden = hmac.digest(self._number_key, digits.encode(), sha256).hex()[:32]
-            yield self._keys.earlier(call_id.institution_key, f"n:{hidden}")
+            yield self._keys.earlier(key, f"p:{quote(call.person_id, safe='')}")
+        if (place := place_of_number(self._keys, key, call.phone_number, self._number_key)) is not None:
+            yield place
+
+
+def place_of_number(keys: Keys, institution_key: str, phone_number: str | None, secret: bytes | None) -> str | None:
+    """Return the key of a number's marks; None for a number that is withheld, and without the hash's key."""
+    digits = digits_compared(phone_number)
+    if digits is None or secret is None:
+        return None
+    return keys.earlier(institution_key, f"n:{hmac.digest(secret, digits.encode(), sha256).hex()[:32]}")
 
 
 def _kinds_of_others(call: Call, stored: Iterable[bytes]) -> Iterator[str]:

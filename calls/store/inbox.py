@@ -60,6 +60,7 @@ class Members:
         rejected = self._keys.rejected(call_id.institution_key, person_id)
         if is_enrolled and call.enrolled_for != person_id:
             await self._redis.zadd(place, {call_id.voice_id: now.timestamp()})
+            await self._redis.zremrangebyscore(place, "-inf", now.timestamp() - self._kept_s)
             await self._redis.expire(place, self._kept_s)
             if await self._redis.exists(rejected):
                 await self._tell(call_id, MemberRejected(rejected_at=now))

@@ -13,6 +13,7 @@ must come from our own pages.
 
 import hmac
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -26,11 +27,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter, network_of
+from calls.store.audit_log import AuditEvent
 from desk.access.emergency import EmergencyLogin
 from desk.access.people import Sessions
 from desk.access.rights import Person, Role
 from desk.access.routes import rule_of
-from desk.access.visitor import Auditor, Visitor, with_note, with_visitor
+from desk.access.visitor import AuditNote, Auditor, Visitor, with_note, with_visitor
 from desk.browser_headers import PAGE, SafeHeaders
 from desk.signing import Signer, form_tokens
 from reseller.secret import Secret
@@ -101,17 +103,17 @@ class Gate:
             answer = self._app
         elif isinstance(found := await self._recognise(request), Response):
             answer = found
-        elif request.method not in _SAFE_METHODS and not is_same_site(request.headers):
-            self._doors.log.warning("admin_refused", reason="cross_site")
-            answer = PlainTextResponse("Only from our own pages.\n", 403)
+            send = self._doors.auditor.listening(send, AuditNote(None, "", "", page=rule.name))
         else:
             note = self._doors.auditor.note(found.person, rule, parts)
             send = self._doors.auditor.listening(send, note)
-            if rule.admits(found.person):
+            if request.method not in _SAFE_METHODS and not is_same_site(request.headers):
+                self._doors.log.warning("admin_refused", reason="cross_site")
+                answer = PlainTextResponse("Only from our own pages.\n", 403)
+            elif rule.admits(found.person):
                 answer, scope = self._app, with_note(with_visitor(scope, found), note)
                 send = self._remembering(request, found, send)
             else:
-                note.deny()
                 answer = self._denied(found.person)
         await answer(scope, receive, send)
 
@@ -127,7 +129,7 @@ class Gate:
             try:
                 person = await self._doors.sessions.renew(cookie)
             except (RedisError, OSError, TimeoutError):
-                return self._doors.away() if self._doors.away else PlainTextResponse("Redis does not answer.\n", 503)
+                return self._away()
             if person is not None:
                 return Visitor(person, forms_of(cookie), cookie, self._doors.sessions)
         return await self._by_password(request, authorization)
@@ -146,12 +148,22 @@ class Gate:
             return self._login_required(request)
         shared = self._doors.shared
         if shared is None or not shared.login.is_sent(authorization):
-            wait_s = await self._doors.limiter.count(who, name)
-            return _too_many(wait_s) if wait_s else self._login_required(request)
+            if wait_s := await self._doors.limiter.count(who, name):
+                return _too_many(wait_s)
+            failed = AuditNote(AuditEvent.LOGIN_FAILED, "", "", {"detail": "HTTP header"}, is_found=True)
+            with suppress(RedisError, OSError, TimeoutError):  # the answer holds no data
+                await self._doors.auditor.write(failed, 401)
+            return self._login_required(request)
         if wait_s := await self._doors.limiter.wait_s(who, name):
             return _too_many(wait_s)
-        await shared.note_use(is_alarming=self._doors.has_login_page)
+        try:
+            await shared.note_use(is_alarming=self._doors.has_login_page)
+        except (RedisError, OSError, TimeoutError):
+            return self._away()
         return Visitor(shared.account.person, shared.login.forms)
+
+    def _away(self) -> Response:
+        return self._doors.away() if self._doors.away else PlainTextResponse("Redis does not answer.\n", 503)
 
     def _login_required(self, request: Request) -> Response:
         if not self._doors.has_login_page:

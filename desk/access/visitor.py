@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from http import HTTPStatus
 from math import inf
 from typing import Any, Final
 
@@ -83,6 +84,8 @@ class AuditNote:
     """What a list or search was filtered by, as it was typed. It is written as hashes."""
     results: int | None = None
     """How many results it had."""
+    is_found: bool = False
+    """What the address names exists, and is shown, even if the answer is a refusal."""
 
     def say(self, event: AuditEvent | None = None, **parts: str) -> None:
         """Complete the entry: another event, an institution, a call, a detail."""
@@ -96,7 +99,8 @@ class AuditNote:
 
     def deny(self, **parts: str) -> None:
         """Record a refusal, by default with the kind of page only: somebody may have typed anything into the address."""
-        self.event, self.parts = AuditEvent.DENIED, {"detail": self.page, **parts}
+        self.event, self.filters, self.results = AuditEvent.DENIED, {}, None
+        self.parts = {"detail": self.page, **parts}
 
 
 def place_of(institutions: frozenset[str] | None) -> str:
@@ -115,7 +119,7 @@ def with_note(scope: Scope, note: AuditNote) -> Scope:
     return {**scope, _NOTE: note}
 
 
-_REPEATED: Final = frozenset({AuditEvent.VIEWED, AuditEvent.SEARCHED, AuditEvent.DENIED})
+_REPEATED: Final = frozenset({AuditEvent.VIEWED, AuditEvent.SEARCHED, AuditEvent.DENIED, AuditEvent.LOGIN_FAILED})
 """What may happen very often. Equal ones within ``AGAIN_S`` become one further entry with their number."""
 
 
@@ -178,21 +182,27 @@ class Auditor:
         return send_audited
 
     async def write(self, note: AuditNote, status: int) -> None:
-        """Write an entry, or count it if it repeats one of the last minutes.
+        """Write an entry, or count it if it repeats one of the last minutes. Each 403 is a refusal, whoever gave it.
 
         Raises:
             redis.exceptions.RedisError: Redis is away or takes no writes.
         """
+        if status == HTTPStatus.FORBIDDEN and note.page and note.event is not AuditEvent.DENIED:
+            place = note.parts if note.is_found else {}
+            note.deny(**{name: place[name] for name in ("institution", "voice_id") if name in place})
         if note.event is None or (note.event is AuditEvent.VIEWED and status >= 400):
             return
         # If a request fails before its call was found, the names in its address are only what somebody typed.
         is_found = status < 400 or status == 409 or note.event is AuditEvent.DENIED or note.results is not None
+        is_found |= note.is_found
         parts = {name: part[:_LONGEST_DETAIL] for name, part in note.parts.items()} if is_found else {}
         entry = AuditEntry(event=note.event, who=note.who, operator=note.operator, status=status)
         entry = replace(entry, asked=self._asked(note.filters), **parts)
         if note.event in _REPEATED:
             await self.write_repeats(until_s=self._now())
             if (known := self._repeats.get(entry)) is not None:
+                if note.event is not AuditEvent.DENIED:
+                    await self.log.check()  # else pages would be shown that no entry can be written of
                 known.count += 1
                 known.results += note.results or 0
                 return

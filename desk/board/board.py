@@ -233,7 +233,9 @@ class Board:
                 form = await self._forms.read(request)
                 action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
             except FormRefused as problem:
-                return await self._call_page(request, place, problem=problem, said={**form, "action": action})
+                page = await self._call_page(request, place, problem=problem, said={**form, "action": action})
+                note_of(request).is_found = True  # the page shows the call, although the form was refused
+                return page
             return RedirectResponse(f"{self._base}/{path_of(call_id)}?action={action_id}", 303)
 
         return speak
@@ -244,16 +246,21 @@ class Board:
         """Stream what is new on the board, on the page of an institution, or on the page of a call."""
         key, voice_id = request.query_params.get("institution"), request.query_params.get("call")
         visitor = visitor_of(request)
+        if key is not None and not visitor.person.may_see(key):
+            note_of(request).deny()
         if key is not None and not (is_institution_key(key) and visitor.person.may_see(key)):
             raise HTTPException(404)
-        where = key or place_of(visitor.person.institutions)
-        note_of(request).say(detail="stream", institution=where, voice_id=voice_id or "")
         if voice_id is None:
+            is_known = key is not None and key in (await self._queries.institutions()).names
+            where, call_id = key if key and is_known else place_of(visitor.person.institutions), None
             events = self._streams.of_board(key, visitor.person)
         elif key is None or not is_voice_id(voice_id):
             raise HTTPException(404)
         else:
+            call_id = await self._desk.lookup.resolve(key, voice_id)
+            where = key if call_id is not None else place_of(visitor.person.institutions)
             events = self._streams.of_call(CallId(key, voice_id), request.query_params.get("action"), visitor)
+        note_of(request).say(detail="stream", institution=where, voice_id=call_id.voice_id if call_id else "")
         try:
             admitted = self._desk.access.while_admitted(events, visitor.is_still_here)
             return self._open.response(visitor.person.id, admitted)

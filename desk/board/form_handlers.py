@@ -104,6 +104,7 @@ class FormHandlers:
             raise FormRefused(400, "Choose what is to be paused.")
         place, scope = _institution(form, person), PauseScope(form["scope"])
         known = (await self._queries.institutions()).visible(person.may_see)
+        _note_denial(request, place)
         if place is not None and (problem := known.problem(place)):
             raise FormRefused(400, f"Nothing was paused: {problem}")
         note_of(request).say(institution=place or EVERYWHERE, detail=scope)
@@ -124,11 +125,18 @@ class FormHandlers:
         operator, because, place = _operator(person), _because(form), _institution(form, person)
         pauses = pauses_for(await self._pausing.pauses(), person.institutions)
         known = (await self._queries.institutions()).visible(person.may_see)
+        _note_denial(request, place)
         problem = why_not_resumed(place, pauses, known)
         if problem is not None:
             raise FormRefused(409, f"Nothing was resumed: {problem}")
         note_of(request).say(institution=place or EVERYWHERE)
         await self._pausing.resume(place, operator=operator, because=because, at=self._now())
+
+
+def _note_denial(request: Request, place: str | None) -> None:
+    """Record that a form names an institution which its sender may not see; the answer does not tell that it exists."""
+    if place is not None and not visitor_of(request).person.may_see(place):
+        note_of(request).deny()
 
 
 def _named_person(form: Mapping[str, str]) -> dict[str, str]:

@@ -6,9 +6,10 @@ After a login the browser is redirected to the page that it first asked for, if 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, quote
 from weakref import WeakValueDictionary
@@ -26,6 +27,7 @@ from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from desk.access.password_turns import PasswordTurns, TooManyWait
 from desk.access.people import Account, Accounts, hash_password
+from desk.access.visitor import AuditNote
 from desk.board.renderer import Renderer
 from desk.bodies import RequestTooLarge, bounded
 from desk.signing import FORM_FIELD
@@ -245,6 +247,11 @@ class LoginPages:
         elif not isinstance(refused, HTTPException):  # of Redis
             words = "Redis does not answer, so nobody can log in. Try again in some seconds."
             refused = HTTPException(503, words, {"Retry-After": "5"})
+        if refused.status_code == HTTPStatus.FORBIDDEN:
+            denied = {"detail": f"{request.method} {request.url.path}"}  # one of our routes: nothing that was typed
+            with suppress(RedisError, OSError, TimeoutError):  # the answer holds no data
+                note = AuditNote(AuditEvent.DENIED, "", "", denied)
+                await self.doors.auditor.write(note, HTTPStatus.FORBIDDEN)
         is_missing = refused.status_code in {404, 405}
         answer = self._page(request, "There is no such page." if is_missing else refused.detail, refused.status_code)
         answer.headers.update(refused.headers or {})

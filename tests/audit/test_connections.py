@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from redis import Redis
 
 from callkeeper.embedded import EmbeddedRedis
 from callkeeper.http_protocol import MAX_HEADERS, MAX_OVERHEAD
@@ -36,7 +37,10 @@ FLOOD = 5_000_000
 
 
 @pytest.fixture(scope="module")
-def _shared(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def _shared(
+    redis_server: EmbeddedRedis, flushing_redis: "Redis", tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    flushing_redis.flushall()
     with web_process(redis_server.url, tmp_path_factory.mktemp("shared")) as target:
         yield target
 

@@ -64,8 +64,11 @@ ODD = (
 
 
 @pytest.fixture(scope="module")
-def target(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Run one web process for all tests of this module."""
+def target(
+    redis_server: EmbeddedRedis, flushing_redis: "Redis", tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """Run one web process for all tests of this module. Redis is empty: another module's wrong logins count here too."""
+    flushing_redis.flushall()
     with web_process(redis_server.url, tmp_path_factory.mktemp("web")) as target:
         yield target
 

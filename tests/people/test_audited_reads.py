@@ -1,17 +1,33 @@
 """The audit log says what was read: which list, with which filters, how many results, and how often."""
 
-import getpass
+import asyncio
+import os
+import pwd
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
+from click.testing import CliRunner
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.cli import main
+from callkeeper.embedded import embedded_redis
 from callkeeper.settings import WebSettings
 from callkeeper.web_app import web_app
+from calls.record import Call, encode_call
+from calls.store import audit_log
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
-from calls.store.keys import Keys
+from calls.store.keys import CallId, Keys
+from desk.access.gate import SESSION
+from desk.access.rights import Role
+from tests.archivist import sqlite_archive
 from tests.people.conftest import ENVIRON, Site
-from tests.people.test_commands_and_tokens import callkeeper
+from tests.people.test_commands_and_tokens import callkeeper, desk, issue
+from tests.people.test_sessions_and_roles import form_token
 
 SOUGHT = ("Canary Zandra", "5550199999", "canary-id-1")
 TOKENS = "desktop:canary-desk-5d0b7f2c91a4, branch:canary-desk-9e0b7f2c91a4@cu-1"
@@ -67,7 +83,14 @@ async def test_denials_become_one_entry_with_their_number(
     """Whoever asks fifty times for another institution's calls fills two entries, not fifty."""
     await read_much(redis_url, log)
     denied = [entry for entry in await entries(redis) if entry.event is AuditEvent.DENIED]
-    assert [(entry.who, entry.count) for entry in denied] == [("token:branch", 0), ("token:branch", 49)]
+    assert {entry.who: entry.count for entry in denied if entry.status == 404} == {"token:branch": 49}
+    assert [entry.count for entry in denied if entry.status == 404] == [0, 49]
+    unknown = [entry for entry in denied if not entry.who]
+    assert {(entry.detail, entry.status) for entry in unknown} == {
+        ("wrong credentials", 401),
+        ("wrong credentials", 429),
+    }
+    assert sum(entry.count or 1 for entry in unknown) == 50
 
 
 async def test_person_s_searches_and_pages_are_audited(site: Site) -> None:
@@ -83,10 +106,195 @@ async def test_person_s_searches_and_pages_are_audited(site: Site) -> None:
     assert [part.partition(":")[0] for part in told[1].asked.split()] == ["words", "number"]
 
 
-async def test_command_is_audited_with_the_system_s_user(site: Site, redis_url: str) -> None:
-    """Whatever --operator says, the entry also has who ran the command, and on which machine."""
+async def test_command_is_audited_with_the_system_s_user(
+    site: Site, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever --operator and the environment say, the entry has who ran the command, and on which machine."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-innocent")
     await callkeeper(redis_url, "pause", "--operator", "somebody-else", "--because", "drill")
     [entry] = [entry for entry in await entries(site.redis) if entry.event is AuditEvent.PAUSED]
     assert entry.operator == "somebody-else"
-    assert entry.origin.startswith(f"{getpass.getuser()}@")
+    assert entry.origin.startswith(f"{pwd.getpwuid(os.getuid()).pw_name}@")
     assert entry.origin in (await callkeeper(redis_url, "audit")).output
+
+
+BASIC = ("ops", "canary-admin-0123456")
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+async def last_entry(site: Site) -> tuple[str, str, str, str, int]:
+    """Return who did what, where and to which call, and the answer's status, of the newest entry."""
+    entry = (await site.audited())[-1].entry
+    assert "canary" not in repr(entry).lower()
+    return entry.event, entry.who, entry.institution, entry.voice_id, entry.status
+
+
+async def test_every_denial_is_audited(site: Site, redis_url: str) -> None:
+    """Of a person, of a token, and of strangers; by role, by institution, by form; none with a word of the request."""
+    await site.add("limited", Role.ADMIN, "cu-2")
+    await site.redis.hset(Keys().standings, "cu-2", b'{"key":"cu-2"}')
+    limited, agent, stranger = await site.log_in("limited"), await site.log_in("some-agent"), site.browser()
+    token = form_token((await limited.get("/board/pausing")).text)
+    say = {"form_token": token, "because": "canary"}
+    gone = await issue(redis_url, "gone")
+    await callkeeper(redis_url, "tokens", "revoke", "gone")
+    wall = desk(site, await issue(redis_url, "wall", "--role", "viewer"))
+    ivr = desk(site, await issue(redis_url, "ivr", "-i", "cu-2"))
+    foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+    for asked, who, status in (
+        (limited.get("/board/stream", params={"institution": "cu-canary"}), "limited", 404),
+        (limited.post("/board/pause", data={**say, "institution": "cu-canary", "scope": "all"}), "limited", 400),
+        (limited.post("/board/pause", data={**say, "institution": "*", "scope": "all"}), "limited", 403),
+        (limited.post("/board/resume", data={**say, "institution": "cu-canary"}), "limited", 409),
+        (limited.post("/board/outcomes/test"), "limited", 403),
+        (limited.get("/metrics"), "limited", 403),
+        (limited.post("/board/institutions/cu-2/reconcile", data={"form_token": "canary"}), "limited", 403),
+        (agent.post("/board/pause", headers={"Sec-Fetch-Site": "cross-site"}, data={}), "some-agent", 403),
+        (agent.get("/board/audit"), "some-agent", 403),
+        (stranger.get("/board", headers=foreign), "", 403),
+        (stranger.post("/login", headers={"Sec-Fetch-Site": "cross-site"}), "", 403),
+        (limited.post("/logout", data={"form_token": "canary"}), "", 403),
+        (desk(site, gone).get("/desk/calls"), "", 401),
+        (desk(site, "canary").get("/desk/stream"), "", 401),
+        (site.browser().get("/desk/stream", params={"ticket": "canary"}), "", 401),
+        (wall.get("/desk/calls", params={"phone": "canary"}), "token:wall", 403),
+        (ivr.get("/desk/calls", params={"institution": "cu-canary"}), "token:ivr", 400),
+    ):
+        before = len(await site.audited())
+        answer = await asked
+        assert answer.status_code == status, (who, answer.text)
+        found = await last_entry(site)
+        assert (found[0], found[1], found[4]) == ("denied", who, status), found
+        assert len(await site.audited()) == before + 1 or who == "", "the same of strangers is counted"
+
+
+async def test_wrong_password_in_a_header_is_audited(site: Site) -> None:
+    """As one in the form is, without what was typed."""
+    await site.browser().get("/board", auth=("canary", "canary"))
+    assert await last_entry(site) == ("login_failed", "", "", "", 401)
+
+
+async def test_entries_hold_only_what_is_known(site: Site, redis_url: str) -> None:
+    """An institution or a call that somebody typed is in no entry, unless there is one; the filter is a hash."""
+    browser, ivr = await site.log_in("some-agent"), desk(site, await issue(redis_url, "ivr"))
+    await site.browser().post("/login", data={"name": "Canary Zandra", "password": "canary"})
+    assert await last_entry(site) == ("login_failed", "", "", "", 401)
+    await ivr.get("/desk/calls", params={"institution": "Canary"})
+    assert await last_entry(site) == ("viewed", "token:ivr", "*", "", 200)
+    await ivr.post("/desk/calls/cu-1/canary/check", json={"operator": "canary"})
+    assert (await last_entry(site))[1:] == ("token:ivr", "", "", 404)
+    for query in ("institution=Canary", "institution=cu-1&call=Canary"):
+        await read_begin(site, f"/board/stream?{query}", browser.cookies[SESSION])
+        assert (await last_entry(site))[:4] == ("viewed", "some-agent", "*", "")
+
+
+async def read_begin(site: Site, path: str, session: str) -> int:
+    """Open a stream; return the status of its answer, and leave."""
+    left, status = asyncio.Event(), 0
+    address, _, query = path.partition("?")
+
+    async def receive() -> dict[str, object]:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        left.set()
+
+    headers = [(b"cookie", f"{SESSION}={session}".encode()), (b"host", b"desk")]
+    scope = {"type": "http", "method": "GET", "path": address, "raw_path": address.encode(), "headers": headers}
+    scope |= {"query_string": query.encode(), "client": ("203.0.113.7", 1), "scheme": "https", "root_path": ""}
+    await asyncio.wait_for(site.app(scope, receive, send), 10)
+    return status
+
+
+async def test_page_of_a_refused_form_is_audited_with_its_call(site: Site) -> None:
+    """It shows the call, so the entry names it, although nothing was done; of a call that is unknown it does not."""
+    member = CallId("cu-1", "v-1").member
+    record = Call(institution_key="cu-1", voice_id="v-1", phone_number="+12025550147")
+    await site.redis.hset(Keys().item(member), "rec", encode_call(record))
+    browser = await site.log_in("some-agent")
+    token = form_token((await browser.get("/board/calls/cu-1/v-1")).text)
+    for data, event, status in (({"form_token": token}, "said", 400), ({"form_token": "x"}, "denied", 403)):
+        answer = await browser.post("/board/calls/cu-1/v-1/distrusted", data=data)
+        assert (answer.status_code, "0147" in answer.text) == (status, True)
+        assert await last_entry(site) == (event, "some-agent", "cu-1", "v-1", status)
+    assert (await browser.post("/board/calls/cu-1/canary/distrusted", data={"form_token": token})).status_code == 404
+    assert await last_entry(site) == ("said", "some-agent", "", "", 404)
+
+
+async def test_no_page_with_personal_data_is_sent_if_redis_takes_no_entry(site: Site, redis_url: str) -> None:
+    """Neither when it is looked at first nor again; nor a list, a search, a stream, or an export."""
+    browser, ivr = await site.log_in("some-admin"), desk(site, await issue(redis_url, "ivr"))
+    session = browser.cookies[SESSION]
+    for _ in range(2):
+        for client, method, path in (
+            (browser, "GET", "/board"),
+            (browser, "POST", "/board/find"),
+            (ivr, "GET", "/desk/calls"),
+            (browser, "GET", "/board/audit.csv"),
+        ):
+            form = {"q": "canary"} if method == "POST" else None
+            assert (await client.request(method, path, data=form)).status_code in {200, 404}
+            await site.redis.config_set("maxmemory", "1")
+            try:
+                answer = await client.request(method, path, data=form)
+            finally:
+                await site.redis.config_set("maxmemory", "0")
+            assert (answer.status_code, "audit log" in answer.text) == (503, True)
+        assert await read_begin(site, "/board/stream", session) == 200
+        await site.redis.config_set("maxmemory", "1")
+        try:
+            assert await read_begin(site, "/board/stream", session) == 503
+        finally:
+            await site.redis.config_set("maxmemory", "0")
+
+
+async def test_nobody_is_let_in_without_redis(log: FilteringBoundLogger, tmp_path: Path) -> None:
+    """Not by HTTP Basic either, also if the login was recorded minutes ago; a page that is cached is not shown."""
+    with embedded_redis(tmp_path) as server, BlockingRedis.from_url(server.url) as admin:
+        app = web_app(WebSettings.load({"REDIS_URL": server.url, **ENVIRON}), log)
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="https://d") as ops,
+        ):
+            assert (await ops.get("/board", auth=BASIC)).status_code == 200
+            admin.shutdown(nosave=True)
+            for path in ("/board", "/board/find", "/board/operations", "/rq/", "/board/audit.csv"):
+                answer = await ops.get(path, auth=BASIC)
+                assert (answer.status_code, "Redis does not answer" in answer.text) == (503, True), path
+
+
+async def test_entries_are_trimmed_by_the_clock_of_redis(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose clock is years ahead removes nothing; times are Redis's, in UTC."""
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime(2099, 1, 1, tzinfo=tz)
+
+    log = AuditLog(redis, keys=Keys())
+    await redis.config_set("stream-node-max-entries", 1)
+    monkeypatch.setattr(audit_log, "datetime", Ahead)
+    for _ in range(300):
+        await log.write(AuditEntry(event=AuditEvent.LOGIN))
+    monkeypatch.undo()
+    await redis.config_set("stream-node-max-entries", 100)
+    found = await log.read(AuditFilter(), most=1000)
+    assert len(found) == 300
+    seconds, _ = await redis.time()
+    assert abs((found[0].at - datetime.fromtimestamp(seconds, UTC)).total_seconds()) < 60
+    assert found[0].at.tzinfo is UTC
+
+
+async def test_export_of_the_archive_needs_the_audit_log(redis: Redis, tmp_path: Path) -> None:
+    """Without Redis nothing is exported: `callkeeper audit --event exported` lists every export."""
+    sqlite_archive(tmp_path).close()
+    environ = {"REDIS_URL": "redis://127.0.0.1:1/0", "CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"}
+    told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, ["archive", "export", "--csv"])
+    assert told.exit_code == 1
+    assert "does not answer" in told.output
+    assert "voice_id" not in told.output

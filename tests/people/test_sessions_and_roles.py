@@ -57,7 +57,8 @@ async def test_person_logs_in_and_out(site: Site) -> None:
     assert (await browser.post("/logout", data={"form_token": form_token(board)})).status_code == 200
     kept = site.browser()
     assert (await kept.get("/board", headers={"Cookie": f"{SESSION}={value}"})).status_code == 303
-    assert [entry.entry.event for entry in await site.audited()] == ["login", "viewed", "logout"]
+    told = ["login", "viewed", "denied", "logout"]
+    assert [entry.entry.event for entry in await site.audited()] == told
 
 
 async def test_session_is_new_at_every_login(site: Site) -> None:

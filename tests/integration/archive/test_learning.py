@@ -46,15 +46,18 @@ def type_in(url: str | None, *words: str) -> Result:
     return CliRunner().invoke(main, list(words), env={"CALLKEEPER_ARCHIVE_URL": url, "CALLKEEPER_RULES": None})
 
 
-def exported(url: str, folder: Path, *words: str) -> str:
-    """Export the archive into a file; return its name."""
-    name = os.fspath(folder / "calls.jsonl")
-    result = type_in(url, "archive", "export", "--output", name, *words)
+@pytest.fixture
+def exported(url: str, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Export the archive into a file; return its name. An export needs Redis, for the audit log."""
+    name = os.fspath(tmp_path / "calls.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setenv("REDIS_URL", redis_url)
+        result = type_in(url, "archive", "export", "--output", name)
     assert result.exit_code == 0, result.output
     return name
 
 
-def test_report_reads_the_archive(url: str, tmp_path: Path) -> None:
+def test_report_reads_the_archive(url: str, exported: str) -> None:
     """Each call counts once, in its last version; the same figures come out of an export of the archive."""
     result = type_in(url, "rules", "report", "--archive", "--since", SINCE, "--json")
     assert result.exit_code == 0, result.output
@@ -64,7 +67,7 @@ def test_report_reads_the_archive(url: str, tmp_path: Path) -> None:
     assert found["calls"] == CALLS
     assert sum(line["tally"]["matched"] for line in found["rules"]) == matched == CALLS
     assert found["digests"] == sorted({entry.rules for trail in trails for entry in trail if entry.rules})
-    told = type_in(url, "rules", "report", "--calls", exported(url, tmp_path), "--json")
+    told = type_in(url, "rules", "report", "--calls", exported, "--json")
     assert told.output == result.output
 
 
@@ -74,12 +77,12 @@ def test_report_of_a_time_leaves_older_calls_out(url: str) -> None:
     assert json.loads(result.output)["calls"] == 0
 
 
-def test_replay_reads_the_archive(url: str, tmp_path: Path) -> None:
+def test_replay_reads_the_archive(url: str, exported: str) -> None:
     """Every call was enrolled, and the demonstration's rules enroll none of them; an export says the same."""
     result = type_in(url, "rules", "replay", "demo", "--archive")
     assert result.exit_code == 0, result.output
     assert result.output.splitlines()[0] == f"{CALLS} calls: {CALLS} end differently, 0 the same"
-    assert type_in(url, "rules", "replay", "demo", "--calls", exported(url, tmp_path)).output == result.output
+    assert type_in(url, "rules", "replay", "demo", "--calls", exported).output == result.output
 
 
 def test_differences_go_to_the_file_and_the_progress_to_the_terminal(url: str, tmp_path: Path) -> None:
@@ -93,12 +96,12 @@ def test_differences_go_to_the_file_and_the_progress_to_the_terminal(url: str, t
     assert "calls" in terminal.text
 
 
-def test_fit_reads_the_archive(url: str, tmp_path: Path) -> None:
+def test_fit_reads_the_archive(url: str, exported: str) -> None:
     """It says how many calls it has seen; the same as over an export, for one institution too."""
     decided = sum(any(entry.policies for entry in simulated_call(n)[1]) for n in range(CALLS))
     result = type_in(url, "schedule", "fit", "--archive")
     assert f"{CALLS} watched calls, {decided} of them with a result" in result.output
-    assert type_in(url, "schedule", "fit", "--calls", exported(url, tmp_path)).output == result.output
+    assert type_in(url, "schedule", "fit", "--calls", exported).output == result.output
     assert "2 watched calls" in type_in(url, "schedule", "fit", "--archive", "--institution", "cu-7").output
 
 

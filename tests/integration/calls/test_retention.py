@@ -6,6 +6,7 @@ from redis.exceptions import OutOfMemoryError
 
 from calls.claimed_item import Placement
 from calls.notes import Distrusted, Resolved
+from calls.record import Call
 from calls.store.claims_and_leases import Store
 from calls.store.idempotent_intake import Intake
 from calls.store.keys import CallId, Keys, Retention
@@ -126,6 +127,29 @@ async def test_lower_setting_frees_what_is_older(kept: Rig) -> None:
     kept.stage.advance(DAY_S)
     await Tidying([lower], kept.clock.monotonic).tidy()
     assert await kept.redis.ttl(Keys().item(kept.call_id(young).member)) <= 1
+
+
+async def test_lower_setting_also_holds_for_what_would_expire_soon(kept: Rig) -> None:
+    """A call that has fewer days left than the lower setting keeps in all, but is older than that, goes at once."""
+    call = kept.stage.call(BRIEF)
+    await kept.push(call)
+    await kept.run(20)
+    item, passed_s = Keys().item(kept.call_id(call).member), (DAYS - 1) * DAY_S - 60
+    kept.stage.advance(passed_s)
+    await age(kept.redis, passed_s)
+    assert DAY_S < await kept.redis.ttl(item) <= 2 * DAY_S
+    await Tidying([Store(kept.redis, now_ms=kept.now_ms, kept_s=2 * DAY_S)], kept.clock.monotonic).tidy()
+    assert await kept.redis.ttl(item) <= 1
+
+
+async def test_enrolls_are_kept_as_long_as_calls(kept: Rig) -> None:
+    """Also those of a member whose voice is enrolled again and again."""
+    enrolled = Keys().enrolled("cu-1", "p-1")
+    await kept.redis.zadd(enrolled, {"long-ago": kept.clock.now.timestamp() - DAYS * DAY_S - 1})
+    call = CallId("cu-1", "v-1")
+    record = Call(institution_key="cu-1", voice_id="v-1", person_id="p-1")
+    await kept.store.members.follow(call, record, kept.clock.now, is_enrolled=True, is_rejected=False)
+    assert await kept.redis.zrange(enrolled, 0, -1) == [b"v-1"]
 
 
 async def test_lower_setting_frees_a_full_redis(kept: Rig) -> None:
