@@ -9,6 +9,7 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 from callkeeper.parsing import VISIBLE, ensure, plain_text, separated, split_limit
@@ -20,6 +21,9 @@ from reseller.secret import Secret
 MIN_ISSUED: Final = 8
 MIN_SECRET: Final = 16
 MIN_PASSWORD: Final = 12
+MAX_PASSWORD: Final = 256
+"""The fields of our pages take no longer one, so nobody could log in by it. Characters beyond U+FFFF count twice there."""
+
 PASSWORD_WITHSTANDS: Final = 8.0
 """Guesses that a password must withstand, as a power of ten: at the limit of ten a minute, nineteen years."""
 
@@ -37,8 +41,9 @@ _DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken"
 _STRONG: Final = f"of at least {MIN_SECRET} visible characters, hard to guess"
 
 _CONTEXT: Final = (
-    "callkeeper key secret token password push metrics prometheus webhook outcome signing archive client desk admin"
-).split()
+    *("callkeeper", "key", "secret", "token", "password", "push", "metrics", "prometheus", "webhook", "outcome"),
+    *("signing", "archive", "client", "desk", "admin"),
+)
 """Words that an attacker would try first."""
 
 _MIN_DISTINCT: Final = 5
@@ -137,6 +142,8 @@ def refuse_weak_password(name: str, password: str) -> None:
     Raises:
         ValueError: Says what it needs.
     """
+    length = len(password.encode("utf-16-le", "surrogatepass")) // 2
+    ensure(length <= MAX_PASSWORD, f"the password has more than {MAX_PASSWORD} characters")
     is_strong = len(password) >= MIN_PASSWORD and _guesses_log10(password, name) >= PASSWORD_WITHSTANDS
     ensure(
         is_strong,
@@ -173,7 +180,7 @@ def _is_text(content: bytes) -> bool:
 
 def _has_variety(content: bytes) -> bool:
     """Tell whether bytes are neither repeated nor in sequence, alone or in small groups."""
-    steps = {after - before for before, after in zip(content, content[1:], strict=False)}
+    steps = {after - before for before, after in pairwise(content)}
     return len(set(content)) >= _MIN_DISTINCT and len(steps) >= _MIN_DISTINCT
 
 

@@ -224,13 +224,16 @@ class Provider:
         # Without a content coding, the bytes that arrive are all that there will be.
         more = {**more, "headers": {"Accept-Encoding": "identity"}, "follow_redirects": False}
         try:
-            async with asyncio.timeout(WITHIN_S), httpx.AsyncClient(verify=self._tls, trust_env=False) as client:
-                async with client.stream(method, address, timeout=WITHIN_S, **more) as answer:
-                    body = b""
-                    async for piece in answer.aiter_raw():
-                        body += piece
-                        if len(body) > LONGEST_ANSWER:
-                            raise ProviderAway(f"The identity provider {self.host} does not answer as it should.")
+            async with (
+                asyncio.timeout(WITHIN_S),
+                httpx.AsyncClient(verify=self._tls, trust_env=False) as client,
+                client.stream(method, address, timeout=WITHIN_S, **more) as answer,
+            ):
+                body = b""
+                async for piece in answer.aiter_raw():
+                    body += piece
+                    if len(body) > LONGEST_ANSWER:
+                        raise ProviderAway(f"The identity provider {self.host} does not answer as it should.")
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError):
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
         if answer.status_code >= 500:

@@ -7,7 +7,15 @@ from uuid import uuid4
 
 import pytest
 
-from callkeeper.credentials import desk_tokens, login, metrics_token, outcome_secrets, push_headers, strong_secret
+from callkeeper.credentials import (
+    desk_tokens,
+    login,
+    metrics_token,
+    outcome_secrets,
+    push_headers,
+    refuse_weak_password,
+    strong_secret,
+)
 from callkeeper.settings import VARIABLES
 
 GUESSED = (
@@ -37,6 +45,16 @@ def test_login_is_not_a_common_password(password: str) -> None:
 def test_login_that_is_hard_to_guess_is_taken(password: str) -> None:
     """Random characters and several words are accepted, also with colons and blanks."""
     assert login(f"ops:{password}").password.reveal() == password
+
+
+def test_password_is_no_longer_than_the_fields_of_our_pages() -> None:
+    """A password of 256 characters of any kind is taken; nobody could type a longer one on the login page."""
+    longest = "Tr4ck-bright-Sea9 \u00e4\u4e2d\t\x00" + "x" * 234
+    assert len(longest) == 256
+    refuse_weak_password("ann", longest)
+    for longer in (longest + "x", "Tr4ck-bright-Sea9" + "\U0001f600" * 120):
+        with pytest.raises(ValueError, match="more than 256"):
+            refuse_weak_password("ann", longer)
 
 
 WEAK_SECRETS = (
