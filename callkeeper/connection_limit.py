@@ -20,12 +20,13 @@ answering      waits for answers that are no streams             ``answer_s``   
 
 import resource
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_CONNECTIONS: Final = 4096
 """Connections of the process. One costs 10 KB when it is idle and 150 KB at most."""
@@ -42,6 +43,9 @@ STUCK_S: Final = 1.0
 time would cut clients whose answer is still on its way, and new clients that had no time to send."""
 
 RETRY_AFTER_S: Final = 5
+
+MOST_AWAITED: Final = 64 * 1024
+"""Bytes of a body that are awaited before a request takes room. No page reads more, so a longer one is refused soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,9 @@ class ReservedConnections:
     """Keeps a quarter of the connections for events and health checks.
 
     A stream lasts for hours, and a connection that is being answered is never cut to make room. So requests of other
-    kinds are answered with 503 when three quarters of all connections are busy with them.
+    kinds are answered with 503 when three quarters of all connections are busy with them. A request takes room when it
+    has arrived completely: otherwise one client could keep everybody out by half-sent requests. Their connections have a
+    deadline, and are cut to make room.
     """
 
     def __init__(self, app: ASGIApp, most: int, paths: frozenset[bytes]) -> None:
@@ -157,15 +163,34 @@ class ReservedConnections:
         """Pass a request on if there is room for it."""
         if scope["type"] != "http" or scope.get("raw_path") in self._paths:
             await self._app(scope, receive, send)
-        elif self._busy >= self._most:
+            return
+        receive = await _arrived(receive)
+        if self._busy >= self._most:
             headers = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
             await PlainTextResponse("Too many requests at once.\n", 503, headers)(scope, receive, send)
-        else:
-            self._busy += 1
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                self._busy -= 1
+            return
+        self._busy += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._busy -= 1
+
+
+async def _arrived(receive: Receive) -> Receive:
+    """Wait until a request has arrived, or more of its body than anything reads; return a ``receive`` that repeats it."""
+    messages: deque[Message] = deque()
+    awaited = MOST_AWAITED
+    while awaited >= 0:
+        message = await receive()
+        messages.append(message)
+        if not message.get("more_body", False):  # it has arrived, or the client has left
+            break
+        awaited -= len(message["body"])
+
+    async def repeated() -> Message:
+        return messages.popleft() if messages else await receive()
+
+    return repeated
 
 
 def room_for_connections() -> int:

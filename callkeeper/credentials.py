@@ -7,7 +7,9 @@ is wrong, never with the text itself.
 
 import re
 from base64 import b64decode
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 from callkeeper.parsing import VISIBLE, ensure, plain_text, separated, split_limit
@@ -19,6 +21,9 @@ from reseller.secret import Secret
 MIN_ISSUED: Final = 8
 MIN_SECRET: Final = 16
 MIN_PASSWORD: Final = 12
+MAX_PASSWORD: Final = 256
+"""The fields of our pages take no longer one, so nobody could log in by it. Characters beyond U+FFFF count twice there."""
+
 PASSWORD_WITHSTANDS: Final = 8.0
 """Guesses that a password must withstand, as a power of ten: at the limit of ten a minute, nineteen years."""
 
@@ -35,6 +40,16 @@ _PLACEHOLDER = re.compile(r"(?i)change.?me|example|placeholder|replace.?(me|this
 _DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
 _STRONG: Final = f"of at least {MIN_SECRET} visible characters, hard to guess"
 
+_CONTEXT: Final = (
+    *("callkeeper", "key", "secret", "token", "password", "push", "metrics", "prometheus", "webhook", "outcome"),
+    *("signing", "archive", "client", "desk", "admin"),
+)
+"""Words that an attacker would try first."""
+
+_MIN_DISTINCT: Final = 5
+"""Different characters, and different steps from one to the next, of a secret. Fewer are a repetition or a sequence; of
+random texts with 16 hexadecimal digits one in two million has so few."""
+
 
 def issued(text: str) -> Secret:
     """Read an issued credential. Placeholders and texts that are too short are refused.
@@ -45,6 +60,12 @@ def issued(text: str) -> Secret:
     ensure(not is_default, "is a placeholder or a default, not an issued credential")
     is_long = len(text) >= MIN_ISSUED
     ensure(is_long, f"has fewer than {MIN_ISSUED} characters, so it is not an issued credential")
+    return Secret(text)
+
+
+def strong_secret(text: str) -> Secret:
+    """Read a secret that signs, or by which we identify ourselves to software of the operator."""
+    ensure(_is_strong_secret(text), f"needs a secret {_STRONG}; run: callkeeper secret new")
     return Secret(text)
 
 
@@ -68,6 +89,7 @@ def _outcome_secret(text: str) -> Secret:
         key = b64decode(text.removeprefix("whsec_"), validate=True)
     is_key = text.startswith("whsec_") and 24 <= len(key) <= 64
     ensure(is_key, "must be whsec_ and 24 to 64 bytes in base64; run: callkeeper secret outcome")
+    ensure(_is_hard_to_guess(text.removeprefix("whsec_")), "must be hard to guess; run: callkeeper secret outcome")
     return Secret(text)
 
 
@@ -120,6 +142,8 @@ def refuse_weak_password(name: str, password: str) -> None:
     Raises:
         ValueError: Says what it needs.
     """
+    length = len(password.encode("utf-16-le", "surrogatepass")) // 2
+    ensure(length <= MAX_PASSWORD, f"the password has more than {MAX_PASSWORD} characters")
     is_strong = len(password) >= MIN_PASSWORD and _guesses_log10(password, name) >= PASSWORD_WITHSTANDS
     ensure(
         is_strong,
@@ -130,11 +154,38 @@ def refuse_weak_password(name: str, password: str) -> None:
 
 def _is_strong_secret(text: str) -> bool:
     """Tell whether a secret of software is long, hard to guess and no placeholder."""
-    return len(text) >= MIN_SECRET and not _PLACEHOLDER.search(text) and _guesses_log10(text) >= SECRET_WITHSTANDS
+    return len(text) >= MIN_SECRET and _is_hard_to_guess(text)
+
+
+def _is_hard_to_guess(text: str) -> bool:
+    """Tell whether a secret of software, and what it encodes, is no placeholder, repetition, sequence or common word."""
+    encoded = list(_encoded(text))
+    texts = [text, *(content.decode() for content in encoded if len(content) >= MIN_SECRET and _is_text(content))]
+    if any(map(_PLACEHOLDER.search, texts)) or not all(map(_has_variety, [text.encode("utf-8", "replace"), *encoded])):
+        return False
+    return all(_guesses_log10(each) >= SECRET_WITHSTANDS for each in texts)
+
+
+def _encoded(text: str) -> Iterator[bytes]:
+    """Yield the bytes that a secret encodes in hexadecimal or base64."""
+    decoders: tuple[Callable[[str], bytes], ...] = (bytes.fromhex, lambda text: b64decode(text, validate=True))
+    for decode in decoders:
+        with suppress(ValueError):
+            yield decode(text)
+
+
+def _is_text(content: bytes) -> bool:
+    return content.isascii() and content.decode().isprintable()
+
+
+def _has_variety(content: bytes) -> bool:
+    """Tell whether bytes are neither repeated nor in sequence, alone or in small groups."""
+    steps = {after - before for before, after in pairwise(content)}
+    return len(set(content)) >= _MIN_DISTINCT and len(steps) >= _MIN_DISTINCT
 
 
 def _guesses_log10(text: str, *known: str) -> float:
-    """Return how many guesses find a secret. ``known`` are words that an attacker would try first."""
+    """Return how many guesses find a secret. ``known`` are further words that an attacker would try first."""
     from zxcvbn import zxcvbn  # noqa: PLC0415  (its lists take a twentieth of a second to load; few commands need them)
 
-    return float(zxcvbn(text[:LOOKED_AT], user_inputs=["callkeeper", *known])["guesses_log10"])
+    return float(zxcvbn(text[:LOOKED_AT], user_inputs=[*_CONTEXT, *known])["guesses_log10"])

@@ -125,7 +125,10 @@ class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
     """Settings of workers that write to the archive, and of the commands that erase."""
 
     key: Secret | None = optional(
-        "CALLKEEPER_ARCHIVE_KEY", credentials.issued, "<32 characters, printed by: callkeeper secret new>", secret=True
+        "CALLKEEPER_ARCHIVE_KEY",
+        credentials.strong_secret,
+        "<32 characters, printed by: callkeeper secret new>",
+        secret=True,
     )
     """Signs the heads of the archive's chains in the log. The database's administrators must not be able to read it."""
     keep_s: PerInstitution[int] | None = optional("CALLKEEPER_ARCHIVE_KEEP", parsing.keep_archive, "10y, cu-1=7y")
@@ -173,7 +176,9 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
     """Issuer of the identity provider at which people log in, exactly as the provider writes it. Unset: none."""
     client_id: str = required("CALLKEEPER_OIDC_CLIENT_ID", parsing.plain_text, "callkeeper")
     """Our client id at the identity provider. The redirect URI is CALLKEEPER_PUBLIC_URL/login/callback."""
-    client_secret: Secret = required("CALLKEEPER_OIDC_CLIENT_SECRET", credentials.issued, "<as issued>", secret=True)
+    client_secret: Secret = required(
+        "CALLKEEPER_OIDC_CLIENT_SECRET", credentials.strong_secret, "<as issued>", secret=True
+    )
     """The secret that belongs to the client id."""
     grants: tuple[Grant, ...] = required(
         "CALLKEEPER_OIDC_ROLES", parsing.grants, "voice-agents=agent, voice-leads=supervisor@cu-1|cu-2"

@@ -9,6 +9,7 @@ import msgspec
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -101,6 +102,7 @@ class RawPath:
 MAX_WAIT_S: Final = 10.0
 MAX_PAGE: Final = 500
 DEFAULT_PAGE: Final = 100
+_LONGEST_NAME: Final = 40
 _SHOWN: Final = (Phase.LIVE, Phase.ENDED, Phase.SETTLED)
 
 
@@ -174,7 +176,7 @@ class DeskApi:
     async def list_calls(self, request: Request) -> Response:
         """List calls, live ones unless another phase is asked for."""
         token = await self._token(request)
-        query = request.query_params
+        query = _query(request, "phase", "phone", "institution", "limit", "after", "q", "id")
         phase = _one_of(query.get("phase"), "phase", _SHOWN)
         if "phone" in query and not token.sees_people:
             raise forbidden("phone: a viewer sees no numbers")
@@ -199,6 +201,7 @@ class DeskApi:
     async def show_call(self, request: Request) -> Response:
         """Return one call and its story."""
         token, place = await self._place(request)
+        _query(request)
         known = await known_or_archived(self._lookup, self._archive, place)
         if known is None:
             raise not_found()
@@ -211,7 +214,7 @@ class DeskApi:
         async def speak(request: Request) -> Response:
             """Request an action on a call."""
             token, place = await self._place(request)
-            wait_s = _number(request.query_params.get("wait"), "wait", 0, MAX_WAIT_S, 0)
+            wait_s = _number(_query(request, "wait").get("wait"), "wait", 0, MAX_WAIT_S, 0)
             key = _idempotency_key(request)
             body = await read_body(request, BODIES[action])
             if token.operators is not None and body.operator not in token.operators:
@@ -226,7 +229,7 @@ class DeskApi:
     async def show_action(self, request: Request) -> Response:
         """Return the result of an action."""
         _, place = await self._place(request)
-        wait_s = _number(request.query_params.get("wait"), "wait", 0, MAX_WAIT_S, 0)
+        wait_s = _number(_query(request, "wait").get("wait"), "wait", 0, MAX_WAIT_S, 0)
         return await self._answer(place, request.path_params["action_id"], wait_s)
 
     async def stream(self, request: Request) -> Response:
@@ -238,7 +241,7 @@ class DeskApi:
             raise self._turned_away(request, "ticket")
         else:
             token = self._admitted(request, owner)
-        institution = request.query_params.get("institution")
+        institution = _query(request, "ticket", "institution", "last_event_id").get("institution")
         if institution is not None and token.may_see(institution):
             await self._check_institution(request, token, institution)
         where = await self._named(token, institution) or place_of(token.institutions)
@@ -249,7 +252,9 @@ class DeskApi:
 
     async def ticket(self, request: Request) -> Response:
         """Issue a ticket for the stream."""
-        return _json(await self._tickets.issue(await self._token(request)), 201)
+        token = await self._token(request)
+        _query(request)
+        return _json(await self._tickets.issue(token), 201)
 
     async def _answer(self, call_id: CallId, action_id: str, wait_s: float) -> Response:
         action, answer = await self._actions.result(call_id, action_id, within_s=wait_s)
@@ -314,6 +319,20 @@ class DeskApi:
         if not (is_legal and token.may_see(place.institution_key)):
             raise not_found()
         return token, place
+
+
+def _query(request: Request, *known: str) -> QueryParams:
+    """Return the parameters of an address, each at most once.
+
+    Raises:
+        Problem: There are others than ``known``. A misspelt filter would otherwise show everything.
+    """
+    query = request.query_params
+    if unknown := sorted(query.keys() - set(known)):
+        raise invalid(unknown[0][:_LONGEST_NAME], "is no parameter of this address")
+    if len(query.multi_items()) != len(query):
+        raise invalid("query", "no name may occur twice")
+    return query
 
 
 def _one_of(text: str | None, name: str, allowed: tuple[Phase, ...]) -> Phase | None:

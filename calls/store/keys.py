@@ -204,9 +204,9 @@ class Keys:
         """Return the key of a login that has begun at the identity provider, by the SHA-256 of its state."""
         return f"{self.prefix}:login:{digest}"
 
-    def ticket(self, ticket: str) -> str:
-        """Return the key of a ticket for one connection to the desk's stream."""
-        return f"{self.prefix}:ticket:{ticket}"
+    def ticket(self, digest: str) -> str:
+        """Return the key of a ticket for one connection to the desk's stream, by the SHA-256 of the ticket."""
+        return f"{self.prefix}:ticket:{digest}"
 
     def statement(self, wish: str) -> str:
         """Return the key that shows that a statement was received, so that repeating it changes nothing."""

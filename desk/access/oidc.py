@@ -34,7 +34,10 @@ LOGIN_S: Final = 600
 """How long a login at the provider may take."""
 
 WITHIN_S: Final = 5.0
-"""How long the provider may take to answer a request."""
+"""How long the provider may take to answer a request, until the last byte."""
+
+LONGEST_ANSWER: Final = 1024 * 1024
+"""Bytes of an answer of the provider. Metadata, keys and tokens have some 10,000."""
 
 _FRESH_S: Final = 300.0
 _AWAY_S: Final = 5.0
@@ -218,9 +221,19 @@ class Provider:
         """Return the provider's answer, a JSON object."""
         import httpx  # noqa: PLC0415
 
+        # Without a content coding, the bytes that arrive are all that there will be.
+        more = {**more, "headers": {"Accept-Encoding": "identity"}, "follow_redirects": False}
         try:
-            async with asyncio.timeout(WITHIN_S), httpx.AsyncClient(verify=self._tls, trust_env=False) as client:
-                answer = await client.request(method, address, timeout=WITHIN_S, **more)
+            async with (
+                asyncio.timeout(WITHIN_S),
+                httpx.AsyncClient(verify=self._tls, trust_env=False) as client,
+                client.stream(method, address, timeout=WITHIN_S, **more) as answer,
+            ):
+                body = b""
+                async for piece in answer.aiter_raw():
+                    body += piece
+                    if len(body) > LONGEST_ANSWER:
+                        raise ProviderAway(f"The identity provider {self.host} does not answer as it should.")
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError):
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
         if answer.status_code >= 500:
@@ -228,7 +241,7 @@ class Provider:
         if answer.status_code != 200:
             raise ProviderRefused(f"answer {answer.status_code}")
         try:
-            return msgspec.json.decode(answer.content, type=dict[str, Any])
+            return msgspec.json.decode(body, type=dict[str, Any])
         except msgspec.DecodeError:
             raise ProviderAway(f"The identity provider {self.host} does not answer as it should.") from None
 

@@ -30,7 +30,7 @@ from desk.board.audit_page import AuditPage
 from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.find_page import FindPage
-from desk.board.form_handlers import FormHandlers, FormRefused
+from desk.board.form_handlers import FormHandlers, FormRefused, fields_of
 from desk.board.frame_source import FrameSource
 from desk.board.live_updates import Streams
 from desk.board.outcomes_page import OutcomesPage
@@ -230,7 +230,7 @@ class Board:
             """Request an action on a call, and show the call's page with the result."""
             place, form = _place(request), {}
             try:
-                form = await self._forms.read(request)
+                form = await self._forms.read(request, *fields_of(action))
                 action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
             except FormRefused as problem:
                 page = await self._call_page(request, place, problem=problem, said={**form, "action": action})

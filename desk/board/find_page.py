@@ -43,7 +43,7 @@ class FindPage:
         form: dict[str, str] = {}
         if request.method == "POST":
             try:
-                form = await self.forms.read(request, changes=False)
+                form = await self.forms.read(request, "q", "zone", changes=False)
             except FormRefused as problem:
                 return PlainTextResponse(str(problem), problem.status)
         typed, person = form.get("q", ""), visitor_of(request).person

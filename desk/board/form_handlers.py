@@ -25,6 +25,15 @@ from reseller import Secret
 BOARD: Final = DeskToken(name="board", secret=Secret(""))
 """The board's name in trails, in place of a token's."""
 
+_LONGEST_NAME: Final = 40
+
+
+def fields_of(action: str) -> tuple[str, ...]:
+    """Return the fields of an action's form. Who acts is not among them: that is the person who is logged in."""
+    own = [name for name in BODIES[action].__struct_fields__ if name != "operator"]
+    other = ("other_person_id",) if "person_id" in own else ()
+    return (*own, *other, *(("confirmed",) if action == "distrusted" else ()))
+
 
 class FormRefused(Exception):
     """A form was not carried out; the message is for the person who filled it in. ``status`` is the HTTP status."""
@@ -50,18 +59,21 @@ class FormHandlers:
         self._pausing = pausing
         self._now = now
 
-    async def read(self, request: Request, *, changes: bool = True) -> dict[str, str]:
+    async def read(self, request: Request, *known: str, changes: bool = True) -> dict[str, str]:
         """Return the fields of a form that one of our pages has sent; empty ones are left out.
 
         A form that changes nothing needs no token: it is a POST only to keep the query out of the address.
 
         Raises:
-            FormRefused: It is too large, no form, or not from a page of ours.
+            FormRefused: It is too large, no form, or not from a page of ours, or has a field twice or one that is not
+                ``known``.
         """
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
             raise FormRefused(415, "This address accepts only a form.")
         try:
-            pairs = parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=20)
+            pairs = parse_qsl(
+                (await bounded(request)).decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20
+            )
         except RequestTooLarge:
             raise FormRefused(413, "The form is too large.") from None
         except ClientDisconnect:
@@ -71,6 +83,11 @@ class FormHandlers:
         form = {name: value.strip() for name, value in pairs if value.strip()}
         if changes and not visitor_of(request).forms.is_valid(form.pop(FORM_FIELD, None)):
             raise FormRefused(403, "This page was open for too long. Nothing was done; please send it again.")
+        names = [name for name, _ in pairs]
+        if unknown := sorted(set(names) - {*known, FORM_FIELD}):
+            raise FormRefused(400, f"This form has no field {unknown[0][:_LONGEST_NAME]}.")
+        if len(set(names)) != len(names):
+            raise FormRefused(400, "A field occurs twice.")
         return form
 
     async def request(self, person: Person, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:

@@ -103,12 +103,13 @@ class LoginPages:
 
     async def log_in(self, request: Request) -> Response:
         """Check a name and a password."""
-        form, account = await self._identify(request, self._account)
+        form, account = await self._identify(request, self._account, "name", "password", "next")
         return await self._begin(request, account, form.get("next", ""))
 
     async def change_password(self, request: Request) -> Response:
         """Change the password of a local user, who must also type the present one. Their sessions end."""
-        form, account = await self._identify(request, self.accounts.authenticate)
+        fields = ("name", "password", "new_password", "next")
+        form, account = await self._identify(request, self.accounts.authenticate, *fields)
         new = form.get("new_password", "")
         try:
             self.refuse_weak(account.id, new)
@@ -122,7 +123,7 @@ class LoginPages:
         return self._page(request, said="Your password is changed. Log in with the new one.")
 
     async def _identify(
-        self, request: Request, recognise: Callable[[str, str], Awaitable[Account | None]]
+        self, request: Request, recognise: Callable[[str, str], Awaitable[Account | None]], *fields: str
     ) -> tuple[Mapping[str, str], Account]:
         """Return a form, and the account of its name and password. Wrong ones are counted.
 
@@ -131,7 +132,7 @@ class LoginPages:
         """
         if not is_same_site(request.headers):
             raise HTTPException(403, "Only from our own pages.")
-        form, address = await _fields(request), network_of(request.client)
+        form, address = await _fields(request, *fields), network_of(request.client)
         name, request.state.wanted = form.get("name", ""), form.get("next", "")
         # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check.
         async with self._turns.setdefault(address, asyncio.Lock()), self._turn(address):
@@ -193,7 +194,7 @@ class LoginPages:
     async def log_out(self, request: Request) -> Response:
         """End the session."""
         cookie = cookie_of(request, SESSION)
-        form = await _fields(request)
+        form = await _fields(request, FORM_FIELD)
         if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
             raise HTTPException(403, "This request did not come from one of our pages. You are still logged in.")
         person = await self.doors.sessions.renew(cookie)
@@ -263,9 +264,17 @@ def _too_many(wait_s: int) -> HTTPException:
     return HTTPException(429, words, {"Retry-After": str(wait_s)})
 
 
-async def _fields(request: Request) -> Mapping[str, str]:
-    """Return the fields of a form; none if it is too large or not a form."""
+async def _fields(request: Request, *known: str) -> Mapping[str, str]:
+    """Return the fields of a form; none if it is too large or not a form.
+
+    Raises:
+        HTTPException: A field is not ``known``, or occurs twice.
+    """
     try:
-        return dict(parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=8))
+        pairs = parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=8)
     except (RequestTooLarge, ClientDisconnect, ValueError):
         return {}
+    form = dict(pairs)
+    if len(form) != len(pairs) or not form.keys() <= set(known):
+        raise HTTPException(400, "This form has a field that is not known here, or one twice.")
+    return form

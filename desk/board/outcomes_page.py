@@ -83,15 +83,15 @@ class OutcomesPage:
 
     async def replay(self, request: Request) -> Response:
         """Post one message again."""
-        return await self._change(request, self._replay)
+        return await self._change(request, self._replay, "id")
 
     async def replay_failed(self, request: Request) -> Response:
         """Try everything undelivered that failed since a time."""
-        return await self._change(request, self._replay_failed)
+        return await self._change(request, self._replay_failed, "since")
 
-    async def _change(self, request: Request, do: Callable[[Request, dict[str, str]], Any]) -> Response:
+    async def _change(self, request: Request, do: Callable[[Request, dict[str, str]], Any], *fields: str) -> Response:
         try:
-            form = await self._forms.read(request)
+            form = await self._forms.read(request, *fields)
             await self._refuse_if_nobody_posts()
             done = await do(request, form)
         except FormRefused as problem:

@@ -102,7 +102,8 @@ class PausingPage:
             """Pause or resume, and show the board."""
             form: dict[str, str] = {}
             try:
-                form = await self._forms.read(request)
+                fields = ("scope", "institution", "because") if what == "pause" else ("institution", "because")
+                form = await self._forms.read(request, *fields)
                 await (self._forms.pause if what == "pause" else self._forms.resume)(request, form)
             except FormRefused as problem:
                 return await self._page(request, problem, what=what, typed=form)

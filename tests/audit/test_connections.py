@@ -197,6 +197,17 @@ def test_room_is_kept_for_events(redis_url: str, tmp_path: Path) -> None:
         assert pushed_within_s(target)[-1] < ANSWERED_WITHIN_S
 
 
+def test_half_sent_requests_take_no_room(redis_url: str, tmp_path: Path) -> None:
+    """Requests whose body is missing keep nobody out, whoever sends them: others are still answered."""
+    half = b"POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1234"
+    with web_process(redis_url, tmp_path, files=FILES, CALLKEEPER_LOCAL_USERS="yes") as target, ExitStack() as stack:
+        for _ in range(ROOM - 4):
+            stack.enter_context(line(target)).sendall(half)
+        assert statuses(target, half + b"56789") == [401]
+        assert statuses(target, b"GET /desk/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n") == [200]
+        assert pushed_within_s(target)[-1] < ANSWERED_WITHIN_S
+
+
 def _open_streams(target: Target, stack: ExitStack, times: int, token: str) -> list[int]:
     request = b"GET /desk/stream HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n\r\n" % token.encode()
     found = []

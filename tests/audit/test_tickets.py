@@ -27,3 +27,15 @@ def test_invented_tickets_are_refused_without_redis(target: Target, redis_url: s
         with client.stream("GET", "/desk/stream", params={"ticket": real}) as answer:
             assert answer.status_code == 200
         assert client.get("/desk/stream", params={"ticket": real}).status_code == 429
+
+
+def test_redis_holds_no_ticket_that_can_be_used(target: Target, redis_url: str) -> None:
+    """Whoever reads Redis finds no ticket there: neither its name nor what is kept opens a stream."""
+    with httpx.Client(base_url=target.url, trust_env=False) as client, Redis.from_url(redis_url) as redis:
+        real = client.post("/desk/tickets", headers={"Authorization": f"Bearer {TOKEN}"}).json()["ticket"]
+        [key] = redis.keys("ck:ticket:*")
+        assert real.encode() not in b"\n".join([*redis.keys("*"), redis.get(key)])
+        for found in (key.decode().removeprefix("ck:ticket:"), redis.get(key).decode()):
+            assert client.get("/desk/stream", params={"ticket": found}).status_code == 401
+        with client.stream("GET", "/desk/stream", params={"ticket": real}) as answer:
+            assert answer.status_code == 200

@@ -93,6 +93,7 @@ async def test_person_changes_their_own_password(site: Site) -> None:
     assert (await inside.get("/board")).status_code == 200
     assert (await site.browser().post("/login/password", data=fields)).status_code == 200
     assert (await inside.get("/board")).status_code == 303
+    del fields["new_password"]
     assert (await site.browser().post("/login", data=fields)).status_code == 401
     account = await site.accounts.find("some-agent")
     assert account is not None
@@ -258,6 +259,16 @@ async def test_guesses_at_one_name_are_counted_from_everywhere(site: Site) -> No
     assert ALLOWED_FOR_NAME <= looked_at <= ALLOWED_FOR_NAME + (time.monotonic() - began_s) / EVERY_S + 1
     other = site.browser("203.0.113.254")
     assert (await other.post("/login", data={"name": "some-viewer", "password": PASSWORD})).status_code == 303
+
+
+@pytest.mark.parametrize("more", ["role=admin", "name=some-admin", "form_token=x"])
+async def test_login_has_no_other_fields(more: str, site: Site) -> None:
+    """A login with a field that its form does not have, or with one twice, is refused although the password is right."""
+    content = f"name=some-agent&password={PASSWORD}&{more}"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for path in ("/login", "/login/password", "/logout"):
+        answer = await site.browser().post(path, content=content, headers=form)
+        assert (answer.status_code, "set-cookie" in answer.headers) == (400, False)
 
 
 async def test_login_from_another_site_is_refused(site: Site) -> None:

@@ -29,6 +29,21 @@ async def test_desk_lets_nobody_in_without_a_token(desk: DeskRig, name: str | No
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
+async def test_desk_refuses_unknown_parameters(desk: DeskRig) -> None:
+    """A parameter that an address does not have, or one twice, is refused: a misspelt filter would show everything."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    path = f"/calls/{KEY}/{call.voice_id}"
+    for method, address in (
+        *(("GET", each) for each in ("/calls", "/stream", path, f"{path}/actions/x")),
+        *(("POST", each) for each in ("/tickets", f"{path}/check")),
+    ):
+        body = {"operator": "x"} if address.endswith("check") else None
+        answer = await desk.http.request(method, address, params={"institutions": KEY}, json=body)
+        assert (answer.status_code, "institutions" in answer.text) == (400, True), address
+    assert (await desk.http.get("/calls?phase=live&phase=settled")).status_code == 400
+
+
 async def test_desk_ignores_strangers_and_never_a_token(desk: DeskRig) -> None:
     """Beyond ten failures an address is told to wait; whoever brings a token from there is answered all the while."""
     async with desk.client(None) as http:

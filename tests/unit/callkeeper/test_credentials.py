@@ -1,10 +1,22 @@
 """Credentials that are easy to guess are refused."""
 
+from base64 import b64encode
 from collections.abc import Callable
+from secrets import token_bytes, token_hex, token_urlsafe
+from uuid import uuid4
 
 import pytest
 
-from callkeeper.credentials import desk_tokens, login, push_headers
+from callkeeper.credentials import (
+    desk_tokens,
+    login,
+    metrics_token,
+    outcome_secrets,
+    push_headers,
+    refuse_weak_password,
+    strong_secret,
+)
+from callkeeper.settings import VARIABLES
 
 GUESSED = (
     "Password1234",
@@ -35,13 +47,74 @@ def test_login_that_is_hard_to_guess_is_taken(password: str) -> None:
     assert login(f"ops:{password}").password.reveal() == password
 
 
-@pytest.mark.parametrize("value", ["abcdefgh12345678", "secretsecret1234", "tokentokentoken12", "passwordpassword"])
-@pytest.mark.parametrize(
-    ("parse", "prefix"),
-    [(push_headers, "X-Push-Key: "), (desk_tokens, "desktop:")],
-    ids=["push headers", "desk tokens"],
+def test_password_is_no_longer_than_the_fields_of_our_pages() -> None:
+    """A password of 256 characters of any kind is taken; nobody could type a longer one on the login page."""
+    longest = "Tr4ck-bright-Sea9 \u00e4\u4e2d\t\x00" + "x" * 234
+    assert len(longest) == 256
+    refuse_weak_password("ann", longest)
+    for longer in (longest + "x", "Tr4ck-bright-Sea9" + "\U0001f600" * 120):
+        with pytest.raises(ValueError, match="more than 256"):
+            refuse_weak_password("ann", longer)
+
+
+WEAK_SECRETS = (
+    "abcdefgh12345678",
+    "secretsecret1234",
+    "tokentokentoken12",
+    "passwordpassword",
+    "aaaaaaaaaaaaaaaaaaaaaaaa",
+    "0123456789abcdef0123456789abcdef",
+    "aabbccddeeff0011",
+    "00000000-0000-0000-0000-000000000000",
+    "callkeeper-secret",
+    "prometheus-token",
+    "my-metrics-token",
+    "CallkeeperPush2026!",
+    "Summer2026Summer2026",
+    "000102030405060708090a0b0c0d0e0f",
+    "cGFzc3dvcmRwYXNzd29yZHBhc3N3b3Jk",
+    "change-me-change-me-now",
 )
+PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
+    "push headers": (push_headers, "X-Push-Key: "),
+    "desk tokens": (desk_tokens, "desktop:"),
+    "metrics token": (metrics_token, ""),
+    "archive key, provider's secret": (strong_secret, ""),
+}
+
+
+@pytest.mark.parametrize("value", WEAK_SECRETS)
+@pytest.mark.parametrize(("parse", "prefix"), PARSERS.values(), ids=PARSERS)
 def test_secrets_of_software_are_hard_to_guess(value: str, parse: Callable[[str], object], prefix: str) -> None:
-    """Tokens and push secrets that are easy to guess are refused."""
-    with pytest.raises(ValueError, match="hard to guess"):
+    """Tokens and secrets that are easy to guess are refused, also in hexadecimal or base64."""
+    with pytest.raises(ValueError, match=r"hard to guess|placeholder") as refused:
         parse(prefix + value)
+    assert value not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [bytes(24), bytes(range(32)), b"password" * 4, b"ab" * 16, b"changeme-changeme-change"],
+    ids=["zeroes", "ascending", "word", "pairs", "placeholder"],
+)
+def test_outcome_key_is_hard_to_guess(key: bytes) -> None:
+    """A signing key of repeated or ascending bytes, or of common words, is refused although it is long enough."""
+    value = f"whsec_{b64encode(key).decode()}"
+    with pytest.raises(ValueError, match="hard to guess") as refused:
+        outcome_secrets(value)
+    assert value not in str(refused.value)
+
+
+def test_secrets_that_commands_print_are_taken() -> None:
+    """Random secrets of 16 characters and more are never refused, in whatever alphabet."""
+    for _ in range(50):
+        for value in (token_hex(8), token_hex(32), token_urlsafe(12), token_urlsafe(32), str(uuid4())):
+            assert strong_secret(value).reveal() == value
+        assert outcome_secrets(f"whsec_{b64encode(token_bytes(24)).decode()}")
+
+
+@pytest.mark.parametrize("variable", ["CALLKEEPER_ARCHIVE_KEY", "CALLKEEPER_OIDC_CLIENT_SECRET"])
+def test_settings_read_their_secrets_strictly(variable: str) -> None:
+    """The archive's key and the provider's secret stop the start if they are easy to guess."""
+    with pytest.raises(ValueError, match="hard to guess"):
+        VARIABLES[variable].parse("passwordpassword")
