@@ -34,6 +34,8 @@ _LATELY: Final = timedelta(minutes=10)
 
 _JUST_NOW: Final = timedelta(seconds=30)
 _SOON: Final = timedelta(minutes=2)
+_GONE: Final = timedelta(seconds=90)
+"""So long after the last one it is over: people are told within two minutes."""
 
 
 class Found(NamedTuple):
@@ -162,7 +164,7 @@ def _unknown_names(signals: Signals) -> Iterator[Found]:
         known_at = signals.last.at(figure.POLICIES_SHOWN, key, "classified")
         unknown = (signals.last.at(figure.POLICIES_SHOWN, key, bad) for bad in ("unclassified", "status_unknown"))
         last = max((at for at in unknown if at is not None), default=None)
-        is_over = last is None or (known_at is not None and known_at > last and signals.now - last > _SOON)
+        is_over = last is None or (known_at is not None and known_at > last and signals.now - last > _GONE)
         if calls < IN_A_ROW or is_over:
             continue
         words = signals.lately.said(figure.POLICIES_SHOWN, key)
@@ -230,7 +232,7 @@ def _contradictions(signals: Signals, one: Assumption) -> Counter[str]:
     for minute in signals.minutes:
         for labels, n in minute.figures.rows(one.of):
             key = labels[0] if has_key else ""
-            if is_it(labels) and key in last and signals.now - last[key] <= _SOON:
+            if is_it(labels) and key in last and signals.now - last[key] <= _GONE:
                 counts[key] += n
     return counts
 

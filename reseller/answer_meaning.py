@@ -126,7 +126,7 @@ def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, 
     if record.success is None and needs_success:
         raise AnswerUnreadable(endpoint.name, "success is missing")
     if endpoint is QUEUE and b'"phoneCalls"' not in answer.content:
-        # Read as an empty queue, it would end every live call.
+        # Assumed: it is broken. Read as an empty queue, it would end every live call.
         raise AnswerUnreadable(endpoint.name, "phoneCalls is missing")
     return record
 
