@@ -385,14 +385,21 @@ def _pushes(signals: Signals) -> Iterator[Incident]:
     told = {incident.institution_key for incident in refused}
     if ACCOUNT in told:
         return  # that no pushes arrive follows from it
-    for key, pushed_at in sorted(missing.items()):
-        calls = signals.lately.in_a_row(figure.CALLS_FOUND, key, "queue")
-        if calls > UNPUSHED and key not in told:
+    yield from (one for one in _no_pushes(signals) if one.institution_key not in told)
+
+
+def _no_pushes(signals: Signals) -> Iterator[Incident]:
+    tested_at = signals.last.at(figure.PUSHES, "sample")
+    for (key, result), _, at in sorted(signals.last.rows(figure.CALLS_PUSHED)):
+        calls = signals.lately.in_a_row(figure.CALLS_PUSHED, key, result)
+        is_over = signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
+        if calls > UNPUSHED and not is_over:
             advice = (
                 f"The queue showed {calls} new calls in a row that were not pushed: they are found some seconds later. Look "
                 "at the push settings and attempts in the service's dashboard, and at what stands before the web process."
             )
-            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key, pushed_at)
+            came_at = signals.last.at(figure.CALLS_PUSHED, key, "came")
+            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key, came_at)
 
 
 def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) -> list[Incident]:

@@ -235,6 +235,8 @@ class Counting:
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count a call that its notes have just confirmed, by what reported it first, and a spent budget."""
         self.found(before, after)
+        if before.hinted_at is None and after.hinted_at is not None:
+            self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "came")
         self._spent(before, after, book, now)
 
     def found(self, before: Call, after: Call) -> None:
@@ -242,7 +244,9 @@ class Counting:
         if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
             by = "push" if after.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
-            if by == "push":
+            if by == "queue":
+                self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
+            else:
                 result = "unlisted" if after.listed_at is None else "listed"
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), result)
 

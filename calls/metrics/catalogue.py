@@ -62,7 +62,13 @@ CALLS_FOUND: Final = Figure(
     "calls that the service confirmed, by what reported them first: a push, or the queue",
     ("institution", "by"),
     known={"by": ("push", "queue")},
-    good="push",
+)
+CALLS_PUSHED: Final = Figure(
+    "calls_pushed",
+    "calls whose push came, also if the queue had shown them before; and calls whose push was missing when it did",
+    ("institution", "result"),
+    known={"result": ("came", "missing")},
+    good="came",
 )
 PUSHED_CALLS: Final = Figure(
     "pushed_calls",

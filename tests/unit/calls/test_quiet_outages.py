@@ -30,7 +30,7 @@ def at(*counted: tuple[Figure, tuple[str, ...], float]) -> LastCounted:
 def lately(words: str = "", **rows: int) -> Lately:
     """Return rows of cu-1 by their figure and bad value, and the last words about anything."""
     names = {"pending": figure.PROVIDER_ANSWERS, "silent": figure.PROVIDER_ANSWERS, "unlisted": figure.PUSHED_CALLS}
-    names["queue"] = figure.CALLS_FOUND
+    names["missing"] = figure.CALLS_PUSHED
     said = {
         field_name(figure.REQUESTS_DISTURBED.name, ("details",)): words,
         field_name(figure.POLICIES_SHOWN.name, ("cu-1",)): words,
@@ -49,6 +49,7 @@ def minute(*counts: tuple[Figure, tuple[str, ...], int]) -> list[Minute]:
 PENDING, SILENT, SHOWN = (
     (figure.PROVIDER_ANSWERS, ("cu-1", result), 20.0) for result in ("pending", "silent", "shown")
 )
+MISSING = (figure.CALLS_PUSHED, ("cu-1", "missing"), 5.0)
 UNLISTED = (figure.PUSHED_CALLS, ("cu-1", "unlisted"), 5.0)
 ANSWERED = (figure.LISTINGS, ("cu-1", "answered"), 1.0)
 DISTURBED = (figure.REQUESTS_DISTURBED, ("details",), 2.0)
@@ -80,13 +81,13 @@ ACTIVE = [Standing(key="cu-1", status="Active", has_voice_auth=True, told_at=NOW
 GONE = Vanished("box-2-9-bb", "worker", NOW - timedelta(seconds=30))
 QUIET: dict[str, dict[str, Any]] = {
     "no_results": {"lately": lately(pending=3), "last": at(PENDING)},
-    "not_listed": {"lately": lately(unlisted=3, queue=9), "last": at(UNLISTED, ANSWERED)},
+    "not_listed": {"lately": lately(unlisted=3, missing=9), "last": at(UNLISTED, ANSWERED, MISSING)},
     "requests_fail": {"last": at(DISTURBED), "minutes": requests(6, 12, 12), "lately": lately("status 502")},
     "not_active": {"standings": IN_REVIEW, "open_calls": {"cu-1": 4}},
     "worker_vanished": {"vanished": [GONE]},
     "policies_unknown": {"last": at(UNCLASSIFIED), "minutes": unclassified(3), "lately": lately("policy 'Mauve'")},
     "assumption_wrong": {"last": at(SKIPPED), "minutes": skipped(3)},
-    "no_push": {"lately": lately(queue=3), "last": at((figure.CALLS_FOUND, ("cu-1", "queue"), 5))},
+    "no_push": {"lately": lately(missing=3), "last": at(MISSING)},
 }
 NAMES = {
     "no_results": ("cu-1", "3 calls in a row"),
@@ -100,11 +101,15 @@ NAMES = {
 }
 OVER: dict[str, dict[str, Any]] = {
     "one call had a result": {"lately": lately(), "last": at(PENDING, SHOWN)},
-    "two calls may be an accident": {"lately": lately(pending=2, unlisted=2, queue=2), "last": at(PENDING, UNLISTED)},
+    "two calls may be an accident": {
+        "lately": lately(pending=2, unlisted=2, missing=2),
+        "last": at(PENDING, UNLISTED, MISSING),
+    },
     "no calls come any more": {
         "lately": lately(pending=3),
         "last": at((figure.PROVIDER_ANSWERS, ("cu-1", "pending"), 601)),
     },
+    "a sample was taken": {"lately": lately(missing=3), "last": at(MISSING, (figure.PUSHES, ("sample",), 1))},
     "a new institution has no voiceprints": {"lately": lately(silent=50), "last": at(SILENT)},
     "some calls in a row have no voiceprint": {"lately": lately(silent=7), "last": at(SILENT, SHOWN)},
     "a few requests failed": {"last": at(DISTURBED), "minutes": requests(5, 5, 5)},
