@@ -15,7 +15,7 @@ from typing import Final
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
 from calls.pause import EVERYWHERE
-from calls.quiet_outages import quiet_outages
+from calls.quiet_outages import QUEUE, quiet_outages
 from calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
 from calls.store.writable import REFUSALS
 
@@ -327,9 +327,13 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
     for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred.keys() - left_alone):
         unlisted_at = None if ACCOUNT in left_alone else _unlisted_at(signals, key)
         if unlisted_at is not None:
+            words = signals.lately.said(figure.REQUESTS_DISTURBED, QUEUE)
+            is_refused = signals.last.at(figure.LISTINGS, key, "refused") == unlisted_at or not words
             advice = (
                 "Calls without a push are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there? The log "
                 "event listing_failed has the service's answer."
+                if is_refused
+                else f"Calls without a push are not found. The last answer: {words}. Ask the service's operator."
             )
             yield Incident(
                 _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at

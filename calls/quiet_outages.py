@@ -14,6 +14,9 @@ from calls.metrics import catalogue as figure
 from calls.metrics.catalogue import Figure
 from calls.metrics.signals import Signals, Vanished
 
+QUEUE: Final = "queue"
+"""The endpoint that lists calls."""
+
 NOT_OURS: Final = "unknown"
 """The label of all institutions that are not ours."""
 
@@ -117,6 +120,8 @@ def _requests_fail(signals: Signals) -> Iterator[Found]:
         outcomes = sum(
             (minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=endpoint) for minute in recent), Counter()
         )
+        if endpoint == QUEUE and not outcomes["answered"]:
+            continue  # that queues are not listed is an incident of its own
         if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
             continue
         failed = outcomes.total() - outcomes["answered"]

@@ -196,6 +196,20 @@ def test_pushed_calls_while_the_queue_is_refused_are_no_incident_of_their_own() 
     assert incident.kind.value == "listing_refused"
 
 
+def test_queue_that_cannot_be_read_is_told_with_its_last_answer() -> None:
+    """Nothing of it is answered, so it is one incident: that calls are not listed, in the words of the error."""
+    said = {field_name(figure.REQUESTS_DISTURBED.name, ("queue",)): "phoneCalls is missing"}
+    [incident] = found(
+        last=at((figure.LISTINGS, ("cu-1", "failed"), 1), (figure.REQUESTS_DISTURBED, ("queue",), 1)),
+        minutes=minute(
+            (figure.REQUESTS_DISTURBED, ("queue",), 9), (figure.SERVICE_REQUESTS, ("queue", "AnswerUnreadable"), 9)
+        ),
+        lately=Lately({}, said),
+    )
+    assert incident.kind.value == "listing_refused"
+    assert "The last answer: phoneCalls is missing." in incident.advice
+
+
 def test_row_ends_with_a_good_one() -> None:
     """A good one ends the rows of its institution, also within the same second, and of no other one."""
     figures = Figures()
