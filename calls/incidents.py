@@ -15,6 +15,7 @@ from typing import Final
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
 from calls.pause import EVERYWHERE
+from calls.quiet_outages import QUEUE, quiet_outages
 from calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
 from calls.store.writable import REFUSALS
 
@@ -43,6 +44,13 @@ class IncidentKind(StrEnum):
     RULES_DIFFER = "rules_differ"
     CLOCKS_APART = "clocks_apart"
     VERSIONS_DIFFER = "versions_differ"
+    NO_RESULTS = "no_results"
+    NOT_LISTED = "not_listed"
+    REQUESTS_FAIL = "requests_fail"
+    NOT_ACTIVE = "not_active"
+    POLICIES_UNKNOWN = "policies_unknown"
+    ASSUMPTION_WRONG = "assumption_wrong"
+    WORKER_VANISHED = "worker_vanished"
     EMERGENCY_LOGIN = "emergency_login"
 
     @property
@@ -110,7 +118,7 @@ REPEATED: Final = 3
 """From so many refused pushes in ten minutes on, they are no accident."""
 
 UNPUSHED: Final = 2
-"""Up to this many new calls without a push are not reported."""
+"""Up to this many new calls in a row without a push are not reported."""
 
 _SOON: Final = timedelta(seconds=15)
 _MINUTE: Final = timedelta(minutes=1)
@@ -132,11 +140,26 @@ def incidents_of(signals: Signals) -> list[Incident]:
             _institutions(signals),
             _pushes(signals),
             _others(signals),
+            _outages(signals),
         )
     )
+    found = _without_doubles(found)
     kinds = {incident.kind for incident in found}
     hidden = set().union(*(_SYMPTOMS.get(kind, frozenset()) for kind in kinds))
     return [incident for incident in found if incident.kind not in hidden]
+
+
+def _outages(signals: Signals) -> Iterator[Incident]:
+    for one in quiet_outages(signals):
+        yield Incident(IncidentKind(one.kind), *one[1:])
+
+
+def _without_doubles(found: Iterable[Incident]) -> list[Incident]:
+    """Leave out what another incident of the same kind and institution says already, or explains."""
+    firsts: dict[tuple[IncidentKind, str], Incident] = {}
+    for incident in found:
+        firsts.setdefault((incident.kind, incident.institution_key), incident)
+    return [one for (kind, key), one in firsts.items() if kind is not _K.NO_PUSH or (_K.NOT_LISTED, key) not in firsts]
 
 
 MERGED_FROM: Final = 3
@@ -163,11 +186,16 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
 _K = IncidentKind
 _SYMPTOMS: Final = {
     # Processes cannot report to a Redis that refuses writes.
-    _K.REDIS_REFUSES: frozenset({_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH}),
-    _K.NO_WORKER: frozenset({_K.LATE}),
-    _K.LOGIN_REFUSED: frozenset({_K.SERVICE_AWAY, _K.LATE}),
+    _K.REDIS_REFUSES: frozenset(
+        {_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH, _K.WORKER_VANISHED}
+    ),
+    _K.NO_WORKER: frozenset({_K.LATE, _K.WORKER_VANISHED}),
+    _K.LOGIN_REFUSED: frozenset({_K.SERVICE_AWAY, _K.LATE, _K.REQUESTS_FAIL}),
     _K.SERVICE_AWAY: frozenset(
-        {_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED}
+        {
+            *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED),
+            *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED),
+        }
     ),
     _K.SERVICE_SLOW: frozenset({_K.LATE}),
 }
@@ -205,9 +233,11 @@ def _processes(signals: Signals) -> Iterator[Incident]:
     # Processes show themselves anew within a second or two in a Redis that lost its data.
     is_new = signals.replaced is not None and signals.now - signals.replaced.at <= _A_WHILE
     if not is_new and not any(process.kind == "worker" for process in signals.processes):
-        yield Incident(
-            _K.NO_WORKER, "No worker is alive", "Pushes are recorded, but calls are not handled. Start workers."
-        )
+        due = f"{signals.due} due. " if signals.due else ""
+        last = max((one for one in signals.vanished if one.kind == "worker"), key=lambda one: one.at, default=None)
+        hint = f" The last one, on {last.host}, said no goodbye: see its platform's log." if last is not None else ""
+        advice = f"{due}Pushes are recorded, but calls are not handled. Start workers.{hint}"
+        yield Incident(_K.NO_WORKER, "No worker is alive", advice, since=last.at if last is not None else None)
     for kind in ("worker", "web"):
         digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
         if len(digests) > 1:
@@ -259,7 +289,7 @@ def _left_alone(breaker: Breaker) -> Incident:
         return Incident(_K.LISTING_REFUSED, title, advice, key, since)
     if breaker.scope.kind is EndpointKind.CHECK:
         advice = f"Its calls are handled, but further checks wait: {breaker.words}. Ask the service's operator."
-        return Incident(_K.INSTITUTION_AWAY, "Checks bring no results", advice, key, since)
+        return Incident(_K.NO_RESULTS, "Checks bring no results", advice, key, since)
     if breaker.why is Heard.PAUSE:
         advice = f"No requests are sent until then: {breaker.words}."
         return Incident(_K.RATE_LIMITED, "The service limits our requests", advice, key, since)
@@ -297,9 +327,13 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
     for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred.keys() - left_alone):
         unlisted_at = None if ACCOUNT in left_alone else _unlisted_at(signals, key)
         if unlisted_at is not None:
+            words = signals.lately.said(figure.REQUESTS_DISTURBED, QUEUE)
+            is_refused = signals.last.at(figure.LISTINGS, key, "refused") == unlisted_at or not words
             advice = (
                 "Calls without a push are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there? The log "
                 "event listing_failed has the service's answer."
+                if is_refused
+                else f"Calls without a push are not found. The last answer: {words}. Ask the service's operator."
             )
             yield Incident(
                 _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at
@@ -318,7 +352,7 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
             min((at for at in unconfirmed.values() if at is not None), default=None),
         )
     if signals.late_s > LATE_S:
-        advice = f"Due calls wait for {signals.late_s:.0f} s. Start more workers, or look at their logs."
+        advice = f"{signals.due} due, the first for {signals.late_s:.0f} s. Start more workers, or look at their logs."
         yield Incident(_K.LATE, "Calls are late", advice)
 
 
@@ -355,16 +389,21 @@ def _pushes(signals: Signals) -> Iterator[Incident]:
     told = {incident.institution_key for incident in refused}
     if ACCOUNT in told:
         return  # that no pushes arrive follows from it
-    recent = [minute.figures for minute in signals.minutes]
-    unpushed = sum((figures.by(figure.CALLS_FOUND, "institution", by="queue") for figures in recent), Counter[str]())
-    pushed = sum((figures.by(figure.CALLS_FOUND, "institution", by="push") for figures in recent), Counter[str]())
-    for key, calls in sorted(unpushed.items()):
-        if calls > UNPUSHED and not pushed[key] and key in missing and key not in told:
+    yield from (one for one in _no_pushes(signals) if one.institution_key not in told)
+
+
+def _no_pushes(signals: Signals) -> Iterator[Incident]:
+    tested_at = signals.last.at(figure.PUSHES, "sample")
+    for (key, result), _, at in sorted(signals.last.rows(figure.CALLS_PUSHED)):
+        calls = signals.lately.in_a_row(figure.CALLS_PUSHED, key, result)
+        is_over = signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
+        if calls > UNPUSHED and not is_over:
             advice = (
-                f"The queue showed {calls} new calls in ten minutes, none was pushed. Look at the push settings in the "
-                "service's dashboard."
+                f"The queue showed {calls} new calls in a row that were not pushed: they are found some seconds later. Look "
+                "at the push settings and attempts in the service's dashboard, and at what stands before the web process."
             )
-            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key)
+            came_at = signals.last.at(figure.CALLS_PUSHED, key, "came")
+            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key, came_at)
 
 
 def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) -> list[Incident]:

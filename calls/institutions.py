@@ -12,6 +12,9 @@ from typing import Final
 FOREIGN = "not_ours"
 """Obstacle: the service account may not act for the institution. No request is sent with its key."""
 
+NOT_ACTIVE = "not_active"
+"""Obstacle: the service names the institution as Disabled or in Review."""
+
 UNKNOWN = "standing_unknown"
 """Obstacle: the service has not said yet whether the institution is active."""
 

@@ -28,6 +28,7 @@ from reseller.endpoints import (
     INSTITUTION,
     INSTITUTIONS,
     LOGIN_AS,
+    QUEUE,
     TOKEN,
     UPDATE_INSTITUTION,
     Endpoint,
@@ -124,6 +125,9 @@ def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, 
         raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}")
     if record.success is None and needs_success:
         raise AnswerUnreadable(endpoint.name, "success is missing")
+    if endpoint is QUEUE and b'"phoneCalls"' not in answer.content:
+        # Assumed: it is broken. Read as an empty queue, it would end every live call.
+        raise AnswerUnreadable(endpoint.name, "phoneCalls is missing")
     return record
 
 

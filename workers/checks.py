@@ -203,6 +203,7 @@ def take_in(
     changed = _told(before) != _told(claim.call)
     if changed:
         _report_unknown(claim, before.reading, reading)
+        claim.tools.counting.shown(before, claim.call, claim.tools.book.policies)
     if check is not None or changed:
         claim.entries.append(
             Entry(

@@ -34,7 +34,7 @@ from calls.store.last_listing import (
     Standing,
 )
 from calls.store.request_budget import Permit
-from reseller import Institution, InstitutionSummary, NotSent, ResellerError, ServiceUnavailable
+from reseller import AnswerUnreadable, Institution, InstitutionSummary, NotSent, ResellerError, ServiceUnavailable
 from reseller.client import Reseller
 from workers.measurements import Counting
 from workers.service_gate import Held, ServiceGate, Wanted, Why
@@ -306,6 +306,8 @@ class Institutions:
         if because and because != self._unlisted_because:
             self._log.warning("institutions_unlisted", error=because)
         self._unlisted_because = because
+        if isinstance(asked.list_error, AnswerUnreadable):
+            self._counting.figures.count(figure.INSTITUTIONS_UNLISTED)
         for key, error in asked.unreadable.items():
             self._counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
             self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from calls.answer_signs import HEARD_ENOUGH, is_voice_expected, is_voice_shown, signs_shown, unknown_names
 from calls.claimed_item import Epoch
-from calls.facts_and_colours import has_result
+from calls.end_and_settlement import NOT_LISTED
+from calls.facts_and_colours import Policies, has_result
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pauses
@@ -237,6 +239,8 @@ class Counting:
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count a call that its notes have just confirmed, by what reported it first, and a spent budget."""
         self.found(before, after)
+        if before.hinted_at is None and after.hinted_at is not None:
+            self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "came")
         self._spent(before, after, book, now)
 
     def found(self, before: Call, after: Call) -> None:
@@ -244,6 +248,19 @@ class Counting:
         if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
             by = "push" if after.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
+            if by == "queue":
+                self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
+            else:
+                result = "unlisted" if after.listed_at is None else "listed"
+                self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), result)
+
+    def shown(self, before: Call, after: Call, policies: Policies) -> None:
+        """Count what a call's record shows for the first time: classified policies, others, an unknown status."""
+        label = self.label(after.institution_key)
+        for result in signs_shown(after, policies) - signs_shown(before, policies):
+            self.figures.count(figure.POLICIES_SHOWN, label, result)
+        for name in unknown_names(after, policies):
+            self.figures.say(name, figure.POLICIES_SHOWN, label)
 
     def booked(self, call: Call, now: datetime) -> None:
         """Measure how late a check is booked. A check that a person asked for has no planned time and is left out."""
@@ -262,7 +279,17 @@ class Counting:
         since = before.answered_check_at or before.watch_from
         if since is not None and has_result(after, book.policies) and not has_result(before, book.policies):
             self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
+        self._provided(before, after, book)
         self._spent(before, after, book, now)
+
+    def _provided(self, before: Call, after: Call, book: RuleBook) -> None:
+        """Count a call once its voice shows, and once eight checks were answered without that."""
+        label, is_shown = self.label(after.institution_key), is_voice_shown(after, book.policies)
+        if is_shown and not is_voice_shown(before, book.policies):
+            self.figures.count(figure.PROVIDER_ANSWERS, label, "shown")
+        answers = after.history.answered.bit_count()
+        if not is_shown and answers == HEARD_ENOUGH > before.history.answered.bit_count():
+            self.figures.count(figure.PROVIDER_ANSWERS, label, "pending" if is_voice_expected(after) else "silent")
 
     def _spent(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count a call whose last automatic check was just spent without a result."""
@@ -327,8 +354,11 @@ def _settled(counting: Counting, call: Call, entry: Entry) -> None:
         figures.count(figure.PUSHES_LOST, institution, "CallStart")
 
 
-def _dropped(counting: Counting, call: Call, _entry: Entry) -> None:
-    counting.figures.count(figure.HINTS_DROPPED, counting.label(call.institution_key))
+def _dropped(counting: Counting, call: Call, entry: Entry) -> None:
+    label = counting.label(call.institution_key)
+    counting.figures.count(figure.HINTS_DROPPED, label)
+    if entry.because == NOT_LISTED and call.standing is None and not _is_end_first_hint(call):
+        counting.figures.count(figure.PUSHED_CALLS, label, "unlisted")
 
 
 _COUNTS: dict[str, Callable[[Counting, Call, Entry], None]] = {

@@ -140,6 +140,7 @@ class Listing:
         if newest_id not in seen:
             return progress
         self.tools.log.warning("queue_bound_misread", institution=key)
+        self.tools.counting.figures.count(figure.QUEUE_MISREAD, key)
         return replace(progress, misread_at=item.now)
 
     async def _whole(

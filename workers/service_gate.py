@@ -27,6 +27,7 @@ from calls.store.claims_and_leases import Store
 from calls.store.request_budget import Permit
 from reseller import (
     AccessRefused,
+    AnswerUnreadable,
     CertificateRefused,
     LoginRefused,
     NotSent,
@@ -99,6 +100,7 @@ class ServiceGate:
         self._figures = figures
         self._barred: Mapping[str, float] = {}
         self._reads_barred_s: Callable[[str], float | None] = lambda _: None
+        self._answered: set[str] = set()
 
     def see_bars_of(self, service: Reseller) -> None:
         """Let the bars of a client count. It is made after the gate, because it reports to the gate."""
@@ -147,6 +149,7 @@ class ServiceGate:
         if endpoint == TOKEN:
             self._figures.count(figure.LOGINS, outcome)
         store, kind = self._store, EndpointKind.QUEUE if endpoint == QUEUE else EndpointKind.CALLS
+        self._note_disturbed(endpoint, error, is_stopped=store.breakers.over(institution_key, kind) is not None)
         if error is None:
             store.budget.answers.add()
             if not store.breakers.has_failed(institution_key, kind):
@@ -164,6 +167,17 @@ class ServiceGate:
         if isinstance(error, _BUSY):
             with suppress(RedisError):
                 await store.budget.turned_away(institution_key, len(store.breakers.acted_for))
+
+    def _note_disturbed(self, endpoint: Endpoint, error: BaseException | None, *, is_stopped: bool) -> None:
+        """Count a failure that opens no breaker: after an answer of the same endpoint, or an unreadable answer."""
+        if not isinstance(error, _DISTURBING) or isinstance(error, _BUSY):
+            if error is None:
+                self._answered.add(endpoint.name)
+            return
+        if not is_stopped and (endpoint.name in self._answered or isinstance(error, AnswerUnreadable)):
+            self._figures.count(figure.REQUESTS_DISTURBED, endpoint.name)
+            self._figures.say(_words_of(error), figure.REQUESTS_DISTURBED, endpoint.name)
+        self._answered.discard(endpoint.name)
 
     async def tell(
         self,
@@ -233,7 +247,13 @@ class ServiceGate:
 
 
 _BUSY = (ServiceBusy, TurnedAway)
+_DISTURBING = (ServiceUnavailable, OutcomeUnknown, AnswerUnreadable, CertificateRefused, NotSent)
 _FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)
+
+
+def _words_of(error: ResellerError) -> str:
+    """Return what went wrong, and the service's own words reduced to known ones."""
+    return error.reason if error.plain == error.reason else f"{error.reason}; it says: {error.plain}"
 
 
 def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | None) -> tuple[Heard, str] | None:

@@ -71,6 +71,14 @@ _TOPICS: Final = {
     IncidentKind.RULES_DIFFER: Topic.RULES,
     IncidentKind.CLOCKS_APART: Topic.CLOCK,
     IncidentKind.VERSIONS_DIFFER: Topic.RELEASES,
+    IncidentKind.NO_RESULTS: Topic.SERVICE,
+    IncidentKind.NOT_LISTED: Topic.QUEUE,
+    IncidentKind.REQUESTS_FAIL: Topic.SERVICE,
+    IncidentKind.WORKER_VANISHED: Topic.WORKERS,
+    IncidentKind.POLICIES_UNKNOWN: Topic.RULES,
+    IncidentKind.ASSUMPTION_WRONG: Topic.SERVICE,
+    IncidentKind.NO_PUSH: Topic.PUSHES,
+    IncidentKind.NOT_ACTIVE: Topic.INSTITUTIONS,
 }
 """The incidents that no other line of the doctor covers."""
 

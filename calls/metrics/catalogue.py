@@ -17,6 +17,9 @@ class Figure(NamedTuple):
 
     ``known`` are the values of labels with a short closed list. Such a figure is exported as 0 before it is first
     counted, so that the first count also shows as an increase.
+
+    ``good`` is the value of the last label that ends a row of the others: how often each of those was counted since the
+    last good one is kept as well, by the labels before it. A figure with it names all values of that label.
     """
 
     name: str
@@ -24,6 +27,12 @@ class Figure(NamedTuple):
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
     known: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    good: str = ""
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Return the values of the last label that are counted in a row."""
+        return tuple(value for value in self.known[self.labels[-1]] if value != self.good) if self.good else ()
 
 
 # Push events
@@ -54,6 +63,20 @@ CALLS_FOUND: Final = Figure(
     ("institution", "by"),
     known={"by": ("push", "queue")},
 )
+CALLS_PUSHED: Final = Figure(
+    "calls_pushed",
+    "calls whose push came, also if the queue had shown them before; and calls whose push was missing when it did",
+    ("institution", "result"),
+    known={"result": ("came", "missing")},
+    good="came",
+)
+PUSHED_CALLS: Final = Figure(
+    "pushed_calls",
+    "calls whose start was pushed, by whether the queue has listed them",
+    ("institution", "result"),
+    known={"result": ("listed", "unlisted")},
+    good="listed",
+)
 
 PUSHES_LOST: Final = Figure(
     "pushes_lost",
@@ -74,6 +97,20 @@ DETECTION_LAG: Final = Figure(
 
 CHECKS: Final = Figure("checks", "authentication checks booked, by result", ("outcome",))
 """``outcome``: answered, or the kind of failure."""
+
+PROVIDER_ANSWERS: Final = Figure(
+    "provider_answers",
+    "calls by what their checks brought: a result; after eight answers still pending or nothing",
+    ("institution", "result"),
+    known={"result": ("shown", "pending", "silent")},
+    good="shown",
+)
+POLICIES_SHOWN: Final = Figure(
+    "policies_shown",
+    "calls by what their records show first: policies that all have a colour, one that has none, an unknown status",
+    ("institution", "result"),
+    known={"result": ("classified", "unclassified", "status_unknown")},
+)
 
 CHECK_LATE: Final = Figure("check_late_seconds", "from the instant a check was planned for to its booking", (), _LAG)
 CHECKS_SPENT: Final = Figure(
@@ -106,6 +143,12 @@ ARCHIVED: Final = Figure(
 
 SERVICE_REQUESTS: Final = Figure("service_requests", "requests to the service", ("endpoint", "outcome"))
 """``outcome``: answered, or the kind of error."""
+
+REQUESTS_DISTURBED: Final = Figure(
+    "requests_disturbed",
+    "requests that failed right after one was answered, or whose answer could not be read, while no requests were stopped",
+    ("endpoint",),
+)
 
 REQUESTS_POSTPONED: Final = Figure(
     "requests_postponed",
@@ -148,6 +191,14 @@ ENTRIES_SKIPPED: Final = Figure(
     "entries of the queue that could not be used",
     ("institution", "reason"),
     known={"reason": ("no_voice_id", "odd_voice_id", "unreadable")},
+)
+QUEUE_MISREAD: Final = Figure(
+    "queue_bounds_misread",
+    "listings from a start time on that left out a live call with a later one",
+    ("institution",),
+)
+INSTITUTIONS_UNLISTED: Final = Figure(
+    "institutions_unlisted", "readings of the list of institutions whose answer could not be read"
 )
 ACCESS_REFUSED: Final = Figure(
     "access_refused",

@@ -6,7 +6,7 @@ integers, so that Redis can add them. Sums are stored in millionths.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
@@ -43,16 +43,24 @@ def unscaled(stored: int) -> float:
     return stored / _MILLION
 
 
+MOST_WORDS: Final = 120
+"""Most characters of words that are kept."""
+
 MOST_FIELDS = 4096
 """Maximum number of fields between two writes. More would be a mistake in labels, and are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was counted between two writes: a number to recognise it by, and the fields with their increments."""
+    """What was counted between two writes: a number to recognise it by, and the fields with their increments.
+
+    ``rows`` are the increments of rows; None: it ended. ``words`` are the last words about something, by its field.
+    """
 
     number: int
     increments: dict[str, int]
+    rows: dict[str, int | None]
+    words: dict[str, str]
 
 
 class Figures:
@@ -62,6 +70,7 @@ class Figures:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, Sequence[str]], int] = {}
         self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
+        self._words: dict[str, str] = {}
         self._pending: Batch | None = None
         self._batches = 0
 
@@ -71,6 +80,11 @@ class Figures:
         with self._lock:
             if key in self._counts or len(self._counts) < MOST_FIELDS:
                 self._counts[key] = self._counts.get(key, 0) + n
+
+    def say(self, words: str, figure: Figure, *labels: str) -> None:
+        """Keep the last words about what a counter counts: an error, a name. They are shown, so they name no person."""
+        with self._lock:
+            self._words[field_name(figure.name, labels)] = words[:MOST_WORDS]
 
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
         """Add a value, in seconds or checks, to a histogram."""
@@ -88,7 +102,8 @@ class Figures:
         """Return what must be written: the last batch again if it was not confirmed, else a new one."""
         if self._pending is None:
             self._batches += 1
-            self._pending = Batch(self._batches, self._take())
+            counts, words = self._take()
+            self._pending = Batch(self._batches, counts, _rows(counts), words)
         return self._pending
 
     def written(self, batch: Batch) -> None:
@@ -96,9 +111,10 @@ class Figures:
         if self._pending is batch:
             self._pending = None
 
-    def _take(self) -> dict[str, int]:
+    def _take(self) -> tuple[dict[str, int], dict[str, str]]:
         with self._lock:
             counts, self._counts = self._counts, {}
+            words, self._words = self._words, {}
             spreads, self._spreads = self._spreads, {}
         increments = {field_name(name, labels): n for (name, labels), n in counts.items() if n}
         for (name, labels), spread in spreads.items():
@@ -106,4 +122,19 @@ class Figures:
                 if n:
                     increments[field_name(name, labels, str(bucket))] = int(n)
             increments[field_name(name, labels, SUM)] = scaled(spread[-1])
-        return increments
+        return increments, words
+
+
+def _rows(increments: Mapping[str, int]) -> dict[str, int | None]:
+    """Return how rows change. A good one in the same second ends a row: which of them came first is not known."""
+    rows: dict[str, int | None] = {}
+    for name, n in increments.items():
+        known = parse_field(name)
+        if known is None or not known[0].good:
+            continue
+        figure, (*before, last), _ = known
+        if last != figure.good:
+            rows.setdefault(name, n)
+        else:
+            rows |= {field_name(figure.name, [*before, bad]): None for bad in figure.bad}
+    return rows

@@ -9,10 +9,11 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from calls.claimed_item import instant
+from calls.institutions import NOT_ACTIVE
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import field_name, parse_field
 from calls.metrics.snapshot import FigureReader, Minute, Process
-from calls.metrics.writing import Kind, host
+from calls.metrics.writing import ALIVE_S, Kind, host, host_of
 from calls.store.breakers import Breaker, opened
 from calls.store.keys import Keys
 from calls.store.last_listing import Standing, parse_standings
@@ -26,6 +27,9 @@ RECENT: Final = 10
 UNSTARTED_KEPT_S: Final = 600
 """How long a process that did not start is remembered, in seconds. Platforms retry within five minutes."""
 
+COUNTED_FROM_S: Final = 1.0
+"""If the first due member waits longer than this, those that wait are counted, in seconds."""
+
 _PROBE_EVERY: Final = timedelta(seconds=2)
 
 
@@ -36,6 +40,48 @@ class Unstarted:
     kind: str
     host: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """A process that stopped reporting without a goodbye, and when it reported last."""
+
+    name: str
+    kind: str
+    at: datetime
+
+    @property
+    def host(self) -> str:
+        """Return the machine or container that it ran in."""
+        return host_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """What happened since something went well, as `Figure.good` says, and the last words about it."""
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, stored: Mapping[bytes, bytes]) -> "Lately":
+        """Read what Redis holds."""
+        rows, words = {}, {}
+        for name, value in stored.items():
+            text = name.decode(errors="replace")
+            if text.endswith("="):
+                words[text.removesuffix("=")] = value.decode(errors="replace")
+            else:
+                rows[text] = int(value)
+        return cls(rows, words)
+
+    def in_a_row(self, figure: Figure, *labels: str) -> int:
+        """Return how often something was counted since the last good one."""
+        return self.rows.get(field_name(figure.name, labels), 0)
+
+    def said(self, figure: Figure, *labels: str) -> str:
+        """Return the last words about something; empty if there are none."""
+        return self.words.get(field_name(figure.name, labels), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +125,9 @@ class Signals:
     ``refusal``: why Redis refuses writes. ``late_s``: how long the first due member has waited. ``breakers`` are the
     open ones, ``receiver`` that of the webhook, which accepts nothing since ``untaken_since``, ``archive`` that of the
     archive's database. ``minutes`` are the last ten, oldest first. ``emergency_login_at``: the last use, within a day,
-    of the environment's login although people log in by name. ``replaced``: the last time Redis lost data.
+    of the environment's login although people log in by name. ``replaced``: the last time Redis lost data. ``due``: how
+    many calls and institutions are due, counted only once the first has waited for a second. ``open_calls``: how many
+    live calls institutions have that are not Active.
     """
 
     now: datetime
@@ -97,6 +145,10 @@ class Signals:
     minutes: Sequence[Minute] = ()
     emergency_login_at: datetime | None = None
     replaced: Replaced | None = None
+    due: int = 0
+    vanished: Sequence[Vanished] = ()
+    lately: Lately = field(default_factory=Lately)
+    open_calls: Mapping[str, int] = field(default_factory=dict)
 
 
 class SignalReader:
@@ -126,30 +178,50 @@ class SignalReader:
             keys.archive.breakers
         ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
         pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
+        pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True)
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await pipe.execute()
-        counted, texts, standings, restored, pauses = others
+        counted, texts, stored_standings, restored, pauses, lately, running = others
+        standings = list(parse_standings(stored_standings).values())
         emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
         present = instant(now_ms)
         if minutes is None:
             minutes = await self._figures.minutes(present, RECENT)
+        late_s = max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0
+        due, open_calls = await self._waiting(now_ms if late_s > COUNTED_FROM_S else None, standings)
         return Signals(
             now=present,
             refusal=await self._probe(present),
             processes=await self._figures.processes(),
             unstarted=[_unstarted(name.decode(), value) for name, value in sorted(unstarted.items())],
-            late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
+            late_s=late_s,
             breakers=opened(breakers, endpoints),
             receiver=next(iter(opened(outbox)), None),
             untaken_since=instant(int(untaken)) if untaken is not None and untaken.isdigit() else None,
             archive=next(iter(opened(archive)), None),
             barred=barred_of(refused),
-            standings=list(parse_standings(standings).values()),
+            standings=standings,
             last=LastCounted({name.decode(): float(ms) for name, ms in counted.items()}),
             minutes=minutes[-RECENT:],
             emergency_login_at=datetime.fromisoformat(emergency.decode()) if emergency is not None else None,
             replaced=_replaced(restored, pauses),
+            due=due,
+            vanished=[_vanished(name.decode(), at) for name, at in running if now_ms - at > ALIVE_S * 1000],
+            lately=Lately.parse(lately),
+            open_calls=open_calls,
         )
+
+    async def _waiting(self, due_at_ms: float | None, standings: Sequence[Standing]) -> tuple[int, dict[str, int]]:
+        """Count what is due by a time, and the open calls of institutions that are not Active: rarely anything."""
+        idle = [one.key for one in standings if one.obstacle == NOT_ACTIVE]
+        if due_at_ms is None and not idle:
+            return 0, {}
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.zcount(self._keys.due, "-inf", due_at_ms if due_at_ms is not None else "-inf")
+        for key in idle:
+            pipe.hlen(self._keys.opened(key))
+        due, *counts = await pipe.execute()
+        return due, {key: count for key, count in zip(idle, counts, strict=True) if count}
 
     async def _probe(self, now: datetime) -> WriteRefusal | None:
         if self._probed_at is None or not timedelta() <= now - self._probed_at < _PROBE_EVERY:
@@ -176,6 +248,11 @@ def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:
     seconds, micros = client.time()
     client.hset(keys.unstarted, f"{kind}:{host()}", seconds * 1000 + micros // 1000)
     client.expire(keys.unstarted, UNSTARTED_KEPT_S)
+
+
+def _vanished(name: str, at_ms: float) -> Vanished:
+    kind, _, process = name.partition(" ")
+    return Vanished(process, kind, instant(at_ms))
 
 
 def _unstarted(name: str, at_ms: bytes) -> Unstarted:

@@ -17,6 +17,7 @@ from calls.claimed_item import instant
 from calls.effect_resolution import without_service_words
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import SUM, parse_field, unscaled
+from calls.metrics.writing import host_of
 from calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
 from calls.store.job_queue import FAILURE_TTL_S
 from calls.store.keys import KEYS, Keys
@@ -159,7 +160,7 @@ class Process:
     @property
     def host(self) -> str:
         """Return the machine or container that it runs in."""
-        return self.name.rsplit("-", 2)[0]
+        return host_of(self.name)
 
 
 class FigureReader:

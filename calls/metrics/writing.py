@@ -33,6 +33,9 @@ TOTALS_KEPT_S: Final = 30 * 86400
 ALIVE_S: Final = 10
 """After this many seconds without a report a process counts as gone."""
 
+VANISHED_S: Final = 600
+"""For how many seconds a process is remembered that stopped reporting without a goodbye."""
+
 Kind = Literal["web", "worker"]
 
 
@@ -57,6 +60,11 @@ class Author:
 def host() -> str:
     """Return the name of this machine or container."""
     return socket.gethostname().partition(".")[0]
+
+
+def host_of(name: str) -> str:
+    """Return the machine or container of a process, by its name."""
+    return name.rsplit("-", 2)[0]
 
 
 CPU_OVER_S: Final = 30.0
@@ -86,14 +94,14 @@ class FigureWriter:
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
         self._source = source("count")
 
-    def write(self, redis: "Redis") -> None:
-        """Write what was counted since the last time.
+    def write(self, redis: "Redis", *, is_last: bool = False) -> None:
+        """Write what was counted since the last time. ``is_last`` also says that this process ends on purpose.
 
         Raises:
             redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
         batch = self.figures.batch()
-        redis.register_script(self._source)(keys=self._where(), args=self._what(batch))
+        redis.register_script(self._source)(keys=self._where(), args=self._what(batch, is_last=is_last))
         self.figures.written(batch)
 
     def note_started(self, redis: "Redis") -> None:
@@ -117,9 +125,12 @@ class FigureWriter:
 
     def _where(self) -> list[str]:
         keys, name = self._keys, self.author.name
-        return [keys.figures, keys.processes, keys.process(name), keys.claimer(name), keys.counted]
+        return [
+            *(keys.figures, keys.processes, keys.process(name), keys.claimer(name), keys.counted, keys.lately),
+            keys.running,
+        ]
 
-    def _what(self, batch: Batch) -> list[Any]:
+    def _what(self, batch: Batch, *, is_last: bool = False) -> list[Any]:
         now_ms = self._now_ms() if self._now_ms else ""
         return [
             now_ms,
@@ -133,8 +144,10 @@ class FigureWriter:
             ALIVE_S,
             REMEMBERED_S,
             *(self.author.version, self.author.rules, now_ms or int(time.time() * 1000)),
-            f"{self._cpu_share():.3f}",
+            *(f"{self._cpu_share():.3f}", VANISHED_S, int(is_last)),
             *(part for pair in batch.increments.items() for part in pair),
+            *(part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)),
+            *(part for name, words in batch.words.items() for part in (f"={name}", words)),
         ]
 
 
@@ -175,7 +188,7 @@ class Reporter:
         while not is_over:
             is_over = self._ended.is_set()
             with suppress(RedisError, OSError):
-                self._writer.write(self._redis)
+                self._writer.write(self._redis, is_last=is_over)
                 if not is_noted:
                     self._writer.note_started(self._redis)
                     is_noted = True

@@ -146,6 +146,8 @@ class Keys:
         self.statements = f"{prefix}:statements"
         self.figures = f"{prefix}:figures"
         self.counted = f"{prefix}:figures:last"
+        self.lately = f"{prefix}:figures:lately"
+        self.running = f"{prefix}:running"
         self.unstarted = f"{prefix}:unstarted"
         self.writable = f"{prefix}:writable"
         self.settings = f"{prefix}:settings"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from calls.institutions import NOT_ACTIVE
 from calls.store.keys import KEYS, Keys
 
 DISOWNED_S = 3600
@@ -77,7 +78,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def obstacle(self) -> str | None:
         """Return why nothing may be done for its calls; None if there is no obstacle."""
         if self.status != "Active":
-            return "not_active"
+            return NOT_ACTIVE
         if not self.has_voice_auth:
             return "no_voice_auth"
         return "test_mode" if self.is_test_mode and not self.is_handled_in_test else None

@@ -36,9 +36,10 @@ def measured() -> Iterator[list[Told]]:
         Path(folder, "incidents.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
+@pytest.mark.timeout(360)  # some troubles are noticed, or over, after two minutes
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name.replace(" ", "-"))
 def test_incident_is_shown_everywhere(watched: Stack, measured: list[Told], case: Case) -> None:
-    """Everything shows the incident's cause alone within 15 seconds, and its end within 15 seconds."""
+    """Everything shows the incident's cause alone, and its end, within 15 seconds or what the case says."""
     measured.append(assert_told(case, watched))
 
 

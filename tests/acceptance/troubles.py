@@ -23,13 +23,15 @@ from tests.acceptance.test_desk import SECRET, Receiver
 
 @contextmanager
 def workers_dead(stack: Stack) -> Iterator[None]:
-    """Kill every worker; start another one at the end."""
-    for member in workers_of(stack):
+    """Kill every worker; start as many at the end."""
+    killed = workers_of(stack)
+    for member in killed:
         member.kill()
     try:
         yield
     finally:
-        start_worker(stack)
+        for _ in killed:
+            start_worker(stack)
 
 
 @contextmanager

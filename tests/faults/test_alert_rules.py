@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
@@ -25,6 +26,7 @@ from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
 from reseller.push_event import parse_header_settings
 from sandbox.faults import Action, Fault
+from sandbox.institutions import InstitutionStatus
 from sandbox.state import Happening, Kind
 from tests.faults.alert_watch import Watch
 from tests.integration.calls.test_misfortunes import Broken
@@ -60,15 +62,13 @@ def test_every_alert_has_its_fault() -> None:
 
 
 async def test_no_push_while_the_queue_shows_new_calls(watch: Watch) -> None:
-    """If calls keep coming and none was pushed for ten minutes, `CallkeeperNoPush` fires until the next push."""
-    for _ in range(4):
+    """After three calls in a row that were not pushed, `CallkeeperNoPush` fires until the next push."""
+    for _ in range(3):
+        assert "CallkeeperNoPush" not in watch.fired
         watch.rig.stage.call(SHORT)
-        await watch.run(60)
-    assert "CallkeeperNoPush" not in watch.fired, "there was one push within the last ten minutes"
-    for _ in range(4):
-        watch.rig.stage.call(SHORT)
-        await watch.run(120)
-    assert watch.fired["CallkeeperNoPush"] == [{"institution": KEY, "by": "queue"}]
+        await watch.run(30)
+    await watch.run(45)
+    assert watch.fired["CallkeeperNoPush"] == [{"institution": KEY, "kind": "no_push"}]
     await watch.rig.push(watch.rig.stage.call(END))
     await watch.run(15)
     assert "CallkeeperNoPush" not in watch.fired
@@ -82,6 +82,100 @@ async def test_some_lost_pushes_are_no_alert(watch: Watch) -> None:
             await watch.rig.push(call)
         await watch.run(120)
         assert "CallkeeperNoPush" not in watch.fired
+
+
+async def test_provider_that_gives_no_results(watch: Watch) -> None:
+    """If three calls in a row are still pending after eight checks, `CallkeeperNoResults` fires until one has a result."""
+    for _ in range(3):
+        watch.rig.stage.call(Happening(Kind.PENDING, 1), END)
+    await watch.run(90)
+    assert watch.fired["CallkeeperNoResults"] == [{"institution": KEY, "kind": "no_results"}]
+    watch.rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await watch.run(45)
+    assert "CallkeeperNoResults" not in watch.fired
+
+
+async def test_pushed_calls_that_are_never_listed(watch: Watch) -> None:
+    """If the queue leaves out three pushed calls in a row, `CallkeeperNotListed` fires until it lists one."""
+    institution = watch.rig.stage.world.state.institutions[KEY]
+    institution.ignored = ["5550100009"]
+    for _ in range(3):
+        await watch.rig.push(watch.rig.stage.call(END, phone_number="5550100009"))
+    await watch.run(75)
+    assert watch.fired["CallkeeperNotListed"] == [{"institution": KEY, "kind": "not_listed"}]
+    await watch.rig.push(watch.rig.stage.call(END))
+    await watch.run(15)
+    assert "CallkeeperNotListed" not in watch.fired
+
+
+async def test_half_of_the_requests_fail(watch: Watch) -> None:
+    """If half of the requests for details fail, `CallkeeperRequestsFail` fires although others are answered."""
+    for _ in range(6):
+        await watch.rig.push(watch.rig.stage.call(END))
+    await watch.run(15)
+    watch.rig.stage.sandbox.faults.add(Fault(target="details", action=Action.ANSWER, status=502, share=0.5))
+    await watch.run(60)
+    assert watch.fired["CallkeeperRequestsFail"] == [{"kind": "requests_fail"}]
+    watch.rig.stage.sandbox.faults.clear()
+    await watch.run(60)
+    assert "CallkeeperRequestsFail" not in watch.fired
+
+
+async def test_answers_that_cannot_be_read(watch: Watch) -> None:
+    """If no answer to details can be read, no breaker opens; `CallkeeperRequestsFail` fires."""
+    for _ in range(3):
+        await watch.rig.push(watch.rig.stage.call(END))
+    await watch.run(15)
+    watch.rig.stage.sandbox.faults.add(Fault(target="details", action=Action.HTML))
+    await watch.run(60)
+    assert "CallkeeperRequestsFail" in watch.fired
+
+
+async def test_institution_that_is_not_active(watch: Watch) -> None:
+    """If an institution with a live call is in review, `CallkeeperNotActive` fires until it is Active."""
+    watch.rig.stage.call(END)
+    child = watch.rig.stage.world.state.institutions[KEY]
+    active, child.record = child.record, msgspec.structs.replace(child.record, status=InstitutionStatus.REVIEW)
+    await watch.run(150)
+    assert watch.fired["CallkeeperNotActive"] == [{"institution": KEY, "kind": "not_active"}]
+    child.record = active
+    await watch.run(120)
+    assert "CallkeeperNotActive" not in watch.fired
+
+
+async def test_worker_that_vanished(watch: Watch) -> None:
+    """If a worker stops reporting, `CallkeeperWorkerVanished` fires until another is started; not after a goodbye."""
+    redis = watch.rig.redis
+    await FigureWriter(Figures(), Author("old-1-aa", "worker"), now_ms=watch.rig.now_ms).write_async(redis)
+    await watch.run(45)
+    assert watch.fired["CallkeeperWorkerVanished"] == [{"kind": "worker_vanished"}]
+    await FigureWriter(Figures(), Author("new-1-aa", "worker"), now_ms=watch.rig.now_ms).write_async(redis)
+    await watch.scrape()
+    assert "CallkeeperWorkerVanished" not in watch.fired
+
+
+async def test_policies_that_nobody_has_classified(watch: Watch) -> None:
+    """If three calls show a policy without a colour, `CallkeeperPoliciesUnknown` fires until calls show others."""
+    for _ in range(3):
+        watch.rig.stage.call(Happening(Kind.POLICY, 2, "Mauve Unheard"), END)
+    await watch.run(60)
+    assert watch.fired["CallkeeperPoliciesUnknown"] == [{"institution": KEY, "kind": "policies_unknown"}]
+    watch.rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await watch.run(150)
+    assert "CallkeeperPoliciesUnknown" not in watch.fired
+
+
+async def test_assumption_that_is_wrong(watch: Watch) -> None:
+    """If entries of the queue have no voice id, `CallkeeperAssumptionWrong` fires until none lacks one."""
+    watch.rig.stage.call(END)
+    await watch.run(15)
+    entries = '{"success": true, "phoneCalls": [{"phoneNumber": "5550100001"}]}'
+    watch.rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=entries))
+    await watch.run(90)
+    assert watch.fired["CallkeeperAssumptionWrong"] == [{"institution": KEY, "kind": "assumption_wrong"}]
+    watch.rig.stage.sandbox.faults.clear()
+    await watch.run(135)
+    assert "CallkeeperAssumptionWrong" not in watch.fired
 
 
 async def test_unresolved_effect(watch: Watch) -> None:

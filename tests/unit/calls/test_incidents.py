@@ -16,6 +16,7 @@ from calls.store.last_listing import Standing
 from calls.store.sso_token import Barred
 from calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
+from tests.unit.calls.test_quiet_outages import QUIET
 
 WORKER = Process("box-1-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
 WELL = Signals(now=NOW, processes=[WORKER])
@@ -191,7 +192,7 @@ def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
 
 def test_every_kind_is_tested() -> None:
     """Every kind of incident is in a test."""
-    assert {*FAULTS, "no_push", "replica_behind"} == {kind.value for kind in IncidentKind}
+    assert {*FAULTS, *QUIET, "replica_behind"} == {kind.value for kind in IncidentKind}
 
 
 def test_equal_incidents_of_many_institutions_are_one() -> None:

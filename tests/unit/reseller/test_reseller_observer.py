@@ -34,7 +34,7 @@ def observed(service: Service) -> tuple[Reseller, list[Told]]:
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_observer_is_told_of_every_request_after_the_login_it_needed(name: str) -> None:
     """A request is told once, with its institution; its login is a request of its own, of no institution."""
-    answer = {"success": True, "voiceId": "v-1", "phoneCall": {"voiceId": "v-1"}}
+    answer = {"success": True, "voiceId": "v-1", "phoneCall": {"voiceId": "v-1"}, "phoneCalls": []}
     client, told = observed(Service(reply=lambda _: httpx.Response(200, json=answer)))
     await REQUESTS[name](client)
     assert told == [("token", "", None), (name, "cu-1", None)]

@@ -42,6 +42,7 @@ def last(service: Service) -> tuple[str, str]:
 
 async def test_queue_sends_its_five_parameters(reseller: Reseller, service: Service) -> None:
     """Spec, Queue query: names as there, instants in UTC."""
+    service.reply = lambda _: success(phoneCalls=[])
     await reseller.queue(
         "cu-1",
         continue_from=20,
@@ -62,6 +63,7 @@ async def test_queue_sends_its_five_parameters(reseller: Reseller, service: Serv
 
 async def test_queue_leaves_out_what_is_not_asked(reseller: Reseller, service: Service) -> None:
     """Optional parameters are absent, not empty."""
+    service.reply = lambda _: success(phoneCalls=[])
     await reseller.queue("cu-1", continue_from=0, page_size=5, requested_by="bot")
     assert last(service) == ("GET", "/external/calls/queue?continueFrom=0&pageSize=5")
     assert service.requests[-1].headers["RequestedBy"] == "bot"
@@ -88,6 +90,12 @@ async def test_queue_without_calls_is_empty(reseller: Reseller, service: Service
     """Null and empty are the same."""
     service.reply = lambda _: success(phoneCalls=phone_calls)
     assert await reseller.queue("cu-1", continue_from=0, page_size=5) == ()
+
+
+async def test_queue_without_the_field_is_unreadable(reseller: Reseller, service: Service) -> None:
+    """An answer without `phoneCalls` is not an empty queue: every live call would seem to be over."""
+    with pytest.raises(AnswerUnreadable, match="phoneCalls is missing"):
+        await reseller.queue("cu-1", continue_from=0, page_size=5)
 
 
 @pytest.mark.parametrize("phone_calls", ["none", {}, 5])

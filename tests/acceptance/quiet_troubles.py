@@ -1,0 +1,126 @@
+"""Troubles in which everything answers, and a process that vanishes. Each ends with the block, by a first good sign."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandbox import population
+from tests.acceptance.stack import Stack, end
+from tests.acceptance.troubles import start_worker
+
+ELSEWHERE = "cu-2"
+"""An institution that few other troubles have calls of."""
+
+
+def _good_call(stack: Stack, key: str = ELSEWHERE) -> None:
+    stack.call({"kind": "green", "after_s": 1}, end(20), key=key)
+
+
+@contextmanager
+def voices_pending(stack: Stack) -> Iterator[None]:
+    """Have the provider evaluate the voices of three calls for ever; then it recognises one."""
+    for _ in range(3):
+        stack.call({"kind": "pending", "after_s": 1}, end(100), key=ELSEWHERE)
+    yield
+    _good_call(stack)
+
+
+@contextmanager
+def calls_unlisted(stack: Stack) -> Iterator[None]:
+    """Push three calls of numbers that the queue leaves out; then a call that it lists."""
+    phones = [population.phone(ELSEWHERE, population.MEMBERS + number) for number in range(3)]
+    stack.control("PUT", f"/institutions/{ELSEWHERE}/ignored", phones)
+    for phone in phones:
+        stack.control("POST", "/calls", {"institution_key": ELSEWHERE, "phone_number": phone, "script": [end(60)]})
+    yield
+    _good_call(stack)
+
+
+@contextmanager
+def requests_fail_at_random(stack: Stack) -> Iterator[None]:
+    """Answer a third of the requests for details with 502, at random: no breaker opens."""
+    for key in ("cu-1", "cu-2", "bank-1"):
+        for _ in range(3):
+            stack.call(end(60), key=key)
+    stack.fault("details", "answer", status=502, share=0.3, seed=3)
+    try:
+        yield
+    finally:
+        stack.lift_faults()
+
+
+@contextmanager
+def in_review(stack: Stack) -> Iterator[None]:
+    """Put an institution with a live call into review, and make it Active again."""
+    stack.call(end(300), key=ELSEWHERE)
+    _name_as(stack, "Review")
+    try:
+        yield
+    finally:
+        _name_as(stack, "Active")
+
+
+def _name_as(stack: Stack, status: str) -> None:
+    name, core = population.INSTITUTIONS[ELSEWHERE]
+    push = {"url": f"{stack.demo.web_url}/push", "headers": stack.demo.environ["CALLKEEPER_PUSH_HEADERS"]}
+    stack.control("PUT", f"/institutions/{ELSEWHERE}", {"name": name, "core": core, "status": status, "push": push})
+
+
+@contextmanager
+def worker_killed(stack: Stack) -> Iterator[None]:
+    """Kill one of the workers; start another at the end."""
+    worker = start_worker(stack)
+    worker.wait_for(lambda line: line if "worker_started" in line else None)
+    worker.kill()
+    try:
+        yield
+    finally:
+        start_worker(stack)
+
+
+@contextmanager
+def policies_unheard_of(stack: Stack) -> Iterator[None]:
+    """Have three calls show a policy that nobody has classified; then one shows a known one."""
+    for _ in range(3):
+        stack.call({"kind": "policy", "after_s": 1, "text": "Mauve Unheard"}, end(40), key=ELSEWHERE)
+    yield
+    _good_call(stack)
+
+
+@contextmanager
+def pushes_unreadable(stack: Stack) -> Iterator[None]:
+    """Push three bodies that are no events, with the right header."""
+    for body in (1, 2, 3):
+        stack.push(body, ELSEWHERE)
+    yield
+
+
+@contextmanager
+def pushes_dropped(stack: Stack) -> Iterator[None]:
+    """Send the pushes of one institution to a port where nobody listens, as if a firewall dropped them."""
+    _push_to(stack, "http://127.0.0.1:9", stack.demo.environ["CALLKEEPER_PUSH_HEADERS"])
+    for _ in range(3):
+        stack.call(end(40), key=ELSEWHERE)
+    try:
+        yield
+    finally:
+        _push_to(stack, f"{stack.demo.web_url}/push", stack.demo.environ["CALLKEEPER_PUSH_HEADERS"])
+        _good_call(stack)
+
+
+@contextmanager
+def one_header_wrong(stack: Stack) -> Iterator[None]:
+    """Push for one institution with a wrong header, while those of another are accepted."""
+    address = f"{stack.demo.web_url}/push"
+    _push_to(stack, address, "X-Push-Key: wrong")
+    for _ in range(3):
+        stack.call(end(40), key=ELSEWHERE)
+        stack.call(end(40))
+    try:
+        yield
+    finally:
+        _push_to(stack, address, stack.demo.environ["CALLKEEPER_PUSH_HEADERS"])
+        _good_call(stack)
+
+
+def _push_to(stack: Stack, url: str, headers: str) -> None:
+    stack.control("PUT", f"/institutions/{ELSEWHERE}/push", {"url": url, "headers": headers})

@@ -1,0 +1,84 @@
+"""What happened since something went well, and processes that end with or without a goodbye, in a real Redis."""
+
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+
+from calls.incidents import incidents_of
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.metrics.signals import SignalReader, Signals
+from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
+from calls.store.keys import Keys
+from sandbox.state import Happening, Kind
+from tests.integration.figures.test_figures import Hand, writer
+from tests.rig import KEY, Rig
+
+END = Happening(Kind.END, 400)
+
+
+async def signals(redis: Redis, hand: Hand) -> Signals:
+    """Read the signals."""
+    return await SignalReader(redis, Keys()).read(now=hand.now)
+
+
+async def test_row_grows_over_processes_and_ends_with_a_good_one(redis: Redis) -> None:
+    """Bad ones of two processes are one row; a good one of either ends it. Words are those of the last."""
+    hand = Hand()
+    first, second = writer(hand, "box-1-a"), writer(hand, "box-2-b")
+    for process in (first, second):
+        process.figures.count(figure.PUSHED_CALLS, KEY, "unlisted", n=2)
+        process.figures.say(f"of {process.author.name}", figure.PUSHED_CALLS, KEY)
+        await process.write_async(redis)
+    lately = (await signals(redis, hand)).lately
+    assert lately.in_a_row(figure.PUSHED_CALLS, KEY, "unlisted") == 4
+    assert lately.said(figure.PUSHED_CALLS, KEY) == "of box-2-b"
+    first.figures.count(figure.PUSHED_CALLS, KEY, "listed")
+    await first.write_async(redis)
+    assert (await signals(redis, hand)).lately.in_a_row(figure.PUSHED_CALLS, KEY, "unlisted") == 0
+
+
+async def test_process_that_reports_no_more_has_vanished(redis: Redis) -> None:
+    """After ten seconds it is named with its host, and forgotten after ten minutes."""
+    hand = Hand()
+    await writer(hand, "box-1-7-aa").write_async(redis)
+    hand.ms += ALIVE_S * 1000 + 1
+    other = writer(hand, "box-2-8-bb")
+    await other.write_async(redis)
+    [gone] = (await signals(redis, hand)).vanished
+    assert (gone.name, gone.kind, gone.host) == ("box-1-7-aa", "worker", "box-1")
+    hand.ms += 601_000
+    await other.write_async(redis)
+    assert (await signals(redis, hand)).vanished == []
+
+
+def test_process_that_ends_says_goodbye(redis_url: str) -> None:
+    """One that is stopped counts as gone at once, and did not vanish."""
+    client = BlockingRedis.from_url(redis_url)
+    reporter = Reporter(client, FigureWriter(Figures(), Author.here("worker")), every_s=60)
+    reporter.start()
+    reporter.stop()
+    assert client.exists(Keys().processes, Keys().running) == 0
+    client.close()
+
+
+async def test_push_that_comes_after_the_queue_is_not_missing(rig: Rig) -> None:
+    """If the queue is faster than the pushes, calls are found by it, and pushes arrive all the same."""
+    await rig.run(15)
+    calls = [rig.stage.call(END) for _ in range(4)]
+    await rig.run(15)
+    await rig.writer.write_async(rig.redis)
+    reader = SignalReader(rig.redis, Keys())
+    found = incidents_of(await reader.read(now=rig.clock.now))
+    assert [one.kind.value for one in found] == ["no_push"]
+    await rig.push(calls[0])
+    await rig.run(5)
+    await rig.writer.write_async(rig.redis)
+    assert incidents_of(await reader.read(now=rig.clock.now)) == []
+
+
+async def test_due_calls_are_counted_once_they_wait(redis: Redis) -> None:
+    """The number of due members is read only if the first one has waited for more than a second."""
+    hand = Hand()
+    await redis.zadd(Keys().due, {f"c:cu-1:v-{n}": hand.ms - 5000 for n in range(31)})
+    await redis.zadd(Keys().due, {"c:cu-1:later": hand.ms + 5000})
+    assert (await signals(redis, hand)).due == 31

@@ -1,0 +1,224 @@
+"""Outages in which everything answers are incidents, with who is affected, and end with the first good sign."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from calls.incidents import Incident, incidents_of
+from calls.metrics import catalogue as figure
+from calls.metrics.catalogue import Figure
+from calls.metrics.counting import Figures, field_name
+from calls.metrics.signals import LastCounted, Lately, Signals, Vanished
+from calls.metrics.snapshot import Minute, Process, Snapshot
+from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
+from calls.store.last_listing import Standing
+from tests.unit.calls.specimens import NOW
+
+WORKER = Process("box-1-7-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
+WELL = Signals(now=NOW, processes=[WORKER])
+
+
+def at(*counted: tuple[Figure, tuple[str, ...], float]) -> LastCounted:
+    """Return when things were counted last, in seconds ago."""
+    return LastCounted(
+        {field_name(of.name, labels): (NOW - timedelta(seconds=s)).timestamp() * 1000 for of, labels, s in counted}
+    )
+
+
+def lately(words: str = "", **rows: int) -> Lately:
+    """Return rows of cu-1 by their figure and bad value, and the last words about anything."""
+    names = {"pending": figure.PROVIDER_ANSWERS, "silent": figure.PROVIDER_ANSWERS, "unlisted": figure.PUSHED_CALLS}
+    names["missing"] = figure.CALLS_PUSHED
+    said = {
+        field_name(figure.REQUESTS_DISTURBED.name, ("details",)): words,
+        field_name(figure.POLICIES_SHOWN.name, ("cu-1",)): words,
+    }
+    return Lately({field_name(names[bad].name, ("cu-1", bad)): n for bad, n in rows.items()}, said)
+
+
+def minute(*counts: tuple[Figure, tuple[str, ...], int]) -> list[Minute]:
+    """Return minutes with these counts in the present one."""
+    snapshot = Snapshot()
+    for of, labels, n in counts:
+        snapshot.counts.setdefault(of.name, {})[labels] = n
+    return [Minute(NOW - timedelta(minutes=1), Snapshot()), Minute(NOW, snapshot)]
+
+
+PENDING, SILENT, SHOWN = (
+    (figure.PROVIDER_ANSWERS, ("cu-1", result), 20.0) for result in ("pending", "silent", "shown")
+)
+MISSING = (figure.CALLS_PUSHED, ("cu-1", "missing"), 5.0)
+UNLISTED = (figure.PUSHED_CALLS, ("cu-1", "unlisted"), 5.0)
+ANSWERED = (figure.LISTINGS, ("cu-1", "answered"), 1.0)
+DISTURBED = (figure.REQUESTS_DISTURBED, ("details",), 2.0)
+UNCLASSIFIED = (figure.POLICIES_SHOWN, ("cu-1", "unclassified"), 20.0)
+SKIPPED = (figure.ENTRIES_SKIPPED, ("cu-1", "odd_voice_id"), 20.0)
+
+
+def requests(disturbed: int, answered: int, failed: int) -> list[Minute]:
+    """Return minutes with requests for details."""
+    return minute(
+        (figure.REQUESTS_DISTURBED, ("details",), disturbed),
+        (figure.SERVICE_REQUESTS, ("details", "answered"), answered),
+        (figure.SERVICE_REQUESTS, ("details", "ServiceUnavailable"), failed),
+    )
+
+
+def unclassified(calls: int) -> list[Minute]:
+    """Return minutes with so many calls that show a policy without a colour."""
+    return minute((figure.POLICIES_SHOWN, ("cu-1", "unclassified"), calls))
+
+
+def skipped(entries: int) -> list[Minute]:
+    """Return minutes with so many entries that have no possible voice id."""
+    return minute((figure.ENTRIES_SKIPPED, ("cu-1", "odd_voice_id"), entries))
+
+
+IN_REVIEW = [Standing(key="cu-1", status="Review", has_voice_auth=True, told_at=NOW)]
+ACTIVE = [Standing(key="cu-1", status="Active", has_voice_auth=True, told_at=NOW)]
+GONE = Vanished("box-2-9-bb", "worker", NOW - timedelta(seconds=30))
+QUIET: dict[str, dict[str, Any]] = {
+    "no_results": {"lately": lately(pending=3), "last": at(PENDING)},
+    "not_listed": {"lately": lately(unlisted=3, missing=9), "last": at(UNLISTED, ANSWERED, MISSING)},
+    "requests_fail": {"last": at(DISTURBED), "minutes": requests(6, 12, 12), "lately": lately("status 502")},
+    "not_active": {"standings": IN_REVIEW, "open_calls": {"cu-1": 4}},
+    "worker_vanished": {"vanished": [GONE]},
+    "policies_unknown": {"last": at(UNCLASSIFIED), "minutes": unclassified(3), "lately": lately("policy 'Mauve'")},
+    "assumption_wrong": {"last": at(SKIPPED), "minutes": skipped(3)},
+    "no_push": {"lately": lately(missing=3), "last": at(MISSING)},
+}
+NAMES = {
+    "no_results": ("cu-1", "3 calls in a row"),
+    "not_listed": ("cu-1", "none of the last 3 pushed calls"),
+    "requests_fail": ("", "details: 12 of 24 in two minutes, last: status 502"),
+    "not_active": ("cu-1", "Review, and it has 4 live calls"),
+    "worker_vanished": ("", "worker box-2-9-bb on box-2 at"),
+    "policies_unknown": ("cu-1", "policy 'Mauve'"),
+    "assumption_wrong": ("cu-1", "ids that cannot be voice ids (3 times)"),
+    "no_push": ("cu-1", "3 new calls in a row"),
+}
+OVER: dict[str, dict[str, Any]] = {
+    "one call had a result": {"lately": lately(), "last": at(PENDING, SHOWN)},
+    "two calls may be an accident": {
+        "lately": lately(pending=2, unlisted=2, missing=2),
+        "last": at(PENDING, UNLISTED, MISSING),
+    },
+    "no calls come any more": {
+        "lately": lately(pending=3),
+        "last": at((figure.PROVIDER_ANSWERS, ("cu-1", "pending"), 601)),
+    },
+    "a sample was taken": {"lately": lately(missing=3), "last": at(MISSING, (figure.PUSHES, ("sample",), 1))},
+    "a new institution has no voiceprints": {"lately": lately(silent=50), "last": at(SILENT)},
+    "some calls in a row have no voiceprint": {"lately": lately(silent=7), "last": at(SILENT, SHOWN)},
+    "a few requests failed": {"last": at(DISTURBED), "minutes": requests(5, 5, 5)},
+    "a small part of the requests failed": {"last": at(DISTURBED), "minutes": requests(6, 50, 6)},
+    "requests are answered again": {
+        "last": at((figure.REQUESTS_DISTURBED, ("details",), 31)),
+        "minutes": requests(6, 12, 12),
+    },
+    "it has no calls": {"standings": IN_REVIEW},
+    "it is Active again": {"standings": ACTIVE, "open_calls": {"cu-1": 4}},
+    "another worker was started": {
+        "vanished": [GONE],
+        "processes": [WORKER, replace(WORKER, name="box-3-1-aa", since=NOW - timedelta(seconds=10))],
+    },
+    "the policies were classified": {
+        "last": at((*UNCLASSIFIED[:2], 121), (figure.POLICIES_SHOWN, ("cu-1", "classified"), 1)),
+        "minutes": unclassified(9),
+    },
+    "the entries have ids again": {"last": at((*SKIPPED[:2], 121)), "minutes": skipped(9)},
+}
+
+
+def found(**signals: Any) -> list[Incident]:
+    """Return what is found of a healthy installation with other signals."""
+    return incidents_of(replace(WELL, **signals))
+
+
+@pytest.mark.parametrize("kind", QUIET)
+def test_quiet_outage_is_named_alone_with_whom_it_affects(kind: str) -> None:
+    """Each is one incident that names its institution, or nobody's, and what was seen."""
+    [incident] = found(**QUIET[kind])
+    key, words = NAMES[kind]
+    assert (incident.kind.value, incident.institution_key) == (kind, key)
+    assert words in incident.advice
+
+
+@pytest.mark.parametrize("how", OVER)
+def test_quiet_outage_is_over_with_its_cause(how: str) -> None:
+    """A good sign ends it, and what is too little to tell begins none."""
+    assert found(**OVER[how]) == []
+
+
+def test_institution_that_had_results_and_has_none_any_more_is_told() -> None:
+    """If nothing at all shows for eight calls in a row, although results came before, the provider may be silent."""
+    [incident] = found(lately=lately(silent=8), last=at(SILENT, (*SHOWN[:2], 600)))
+    assert (incident.kind.value, incident.since) == ("no_results", NOW - timedelta(seconds=600))
+
+
+def test_checks_that_bring_provider_errors_are_told_once() -> None:
+    """The breaker of checks and calls in a row are the same incident."""
+    breaker = Breaker(Scope(EndpointKind.CHECK, "cu-1"), 3, NOW, NOW, Heard.FAILURE)
+    [incident] = found(breakers=[breaker], **QUIET["no_results"])
+    assert (incident.kind.value, incident.since) == ("no_results", NOW)
+
+
+def test_outage_of_the_service_explains_what_follows_from_it() -> None:
+    """While the service is away, neither failed requests nor missing results are told."""
+    breaker = Breaker(Scope(EndpointKind.CALLS, ""), 5, NOW, NOW, Heard.FAILURE)
+    kinds = {
+        one.kind.value for name in ("no_results", "requests_fail") for one in found(breakers=[breaker], **QUIET[name])
+    }
+    assert kinds == {"service_away"}
+
+
+def test_last_worker_that_vanished_is_part_of_no_worker() -> None:
+    """With how many are due, where it ran and since when."""
+    [incident] = found(processes=[], vanished=[GONE], due=31, late_s=30)
+    assert (incident.kind.value, incident.since) == ("no_worker", GONE.at)
+    assert incident.advice.startswith("31 due. ")
+    assert "on box-2" in incident.advice
+
+
+def test_late_calls_are_counted() -> None:
+    """The number is that of what is due, not of what is live."""
+    [incident] = found(late_s=6, due=31)
+    assert incident.advice.startswith("31 due, the first for 6 s.")
+
+
+def test_pushed_calls_while_the_queue_is_refused_are_no_incident_of_their_own() -> None:
+    """That the queue is not listed says it already."""
+    [incident] = found(
+        lately=lately(unlisted=5), last=at(UNLISTED, ANSWERED, (figure.LISTINGS, ("cu-1", "refused"), 0.5))
+    )
+    assert incident.kind.value == "listing_refused"
+
+
+def test_queue_that_cannot_be_read_is_told_with_its_last_answer() -> None:
+    """Nothing of it is answered, so it is one incident: that calls are not listed, in the words of the error."""
+    said = {field_name(figure.REQUESTS_DISTURBED.name, ("queue",)): "phoneCalls is missing"}
+    [incident] = found(
+        last=at((figure.LISTINGS, ("cu-1", "failed"), 1), (figure.REQUESTS_DISTURBED, ("queue",), 1)),
+        minutes=minute(
+            (figure.REQUESTS_DISTURBED, ("queue",), 9), (figure.SERVICE_REQUESTS, ("queue", "AnswerUnreadable"), 9)
+        ),
+        lately=Lately({}, said),
+    )
+    assert incident.kind.value == "listing_refused"
+    assert "The last answer: phoneCalls is missing." in incident.advice
+
+
+def test_row_ends_with_a_good_one() -> None:
+    """A good one ends the rows of its institution, also within the same second, and of no other one."""
+    figures = Figures()
+    figures.count(figure.PROVIDER_ANSWERS, "cu-1", "pending", n=2)
+    figures.count(figure.PROVIDER_ANSWERS, "cu-2", "silent", n=3)
+    figures.count(figure.PROVIDER_ANSWERS, "cu-1", "shown")
+    rows = figures.batch().rows
+    assert rows == {
+        "provider_answers|cu-1|pending": None,
+        "provider_answers|cu-1|silent": None,
+        "provider_answers|cu-2|silent": 3,
+    }
