@@ -8,6 +8,7 @@ from typing import Any, Final
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from calls.acknowledgement import Acknowledgement, parse_acknowledgements
 from calls.claimed_item import instant
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import field_name, parse_field
@@ -15,6 +16,7 @@ from calls.metrics.snapshot import FigureReader, Minute, Process
 from calls.metrics.writing import Kind, host
 from calls.store.breakers import Breaker, opened
 from calls.store.keys import Keys
+from calls.store.last_errors import Errors, parse_errors
 from calls.store.last_listing import Standing, parse_standings
 from calls.store.pausing import RESTORED
 from calls.store.sso_token import Barred, barred_of
@@ -79,7 +81,8 @@ class Signals:
     ``refusal``: why Redis refuses writes. ``late_s``: how long the first due member has waited. ``breakers`` are the
     open ones, ``receiver`` that of the webhook, which accepts nothing since ``untaken_since``, ``archive`` that of the
     archive's database. ``minutes`` are the last ten, oldest first. ``emergency_login_at``: the last use, within a day,
-    of the environment's login although people log in by name. ``replaced``: the last time Redis lost data.
+    of the environment's login although people log in by name. ``replaced``: the last time Redis lost data. ``errors``:
+    the last errors of requests. ``acknowledged``: what people said to know of.
     """
 
     now: datetime
@@ -97,6 +100,8 @@ class Signals:
     minutes: Sequence[Minute] = ()
     emergency_login_at: datetime | None = None
     replaced: Replaced | None = None
+    errors: Errors = field(default_factory=dict)
+    acknowledged: Sequence[Acknowledgement] = ()
 
 
 class SignalReader:
@@ -126,8 +131,11 @@ class SignalReader:
             keys.archive.breakers
         ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
         pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
+        pipe.hgetall(keys.acknowledged)
+        for one in (keys, keys.outbox, keys.archive):
+            pipe.hgetall(one.errors)
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await pipe.execute()
-        counted, texts, standings, restored, pauses = others
+        counted, texts, standings, restored, pauses, acknowledged, *errors = others
         emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
         present = instant(now_ms)
@@ -149,6 +157,8 @@ class SignalReader:
             minutes=minutes[-RECENT:],
             emergency_login_at=datetime.fromisoformat(emergency.decode()) if emergency is not None else None,
             replaced=_replaced(restored, pauses),
+            errors=parse_errors(errors, present),
+            acknowledged=parse_acknowledgements(acknowledged, present),
         )
 
     async def _probe(self, now: datetime) -> WriteRefusal | None:

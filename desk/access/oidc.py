@@ -25,7 +25,9 @@ import msgspec
 from redis.asyncio import Redis
 from starlette.datastructures import QueryParams
 
+from calls.store.breakers import ACCOUNT
 from calls.store.keys import Keys
+from calls.store.last_errors import ErrorArea, ErrorNotes
 from desk.access.configured_logins import OidcConfig
 from desk.access.people import id_at_provider
 from desk.access.rights import Person, Role, is_operator
@@ -84,6 +86,7 @@ class Provider:
         self._config = config
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._keys = keys
+        self._errors = ErrorNotes(redis, keys)
         self._metadata: tuple[float, dict[str, Any] | str] = (0.0, "")
         self._tls = ssl.create_default_context(cafile=config.ca)
 
@@ -221,8 +224,11 @@ class Provider:
         try:
             async with asyncio.timeout(WITHIN_S), httpx.AsyncClient(verify=self._tls, trust_env=False) as client:
                 answer = await client.request(method, address, timeout=WITHIN_S, **more)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError):
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
+            await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: no whole answer ({type(error).__name__})")
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
+        if answer.status_code != 200:
+            await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: status {answer.status_code}")
         if answer.status_code >= 500:
             raise ProviderAway(f"The identity provider {self.host} fails. Try again in a moment.")
         if answer.status_code != 200:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reseller import CertificateRefused, MemoryTokenStore, NotSent
+from calls.store.last_errors import certificate_words
+from reseller import CertificateFault, CertificateRefused, MemoryTokenStore, NotSent
 from tests.integration.reseller.raw_service import always, client, raw_service, reply
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -54,3 +55,29 @@ async def test_certificate_that_does_not_verify_is_refused(certificate: str, ca_
                 await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
     assert isinstance(caught.value.__cause__, CertificateRefused)
     assert (service.arrivals, service.logins) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("certificate", "ca_file", "fault"),
+    [
+        ("expired", AUTHORITY, CertificateFault.EXPIRED),
+        ("other-host", AUTHORITY, CertificateFault.OTHER_HOST),
+        ("good", None, CertificateFault.UNKNOWN_AUTHORITY),
+    ],
+    ids=["expired", "for another host", "of an unknown authority"],
+)
+async def test_certificate_says_what_is_wrong_with_it(
+    certificate: str, ca_file: str | None, fault: CertificateFault
+) -> None:
+    """Each fault has words and a remedy of its own: people renew a certificate, or correct an address."""
+    async with (
+        raw_service(ANSWER, server_tls(certificate)) as service,
+        client(service.url.replace("http:", "https:"), ca_file=ca_file) as reseller,
+    ):
+        with pytest.raises(CertificateRefused) as caught:
+            await reseller.institution_keys()
+    assert (caught.value.fault, caught.value.brief) == (
+        fault,
+        f"certificate verify failed: the certificate {fault}",
+    )
+    assert certificate_words(fault.name) is not None
