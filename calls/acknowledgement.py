@@ -56,6 +56,4 @@ def parse_acknowledgements(stored: Mapping[bytes, bytes], now: datetime) -> list
 
 def acknowledgement_of(kind: str, institution_key: str, known: Iterable[Acknowledgement]) -> Acknowledgement | None:
     """Return the acknowledgement of an incident that lasts longest; None if nobody has acknowledged it."""
-    return max(
-        (one for one in known if one.covers(kind, institution_key)), key=lambda one: one.until, default=None
-    )
+    return max((one for one in known if one.covers(kind, institution_key)), key=lambda one: one.until, default=None)

@@ -175,9 +175,7 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
         since = min((incident.since for incident in group if incident.since is not None), default=None)
         advice = f"{len(keys)} institutions: {named(keys)}. {group[0].advice}"
         said = named({incident.said for incident in group if incident.said}, most=2)
-        together.append(
-            replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, said=said)
-        )
+        together.append(replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, said=said))
     return together
 
 
@@ -321,9 +319,7 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
     for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred.keys() - left_alone):
         unlisted_at = None if ACCOUNT in left_alone else _unlisted_at(signals, key)
         if unlisted_at is not None:
-            advice = (
-                "Calls without a push are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
-            )
+            advice = "Calls without a push are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
             yield Incident(
                 _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at
             )

@@ -28,7 +28,6 @@ from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
 from calls.incidents import Incident
-from calls.store.keys import Keys
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
 

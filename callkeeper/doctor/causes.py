@@ -86,7 +86,11 @@ def follows(finding: Finding, incidents: Iterable[Incident]) -> bool:
 def _follows(finding: Finding, incident: Incident) -> bool:
     if finding.topic not in _FOLLOWS.get(incident.kind, ()):
         return False
-    if incident.kind is IncidentKind.SERVICE_AWAY and finding.what == Topic.PUSHES and finding.severity is Severity.FAULT:
+    if (
+        incident.kind is IncidentKind.SERVICE_AWAY
+        and finding.what == Topic.PUSHES
+        and finding.severity is Severity.FAULT
+    ):
         return False  # a wrong header is a cause of its own
     concerned = {incident.institution_key, *incident.institutions} - {""}
     return not concerned or finding.about in concerned or (finding.topic is Topic.PUSHES and not finding.about)

@@ -225,7 +225,9 @@ class Provider:
             async with asyncio.timeout(WITHIN_S), httpx.AsyncClient(verify=self._tls, trust_env=False) as client:
                 answer = await client.request(method, address, timeout=WITHIN_S, **more)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
-            await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: no whole answer ({type(error).__name__})")
+            await self._errors.note(
+                ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: no whole answer ({type(error).__name__})"
+            )
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
         if answer.status_code != 200:
             await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: status {answer.status_code}")

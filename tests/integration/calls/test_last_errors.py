@@ -66,7 +66,9 @@ async def test_text_is_bounded(notes: ErrorNotes, redis: Redis, hand: Hand) -> N
     ("fault", "said"),
     [
         (
-            Fault(target="*", action=Action.ANSWER, status=503, body='{"success": false, "error": "Upstream down: Ann"}'),
+            Fault(
+                target="*", action=Action.ANSWER, status=503, body='{"success": false, "error": "Upstream down: Ann"}'
+            ),
             "status 503: Upstream down: …",
         ),
         (Fault(target="*", action=Action.ANSWER, status=500, body="<html>Ann Smith</html>"), "status 500"),
