@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from callkeeper.connections import worker_redis
 from callkeeper.doctor.alert_targets import alert_findings
 from callkeeper.doctor.archive_findings import archive_findings
-from callkeeper.doctor.causes import current_incidents, follows, guarded, incident_findings
+from callkeeper.doctor.causes import current_incidents, follows, guarded, incident_findings, provider_findings
 from callkeeper.doctor.configuration import (
     ProcessKind,
     extra_findings,
@@ -106,6 +106,8 @@ def _sections(
         yield Topic.PUSHES, _all(push_findings(redis, keys, institutions))
         if web is not None:
             yield Topic.WEB, front_findings(web, web.public_url)
+            if web.oidc is not None:
+                yield Topic.DASHBOARD, _all(provider_findings(redis, keys))
     yield Topic.ATTENTION, _all(waiting_findings(redis, keys))
     may_migrate = is_release and worker is not None
     yield Topic.ARCHIVE, _all(archive_findings(redis, keys, known.archive, may_migrate=may_migrate))

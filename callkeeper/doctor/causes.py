@@ -12,7 +12,9 @@ from redis.exceptions import RedisError, ResponseError
 from callkeeper.doctor.finding import Finding, Severity, Topic, fault, warning
 from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
 from calls.metrics.signals import SignalReader
+from calls.store.breakers import ACCOUNT
 from calls.store.keys import Keys
+from calls.store.last_errors import ErrorArea
 from calls.store.writable import REFUSALS, WriteRefusal, refusal_in
 
 _TOPICS: Final = {
@@ -60,6 +62,17 @@ OUTSIDE: Final = "from outside"
 async def current_incidents(redis: "Redis", keys: Keys) -> list[Incident]:
     """Return what the board shows, equal incidents of many institutions as one."""
     return merged(incidents_of(await SignalReader(redis, keys).read()))
+
+
+async def provider_findings(redis: "Redis", keys: Keys) -> list[Finding]:
+    """Report the identity provider's last error, until it answers again."""
+    signals = await SignalReader(redis, keys).read()
+    error = signals.errors.get((ErrorArea.PROVIDER, ACCOUNT))
+    if error is None:
+        return []
+    detail = f"the identity provider failed, since {error.first_at:%H:%M:%S} UTC; last error: {error.words}"
+    remedy = "nobody can log in there meanwhile: look at the provider, CALLKEEPER_OIDC_ISSUER and CALLKEEPER_OIDC_CA"
+    return [warning(Topic.DASHBOARD, detail, remedy, about="identity provider")]
 
 
 def incident_findings(incidents: Iterable[Incident]) -> list[Finding]:

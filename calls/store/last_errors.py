@@ -95,6 +95,13 @@ class ErrorNotes:
             await self._store(field, words, fault)
             self._noted[field] = words, self._monotonic()
 
+    async def clear(self, area: ErrorArea, institution_key: str) -> None:
+        """Forget an error that this process has stored, because there was an answer."""
+        field = f"{area} {institution_key}"
+        if self._noted.pop(field, None) is not None:
+            with suppress(RedisError, OSError):
+                await self._redis.hdel(self._key, field)
+
     async def note_error(self, area: ErrorArea, institution_key: str, error: ResellerError) -> None:
         """Store an error of the service, or what kept a request from being sent."""
         cause = error.__cause__

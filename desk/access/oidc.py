@@ -235,6 +235,7 @@ class Provider:
             raise ProviderAway(f"The identity provider {self.host} fails. Try again in a moment.")
         if answer.status_code != 200:
             raise ProviderRefused(f"answer {answer.status_code}")
+        await self._errors.clear(ErrorArea.PROVIDER, ACCOUNT)
         try:
             return msgspec.json.decode(answer.content, type=dict[str, Any])
         except msgspec.DecodeError:

@@ -16,7 +16,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import ResponseError
 
 from callkeeper.doctor import Finding, ProcessKind, Severity, examine
-from callkeeper.doctor.causes import guarded
+from callkeeper.doctor.causes import guarded, provider_findings
 from callkeeper.doctor.finding import Topic, ok
 from callkeeper.doctor.pushes import push_findings
 from callkeeper.doctor.service_account import clock_finding
@@ -26,6 +26,9 @@ from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
 from calls.store.keys import CallId, Keys
 from calls.store.last_errors import ErrorArea, ErrorNotes
+from desk.access.configured_logins import OidcConfig
+from desk.access.oidc import Provider, ProviderAway
+from reseller import Secret
 from tests.integration.reseller.raw_service import raw_service
 from tests.integration.reseller.test_reseller_tls import ANSWER, server_tls
 from tests.sandbox_fixtures import ServedSandbox
@@ -329,6 +332,28 @@ async def test_doctor_s_remedy_for_a_certificate_is_about_the_certificate(
     assert "the certificate is of an unknown authority" in found["login"].detail
     assert "no proxy before it" in found["login"].remedy
     assert "PASSWORD" not in found["login"].remedy
+
+
+async def test_doctor_shows_why_the_identity_provider_fails(redis: AsyncRedis) -> None:
+    """Nobody can log in there: the line has host and kind of error, and goes with the next answer."""
+    config = OidcConfig(
+        issuer="http://127.0.0.1:1",
+        client_id="ck",
+        client_secret=Secret("secret-0123456789"),
+        redirect_uri="https://ck.example/login/callback",
+        scope="openid",
+        role_claim="groups",
+        operator_claim="core",
+        grants=(),
+    )
+    with pytest.raises(ProviderAway):
+        await Provider(config, redis, keys=Keys()).about()
+    [finding] = await provider_findings(redis, Keys())
+    assert finding.detail.endswith("last error: 127.0.0.1:1: no whole answer (ConnectError)")
+    notes = ErrorNotes(redis, Keys())
+    await notes.note(ErrorArea.PROVIDER, "", "status 500")
+    await notes.clear(ErrorArea.PROVIDER, "")
+    assert await provider_findings(redis, Keys()) == []
 
 
 async def test_section_that_redis_refuses_is_one_line_and_the_next_follows() -> None:
