@@ -25,6 +25,7 @@ from callkeeper.settings import WebSettings
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.rules import RuleBook, load_rules
+from calls.store.acknowledging import AcknowledgementWatch
 from calls.store.audit_log import AuditLog
 from calls.store.claims_and_leases import Store
 from calls.store.idempotent_intake import Intake
@@ -86,9 +87,10 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         queries = Queries(redis, keys=store.keys)
         warning = asyncio.create_task(warn_of_unknown_institutions(settings.named_institutions(), queries, log))
         watching = asyncio.create_task(PauseWatch(redis, keys=store.keys).run())
+        ending = asyncio.create_task(AcknowledgementWatch(redis, store.keys).run())
         async with desk.running() if desk else nullcontext(), auditor.running():
             yield
-        await end({warning, watching})
+        await end({warning, watching, ending})
         await asyncio.to_thread(watch.stop)
         await asyncio.to_thread(reporter.stop)
         await redis.aclose()

@@ -38,7 +38,7 @@ RUNBOOK: Final = "board/operations"
 class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One problem. ``size`` shows whether it has grown: the number of items that need a person, or of institutions.
 
-    ``institutions``: those that have the same problem, if they are many.
+    ``institutions``: those that have the same problem, if they are many. ``is_acknowledged``: nobody is told of it now.
     """
 
     key: str
@@ -49,6 +49,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     institution_key: str = ""
     size: int = 1
     institutions: tuple[str, ...] = ()
+    is_acknowledged: bool = False
 
 
 class AlertTold(msgspec.Struct, frozen=True):
@@ -131,12 +132,13 @@ def _of_incident(incident: Incident) -> Alert:
     return Alert(
         key=key,
         title=incident.title,
-        advice=incident.advice,
+        advice=f"{incident.advice} Last error: {incident.said}." if incident.said else incident.advice,
         weight=incident.weight,
         section=incident.kind.section,
         institution_key=incident.institution_key,
         size=max(1, len(incident.institutions)),
         institutions=incident.institutions,
+        is_acknowledged=incident.acknowledged is not None,
     )
 
 
@@ -152,6 +154,8 @@ def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datet
     for key, alert in present.items():
         known = before.get(key)
         since, told = (known.since, known.told) if known else (now, {})
+        if known is not None and known.alert.is_acknowledged and not alert.is_acknowledged:
+            told = {name: msgspec.structs.replace(each, is_sure=False) for name, each in told.items()}  # tell again
         after[key] = OpenAlert(alert=alert, since=since, told=told)
     merged_now = {key for alert in alerts for key in _merged_into(alert)}
     for key, known in before.items():
@@ -195,7 +199,7 @@ def messages(
 
 
 def _is_due(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
-    if not target.wants(open_alert.alert) or now - open_alert.since < FIRES_AFTER:
+    if open_alert.alert.is_acknowledged or not target.wants(open_alert.alert) or now - open_alert.since < FIRES_AFTER:
         return False
     told = open_alert.told.get(target.name)
     if told is None or not told.is_sure:

@@ -12,11 +12,13 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
+from calls.acknowledgement import Acknowledgement, acknowledgement_of
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
 from calls.pause import EVERYWHERE
 from calls.quiet_outages import QUEUE, quiet_outages
 from calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
+from calls.store.last_errors import ErrorArea, certificate_words, error_behind, first_refusal
 from calls.store.writable import REFUSALS
 
 
@@ -84,7 +86,8 @@ _PAGES: Final = frozenset(
 class Incident:
     """One problem: what it is, what to do, for which institution, and since when if known.
 
-    ``institutions``: those of several equal incidents that were merged into this one.
+    ``institutions``: those of several equal incidents that were merged into this one. ``said``: the words of the last
+    error, if requests fail. ``acknowledged``: by whom, if people asked not to be told of it again.
     """
 
     kind: IncidentKind
@@ -93,6 +96,8 @@ class Incident:
     institution_key: str = ""
     since: datetime | None = None
     institutions: tuple[str, ...] = ()
+    said: str = ""
+    acknowledged: Acknowledgement | None = None
 
     @property
     def weight(self) -> Weight:
@@ -146,7 +151,19 @@ def incidents_of(signals: Signals) -> list[Incident]:
     found = _without_doubles(found)
     kinds = {incident.kind for incident in found}
     hidden = set().union(*(_SYMPTOMS.get(kind, frozenset()) for kind in kinds))
-    return [incident for incident in found if incident.kind not in hidden]
+    return [_detailed(incident, signals) for incident in found if incident.kind not in hidden]
+
+
+def _detailed(incident: Incident, signals: Signals) -> Incident:
+    """Add what the last error said, and who has acknowledged it. A certificate has a remedy of its own."""
+    kind, key = incident.kind, incident.institution_key
+    incident = replace(incident, acknowledged=acknowledgement_of(kind, key, signals.acknowledged))
+    error = error_behind(kind, key, signals.errors)
+    if error is None:
+        return incident
+    words = certificate_words(error.fault) if kind in _BY_CERTIFICATE else None
+    title, advice = words or (incident.title, incident.advice)
+    return replace(incident, said=error.words, title=title, advice=advice)
 
 
 def _outages(signals: Signals) -> Iterator[Incident]:
@@ -168,9 +185,10 @@ MERGED_FROM: Final = 3
 
 def merged(found: Iterable[Incident]) -> list[Incident]:
     """Return incidents with equal ones of many institutions as one, in the place of the first."""
-    equal: dict[tuple[IncidentKind, str, bool], list[Incident]] = {}
+    equal: dict[object, list[Incident]] = {}
     for incident in found:
-        equal.setdefault((incident.kind, incident.title, bool(incident.institution_key)), []).append(incident)
+        same = (incident.kind, incident.title, bool(incident.institution_key), incident.acknowledged)
+        equal.setdefault(same, []).append(incident)
     together: list[Incident] = []
     for group in equal.values():
         keys = tuple(sorted(incident.institution_key for incident in group))
@@ -179,24 +197,27 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
             continue
         since = min((incident.since for incident in group if incident.since is not None), default=None)
         advice = f"{len(keys)} institutions: {named(keys)}. {group[0].advice}"
-        together.append(replace(group[0], advice=advice, institution_key="", since=since, institutions=keys))
+        said = named({incident.said for incident in group if incident.said}, most=2)
+        together.append(replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, said=said))
     return together
 
 
 _K = IncidentKind
+_BY_CERTIFICATE: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED})
+_OF_AN_OUTAGE: Final = frozenset(
+    {
+        *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED, _K.NO_PUSH),
+        *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED),
+    }
+)
 _SYMPTOMS: Final = {
     # Processes cannot report to a Redis that refuses writes.
     _K.REDIS_REFUSES: frozenset(
         {_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH, _K.WORKER_VANISHED}
     ),
     _K.NO_WORKER: frozenset({_K.LATE, _K.WORKER_VANISHED}),
-    _K.LOGIN_REFUSED: frozenset({_K.SERVICE_AWAY, _K.LATE, _K.REQUESTS_FAIL}),
-    _K.SERVICE_AWAY: frozenset(
-        {
-            *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED),
-            *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED),
-        }
-    ),
+    _K.LOGIN_REFUSED: _OF_AN_OUTAGE | {_K.SERVICE_AWAY, _K.INSTITUTION_REFUSED},
+    _K.SERVICE_AWAY: _OF_AN_OUTAGE,
     _K.SERVICE_SLOW: frozenset({_K.LATE}),
 }
 
@@ -271,7 +292,8 @@ def _service(signals: Signals) -> Iterator[Incident]:
             "Compare the service account's settings with the credentials from onboarding, correct them and restart the "
             "workers. If the fault was the service's and is corrected, run: callkeeper service retry."
         )
-        yield Incident(_K.LOGIN_REFUSED, "The service refuses our login", advice, since=refused_at)
+        since = first_refusal(signals.errors.get((ErrorArea.LOGIN, ACCOUNT)), accepted_at, refused_at)
+        yield Incident(_K.LOGIN_REFUSED, "The service refuses our login", advice, since=since)
     away = {breaker.institution_key for breaker in signals.breakers if breaker.scope.kind is EndpointKind.CALLS}
     for breaker in signals.breakers:
         if breaker.scope.kind is EndpointKind.CALLS or breaker.institution_key not in away:
@@ -329,11 +351,10 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
         if unlisted_at is not None:
             words = signals.lately.said(figure.REQUESTS_DISTURBED, QUEUE)
             is_refused = signals.last.at(figure.LISTINGS, key, "refused") == unlisted_at or not words
-            advice = (
-                "Calls without a push are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there? The log "
-                "event listing_failed has the service's answer."
+            advice = "Calls without a push are not found. " + (
+                "Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
                 if is_refused
-                else f"Calls without a push are not found. The last answer: {words}. Ask the service's operator."
+                else "Ask the service's operator."
             )
             yield Incident(
                 _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at
@@ -360,15 +381,15 @@ _NAMED: Final = 8
 """How many institutions a line names."""
 
 
-def named(keys: Iterable[str]) -> str:
+def named(keys: Iterable[str], most: int = _NAMED) -> str:
     """Return a list of institutions for people, cut where it is long."""
     names = sorted(keys)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _unlisted_at(signals: Signals, key: str) -> datetime | None:
-    """Return when the last attempt to list an institution failed; None if one succeeded since or it may be an accident.
+    """Return since when an institution is not listed; None if it was listed since or it may be an accident.
 
     A refusal is an answer and counts at once. A single failure of another kind means little.
     """
@@ -379,7 +400,9 @@ def _unlisted_at(signals: Signals, key: str) -> datetime | None:
         return None
     last = max((at for at in (refused_at, failed_at) if at is not None), default=None)
     is_over = last is None or (listed_at is not None and listed_at >= last) or signals.now - last > timedelta(minutes=2)
-    return None if is_over else last
+    if last is None or is_over:
+        return None
+    return first_refusal(signals.errors.get((ErrorArea.QUEUE, key)), listed_at, last)
 
 
 def _pushes(signals: Signals) -> Iterator[Incident]:

@@ -52,10 +52,16 @@ class Everything:
 
 
 def _incidents(incidents: Sequence[Incident]) -> Metric:
-    """Return 1 for what is wrong. Every kind is also exported as 0 without an institution, so that a rise can be seen."""
+    """Return 1 for what is wrong, 2 if it is acknowledged: alerts are about 1.
+
+    Every kind is also exported as 0 without an institution, so that a rise can be seen.
+    """
     samples: dict[tuple[str, ...], float] = dict.fromkeys(((kind.value, "") for kind in IncidentKind), 0.0)
-    samples |= {(incident.kind.value, incident.institution_key): 1.0 for incident in incidents}
-    meaning = "1 while something is wrong, by its kind: what the board shows; docs/operations.md has a section for each"
+    samples |= {(each.kind.value, each.institution_key): 2.0 if each.acknowledged else 1.0 for each in incidents}
+    meaning = (
+        "1 while something is wrong, 2 while somebody has acknowledged it, by its kind: what the board shows; "
+        "docs/operations.md has a section for each"
+    )
     return _gauge("incident", meaning, ("kind", "institution"), samples)
 
 

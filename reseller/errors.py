@@ -26,6 +26,7 @@ command line, and in ``plain``, reduced to known words, for logs and pages. For 
 error of the HTTP library as cause or context: its request holds the token.
 """
 
+from enum import StrEnum
 from typing import Self
 
 from reseller.secret import Secret, plain_words
@@ -64,6 +65,12 @@ class ResellerError(Exception):
     def plain(self) -> str:
         """Return the service's own words without anything that may name a person; our reason if there are none."""
         return plain_words(self.full) or self.reason
+
+    @property
+    def brief(self) -> str:
+        """Return our reason and the service's own words, as ``plain`` has them: for people, in one line."""
+        said = plain_words(self.full)
+        return f"{self.reason}: {said}" if said else self.reason
 
 
 class ServiceUnavailable(ResellerError):
@@ -184,8 +191,23 @@ class TokenFault(NeedsPerson):
     """A new token was refused before it was ever accepted. Logging in again does not help."""
 
 
+class CertificateFault(StrEnum):
+    """Why a TLS certificate does not verify, in words that follow "the certificate"."""
+
+    EXPIRED = "has expired"
+    TOO_NEW = "is not valid yet"
+    UNKNOWN_AUTHORITY = "is of an unknown authority"
+    OTHER_HOST = "is for another host"
+    OTHER = "does not verify"
+
+
 class CertificateRefused(NeedsPerson):
-    """The service's TLS certificate is expired, not trusted, or for another host."""
+    """The service's TLS certificate is expired, not trusted, or for another host: ``fault``."""
+
+    def __init__(self, endpoint: str, fault: CertificateFault) -> None:
+        super().__init__(endpoint, f"certificate verify failed: the certificate {fault}")
+        self.args = (endpoint, fault)
+        self.fault = fault
 
 
 class AnswerUnreadable(ResellerError):

@@ -7,7 +7,7 @@ refers to the request, and the request holds the token.
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 import httpx
@@ -22,6 +22,7 @@ from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_va
 from reseller.errors import (
     AccessRefused,
     AnswerUnreadable,
+    CertificateFault,
     CertificateRefused,
     NotSent,
     OutcomeUnknown,
@@ -307,9 +308,21 @@ def _own_headers(token: SsoToken | None) -> dict[str, str]:
 def _failure(endpoint: str, error: Exception) -> ResellerError:
     if isinstance(error, BodyRefused):
         return AnswerUnreadable(endpoint, str(error))
-    if any(isinstance(link, ssl.SSLCertVerificationError) for link in _chain(error)):
-        return CertificateRefused(endpoint, "the certificate does not verify")
+    refusals = [link for link in _chain(error) if isinstance(link, ssl.SSLCertVerificationError)]
+    if refusals:
+        codes = (getattr(link, "verify_code", 0) for link in refusals)  # aiohttp's own error has none
+        known = (_CERTIFICATE_FAULTS[code] for code in codes if code in _CERTIFICATE_FAULTS)
+        return CertificateRefused(endpoint, next(known, CertificateFault.OTHER))
     return ServiceUnavailable(endpoint, f"no whole answer ({type(error).__name__})")
+
+
+_CERTIFICATE_FAULTS: Final = {
+    9: CertificateFault.TOO_NEW,
+    10: CertificateFault.EXPIRED,
+    **dict.fromkeys((2, 18, 19, 20, 21), CertificateFault.UNKNOWN_AUTHORITY),
+    **dict.fromkeys((62, 64), CertificateFault.OTHER_HOST),
+}
+"""The codes of OpenSSL (``X509_V_ERR_...``) that a person can do something about."""
 
 
 def _effect_failure(endpoint: str, error: Exception) -> tuple[str, ResellerError | None]:

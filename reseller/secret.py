@@ -69,23 +69,25 @@ def _octets(text: str) -> bytes:
 
 WORDS = frozenset(
     """
-    a about access accesstoken account action activity after again all allowed already alternate an and another any are as
-    assign assigned at authenticated authentication authorized bad be because been before being below between body bound
-    busy but by call caller calls can cannot carrier central change check checks child client closed code config configured
-    conflict connection contains content could credentials date day days deadline denied details device did digits disabled
-    does down due during duplicate each edge email empty end ended endpoint enroll enrolled enrollment error event exceeded
-    exist existing exists expected expired external failed failure feature field file first for forbidden format found from
-    full gateway given greater guid had has have header hour hours id identifier if in inactive incorrect institution
-    institutionkey institutions internal invalid is it item json key last later length less limit limited list live locked
-    login long longer low maximum may member message method minimum minute minutes missing more must name network new no none
-    not number of off offline on one only open operation or other out over owned page pagesize parameter parse password path
-    pending permission person personid phone phonenumber please policy present processed processing profile property provided
-    provider query queue rate read reason received record rejected reject request requested requestedby requests require
-    required resource response result retry right same second seconds see send sent server service session should size
-    sso ssotoken start started state status still stored string success supported system target temporarily than that the
-    their there this time timeout timed to token too try type unauthorized unavailable under unexpected unknown unsupported
-    until update url use used user username valid validation validationtype value values vendor verification verified version
-    voice voiceid voiceprint wait was were when which while will with within without write wrong yet you your zero
+    a about access accesstoken account action activity after again all allowed already alternate an and another any are
+    as assign assigned at authenticated authentication authorized bad be because been before being below between body
+    bound busy but by call caller calls can cannot carrier central change check checks child client closed code config
+    configured conflict connection contains content could credentials date day days deadline denied details device did
+    digits disabled does down due during duplicate each edge email empty end ended endpoint enroll enrolled enrollment
+    error event exceeded exist existing exists expected expired external failed failure feature field file first for
+    forbidden format found from full gateway given greater guid had has have header hour hours id identifier if in
+    inactive incorrect institution institutionkey institutions internal invalid is it item json key last later length
+    less limit limited list live locked login long longer low maintenance maximum may member message method minimum
+    minute minutes missing more must name network new no none not number of off offline on one only open operation or
+    other out over overloaded owned page pagesize parameter parse password path pending permission person personid phone
+    phonenumber please policy present processed processing profile property provided provider query queue rate read
+    reason received record rejected reject request requested requestedby requests require required resource response
+    result retry right same second seconds see send sent server service session should size sso ssotoken start started
+    state status still stored string success supported system target temporarily than that the their there this time
+    timeout timed to token too try type unauthorized unavailable under unexpected unknown unsupported until update
+    upstream url use used user username valid validation validationtype value values vendor verification verified
+    version voice voiceid voiceprint wait was were when which while will with within without write wrong yet you your
+    zero
     """.split()  # noqa: SIM905  (a table of words is read as a text)
 )
 """Words that occur in error messages, in lower case. None is a name."""

@@ -27,6 +27,7 @@ from calls.record import NewerRecord, parse_call
 from calls.store.archive_queue import ArchiveQueue, Stored
 from calls.store.breakers import ACCOUNT, Heard
 from calls.store.keys import CallId
+from calls.store.last_errors import ErrorArea
 from calls.traceback_filter import innermost_place
 from calls.trail import parse_trail
 from reseller.secret import Secret
@@ -116,6 +117,7 @@ class ArchiveDeliveries(Outbox):
             written = await asyncio.to_thread(self._write_now, key, [stored for _, stored in pairs])
         except ArchiveAway as away:
             await self.store.breakers.report(Heard.FAILURE)
+            await self.store.errors.note(ErrorArea.ARCHIVE, ACCOUNT, str(away))
             self.figures.count(figure.ARCHIVED, "put_off", n=len(pairs))
             self.log.warning("archive_away", error=str(away), calls=len(pairs))
             await self._let_go([item for item, _ in pairs], AGAIN_MS)

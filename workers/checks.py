@@ -30,6 +30,7 @@ from calls.store.breakers import EndpointKind, Heard
 from calls.store.earlier_calls import digits_compared
 from calls.store.inbox import Ask
 from calls.store.keys import CallId
+from calls.store.last_errors import ErrorArea
 from calls.trail import Entry
 from reseller import (
     AccessRefused,
@@ -386,6 +387,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         )
         claim.add("checks_failed")
         claim.tools.log.warning("check_failed", n=n, error=type(error).__name__, said=error.plain)
+        if not isinstance(error, CallNotFound):
+            await claim.tools.store.errors.note_error(ErrorArea.CHECK, claim.call_id.institution_key, error)
         await _after_lapse(claim, error, call, by_desk=by_desk)
         if isinstance(error, ServiceRefused) and not isinstance(error, CallNotFound):
             await _without_result(claim, type(error).__name__)
@@ -397,6 +400,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
     if claim.call.reading is not None and claim.call.reading.provider_error is not None:
+        words = f"voice authentication error: {claim.call.reading.provider_error}"
+        await claim.tools.store.errors.note(ErrorArea.CHECK, claim.call_id.institution_key, words)
         await _without_result(claim, "provider_error")
     else:
         await claim.tools.gate.tell(Heard.ANSWER, claim.call_id.institution_key, EndpointKind.CHECK)

@@ -24,6 +24,7 @@ from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.store.breakers import ACCOUNT, WHOLE, EndpointKind, Heard, Scope
 from calls.store.claims_and_leases import Store
+from calls.store.last_errors import ErrorArea
 from calls.store.request_budget import Permit
 from reseller import (
     AccessRefused,
@@ -34,6 +35,7 @@ from reseller import (
     OutcomeUnknown,
     ResellerError,
     ServiceBusy,
+    ServiceRefused,
     ServiceUnavailable,
     TokenFault,
     TokenLapsed,
@@ -154,6 +156,8 @@ class ServiceGate:
             store.budget.answers.add()
             if not store.breakers.has_failed(institution_key, kind):
                 return  # the usual case: there is nothing to clear
+        if isinstance(error, ResellerError) and (area := _area_of(endpoint, error)) is not None:
+            await store.errors.note_error(area, institution_key, error)
         if isinstance(error, AccessRefused):
             self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
         if isinstance(error, ServiceUnavailable) and error.status == 503:
@@ -282,6 +286,21 @@ def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | No
         case ResellerError() | None:
             return Heard.ANSWER, institution_key
     return None
+
+
+def _area_of(endpoint: Endpoint, error: ResellerError) -> ErrorArea | None:
+    """Return what people are told an error of; None if it says something about one call, or was a login's."""
+    if endpoint == TOKEN:
+        return ErrorArea.LOGIN
+    if error.endpoint == TOKEN.name:
+        return None
+    if endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
+        return ErrorArea.STANDING
+    if endpoint == QUEUE:
+        return ErrorArea.QUEUE
+    is_of_a_call = isinstance(error, ServiceRefused | Unsendable)
+    is_held_back = isinstance(error, NotSent) and not isinstance(error.__cause__, ResellerError | None)
+    return None if is_of_a_call or is_held_back else ErrorArea.CALLS
 
 
 def _not_sent(error: NotSent, institution_key: str) -> tuple[Heard, str] | None:

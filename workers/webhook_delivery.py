@@ -27,6 +27,7 @@ from calls.store.breakers import ACCOUNT, Heard
 from calls.store.claims_and_leases import Store
 from calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
 from calls.store.keys import CallId, parse_member
+from calls.store.last_errors import ErrorArea
 from calls.store.queries import Known, Lookup
 from calls.webhook_outcomes import CallOutcome, outcomes
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
@@ -195,6 +196,9 @@ class Deliveries(Outbox):
     async def _report(self, posted: Posted) -> None:
         """Report to the breaker. A receiver that answers is up, even if it refuses the message."""
         is_away = posted.answer is Answer.AWAY
+        if posted.answer is not Answer.TAKEN:
+            words = posted.error or f"the receiver answered {posted.status}"
+            await self.store.errors.note(ErrorArea.OUTCOMES, ACCOUNT, words)
         if is_away and posted.retry_after_s > 0:
             await self.store.breakers.report(Heard.PAUSE, pause_s=posted.retry_after_s)
         elif is_away or self.store.breakers.has_failed(ACCOUNT):

@@ -4,8 +4,9 @@ import click
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.redis_query import query_redis
+from callkeeper.redis_query import note_command, query_redis
 from callkeeper.terminal import safe, say, say_json
+from calls.store.audit_log import AuditEvent
 from calls.store.breakers import ACCOUNT, Breaker, retry_service
 from calls.store.gate_table import GateRow, gate_table
 from calls.store.keys import Keys
@@ -41,7 +42,9 @@ def retry() -> None:
     """Let workers try again at once, also a refused login. Use this after the cause is repaired."""
 
     async def change(redis: "Redis", keys: Keys) -> list[Breaker]:
-        return await retry_service(redis, keys)
+        breakers = await retry_service(redis, keys)
+        await note_command(redis, keys, AuditEvent.RETRIED)
+        return breakers
 
     breakers = query_redis(change)
     if not breakers:

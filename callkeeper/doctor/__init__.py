@@ -3,14 +3,16 @@
 A check comes after those that it depends on. docs/operations.md has a section for every `Topic`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from callkeeper.connections import worker_redis
 from callkeeper.doctor.alert_targets import alert_findings
 from callkeeper.doctor.archive_findings import archive_findings
+from callkeeper.doctor.causes import current_incidents, follows, guarded, incident_findings, provider_findings
 from callkeeper.doctor.configuration import (
     ProcessKind,
     extra_findings,
@@ -19,13 +21,13 @@ from callkeeper.doctor.configuration import (
     settings_findings,
     unknown_variable_findings,
 )
-from callkeeper.doctor.finding import Finding, Severity, Topic
+from callkeeper.doctor.finding import Finding, Severity, Topic, fault
 from callkeeper.doctor.pushes import front_findings, push_findings
 from callkeeper.doctor.redis_server import store_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
-from calls.store.keys import Keys
+from calls.incidents import Incident
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
 
@@ -70,27 +72,64 @@ async def examine(
             yield finding
         if is_away:
             return
-        institutions: set[str] = set()
-        if worker is not None:
-            from callkeeper.doctor.service_account import service_findings  # noqa: PLC0415  (of the extra worker)
-
-            named = worker.named_institutions() | (web.named_institutions() if web is not None else {})
-            async for finding in service_findings(redis, worker, named):
-                if finding.topic is Topic.QUEUE:
-                    institutions.add(finding.about)
-                yield finding
-        if not before_deploy:
-            async for finding in _running(redis, known.store.keys, institutions, web):
-                if takes_writes or finding.topic not in {Topic.WEB, Topic.WORKERS}:  # or else none can report
+        incidents: list[Incident] = []
+        try:
+            incidents = await current_incidents(redis, keys)
+        except RedisError as error:
+            yield fault(Topic.REDIS, f"its data cannot be read ({type(error).__name__})", "see the log of Redis")
+        sections = _sections(redis, known, worker, web, incidents, before_deploy=before_deploy, is_release=is_release)
+        for topic, section in sections:
+            async for finding in guarded(topic, section):
+                if before_deploy or not follows(finding, incidents):
                     yield finding
-        for finding in await waiting_findings(redis, known.store.keys):
-            yield finding
-        for finding in await archive_findings(
-            redis, known.store.keys, known.archive, may_migrate=is_release and worker is not None
-        ):
-            yield finding
-        for finding in await alert_findings(redis, known.store.keys, known.alerts):
-            yield finding
+        if not before_deploy:
+            for finding in incident_findings(incidents):
+                yield finding
+
+
+def _sections(
+    redis: "Redis",
+    known: WorkerSettings | WebSettings,
+    worker: WorkerSettings | None,
+    web: WebSettings | None,
+    incidents: Sequence[Incident],
+    *,
+    before_deploy: bool,
+    is_release: bool,
+) -> Iterator[tuple[Topic, AsyncIterator[Finding]]]:
+    """Yield what is checked once Redis answers, and under which topic it is reported if that fails."""
+    keys, institutions = known.store.keys, set[str]()
+    if worker is not None:
+        yield Topic.SERVICE, _service(redis, worker, web, institutions)
+    if not before_deploy:
+        yield Topic.WORKERS, _all(work_findings(redis, keys, incidents))
+        yield Topic.PUSHES, _all(push_findings(redis, keys, institutions))
+        if web is not None:
+            yield Topic.WEB, front_findings(web, web.public_url)
+            if web.oidc is not None:
+                yield Topic.DASHBOARD, _all(provider_findings(redis, keys))
+    yield Topic.ATTENTION, _all(waiting_findings(redis, keys))
+    may_migrate = is_release and worker is not None
+    yield Topic.ARCHIVE, _all(archive_findings(redis, keys, known.archive, may_migrate=may_migrate))
+    yield Topic.ALERTS, _all(alert_findings(redis, keys, known.alerts))
+
+
+async def _all(findings: Awaitable[Iterable[Finding]]) -> AsyncIterator[Finding]:
+    for finding in await findings:
+        yield finding
+
+
+async def _service(
+    redis: "Redis", worker: WorkerSettings, web: WebSettings | None, institutions: set[str]
+) -> AsyncIterator[Finding]:
+    """Check the service; add the institutions whose queue was asked for to ``institutions``."""
+    from callkeeper.doctor.service_account import service_findings  # noqa: PLC0415  (of the extra worker)
+
+    named = worker.named_institutions() | (web.named_institutions() if web is not None else {})
+    async for finding in service_findings(redis, worker, named):
+        if finding.topic is Topic.QUEUE:
+            institutions.add(finding.about)
+        yield finding
 
 
 def _loaded(section: type[S], environ: Mapping[str, str]) -> S | None:
@@ -98,15 +137,3 @@ def _loaded(section: type[S], environ: Mapping[str, str]) -> S | None:
         return section.load(environ)
     except SettingsWrong:
         return None
-
-
-async def _running(
-    redis: "Redis", keys: Keys, institutions: set[str], web: WebSettings | None
-) -> AsyncIterator[Finding]:
-    for finding in await work_findings(redis, keys):
-        yield finding
-    for finding in await push_findings(redis, keys, institutions):
-        yield finding
-    if web is not None:
-        async for finding in front_findings(web, web.public_url):
-            yield finding

@@ -135,14 +135,12 @@ async def front_findings(settings: WebSettings, url: str | None) -> AsyncIterato
 
     async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S, base_url=url) as client:
         try:
-            ready = await client.get("/readyz")
+            yield _readiness(url, await client.get("/readyz"))
+            yield await _push_header(client, settings)
+            yield await _dashboard(client, settings)
         except httpx.HTTPError as error:
             remedy = "check the address, its certificate, and that the platform routes it to the web process"
             yield fault(Topic.WEB, f"{url} cannot be reached ({type(error).__name__})", remedy, about="from outside")
-            return
-        yield _readiness(url, ready)
-        yield await _push_header(client, settings)
-        yield await _dashboard(client, settings)
 
 
 def _readiness(url: str, ready: "httpx.Response") -> Finding:

@@ -118,7 +118,7 @@ async def _latency(client: Any) -> Finding:
     took_ms = []
     for _ in range(_PINGS):
         began_s = time.perf_counter()
-        await client.ping()
+        await client.time()  # Redis refuses PING too after a failed snapshot
         took_ms.append((time.perf_counter() - began_s) * 1000)
     middle = median(took_ms)
     detail = f"median {middle:.1f} ms, at most {max(took_ms):.1f} ms, of {_PINGS} round trips"

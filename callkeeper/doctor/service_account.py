@@ -17,9 +17,11 @@ from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import safe
 from callkeeper.wiring import service_config
 from calls.institutions import KnownInstitutions, shown
+from calls.store.last_errors import certificate_words
 from reseller import (
     AccessRefused,
     AnswerUnreadable,
+    CertificateRefused,
     LoginRefused,
     MemoryTokenStore,
     ResellerError,
@@ -115,6 +117,8 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
         remedy = (
             "correct CALLKEEPER_EMAIL, _PASSWORD and _ACCESS_TOKEN; the service operator knows whether it is locked"
         )
+    elif isinstance(error, CertificateRefused):
+        _, remedy = certificate_words(error.fault.name) or ("", "")
     elif isinstance(error, ServiceUnavailable):
         remedy = "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers then continue"
     else:

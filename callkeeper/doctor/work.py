@@ -1,6 +1,7 @@
 """Checks the work: live processes, late calls, stopped requests, jobs, outcomes, calls that need a person."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -8,23 +9,29 @@ from redis.asyncio import Redis
 
 from callkeeper.commands.pause_and_resume import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
-from calls.incidents import Incident, IncidentKind, incidents_of, merged
+from calls.incidents import Incident, IncidentKind
 from calls.metrics import catalogue as figure
-from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
 from calls.schedule.reads import BUSY
-from calls.store.breakers import QUEUES, WHOLE, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
 from calls.store.last_listing import Listings
 from calls.store.pausing import Pausing
 from calls.store.queries import Queries
 from calls.store.request_budget import BudgetUse, budget_use
-from calls.store.sso_token import Barred, barred_scopes
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
 """If a due call waits longer than this, there are too few workers."""
 
 _LOGINS_IN_VAIN: Final = 2
+_STOPS: Final = frozenset(
+    {
+        IncidentKind.LOGIN_REFUSED,
+        IncidentKind.SERVICE_AWAY,
+        IncidentKind.RATE_LIMITED,
+        IncidentKind.INSTITUTION_AWAY,
+        IncidentKind.INSTITUTION_REFUSED,
+    }
+)
 _UNDELIVERED: Final = "outcome "
 _LIFT: Final = (
     "when the reason is gone: callkeeper resume, with --institution KEY unless the pause is for all institutions; "
@@ -32,8 +39,8 @@ _LIFT: Final = (
 )
 
 
-async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
-    """Check processes, due times and everything that waits."""
+async def work_findings(redis: "Redis", keys: Keys, incidents: Sequence[Incident]) -> list[Finding]:
+    """Check processes, due times and everything that waits. ``incidents`` have lines of their own."""
     processes = await FigureReader(redis, keys=keys).processes()
     present = await read_present(redis, keys=keys)
     client: Any = redis  # its stubs do not say that TIME is awaited
@@ -42,12 +49,10 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         _web(processes),
         _workers(processes),
         _lateness(present, processes),
-        *_breakers(present, await open_breakers(redis, keys)),
+        *_logins(present, incidents),
         *(_budget(use) for use in await budget_use(redis, keys)),
-        *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
         *_replication(await FigureReader(redis, keys=keys).minutes(datetime.fromtimestamp(seconds, UTC))),
-        *_incidents(merged(incidents_of(await SignalReader(redis, keys).read()))),
         _jobs(present),
         *_outcomes(present),
     ]
@@ -57,38 +62,6 @@ async def waiting_findings(redis: "Redis", keys: Keys) -> list[Finding]:
     """Check what waits for a person: attention items and pauses."""
     present = await read_present(redis, keys=keys)
     return [_attention(present.attention), *await _pauses(redis, keys)]
-
-
-_TOPICS: Final = {
-    IncidentKind.REDIS_REPLACED: Topic.REDIS,
-    IncidentKind.NOT_STARTED: Topic.SETTINGS,
-    IncidentKind.LOGIN_REFUSED: Topic.LOGIN,
-    IncidentKind.SERVICE_SLOW: Topic.SERVICE,
-    IncidentKind.LISTING_REFUSED: Topic.QUEUE,
-    IncidentKind.STANDING_UNCONFIRMED: Topic.INSTITUTIONS,
-    IncidentKind.RECEIVER_AWAY: Topic.OUTCOMES,
-    IncidentKind.ARCHIVE_AWAY: Topic.ARCHIVE,
-    IncidentKind.RULES_DIFFER: Topic.RULES,
-    IncidentKind.CLOCKS_APART: Topic.CLOCK,
-    IncidentKind.VERSIONS_DIFFER: Topic.RELEASES,
-    IncidentKind.NO_RESULTS: Topic.SERVICE,
-    IncidentKind.NOT_LISTED: Topic.QUEUE,
-    IncidentKind.REQUESTS_FAIL: Topic.SERVICE,
-    IncidentKind.WORKER_VANISHED: Topic.WORKERS,
-    IncidentKind.POLICIES_UNKNOWN: Topic.RULES,
-    IncidentKind.ASSUMPTION_WRONG: Topic.SERVICE,
-    IncidentKind.NO_PUSH: Topic.PUSHES,
-    IncidentKind.NOT_ACTIVE: Topic.INSTITUTIONS,
-}
-"""The incidents that no other line of the doctor covers."""
-
-
-def _incidents(incidents: list[Incident]) -> list[Finding]:
-    return [
-        warning(_TOPICS[incident.kind], incident.title, incident.advice, about=incident.institution_key)
-        for incident in incidents
-        if incident.kind in _TOPICS
-    ]
 
 
 def _web(processes: list[Process]) -> Finding:
@@ -117,35 +90,19 @@ def _lateness(present: Present, processes: list[Process]) -> Finding:
     return graded(Topic.DUE_CALLS, present.late_s, detail, remedy, warn=LATE_S, fail=TOO_LATE_S)
 
 
-def _breakers(present: Present, breakers: list[Breaker]) -> list[Finding]:
-    remedy = "ask the service operator; nothing is lost, and workers try again (callkeeper service retry: at once)"
-    found = [warning(Topic.BREAKER, _stopped(breaker), remedy, about=breaker.institution_key) for breaker in breakers]
-    if account_of(breakers) is not None:
-        return found
+def _logins(present: Present, incidents: Sequence[Incident]) -> list[Finding]:
+    """Check whether requests are stopped. Incidents say so by themselves."""
+    if any(incident.kind in _STOPS for incident in incidents):
+        return []
     if present.login_failures >= _LOGINS_IN_VAIN:
         detail = f"{present.login_failures} logins in a row failed; the next one waits"
         remedy = "see the line login; correct the account's password everywhere"
-        return [warning(Topic.BREAKER, detail, remedy), *found]
-    return found or [ok(Topic.BREAKER, "no requests are stopped")]
-
-
-def _stopped(breaker: Breaker) -> str:
-    if breaker.scope == WHOLE:
-        return f"the service is {breaker.words}"
-    return f"{breaker.words}; {'pushed calls' if breaker.scope == QUEUES else 'others'} are not affected"
+        return [warning(Topic.BREAKER, detail, remedy)]
+    return [ok(Topic.BREAKER, "no requests are stopped")]
 
 
 def _budget(use: BudgetUse) -> Finding:
     return ok(Topic.BUDGET, use.words, about=use.institution_key)
-
-
-def _barred(barred: Barred) -> Finding:
-    detail = (
-        f"the service answers {barred.operation} with 401 since {barred.since:%Y-%m-%d %H:%M:%S} UTC although the token is "
-        "good; it is tried every few seconds, other institutions are not affected"
-    )
-    remedy = "ask the service operator what the account may do there"
-    return warning(Topic.BREAKER, detail, remedy, about=barred.institution_key)
 
 
 def _missing(institution_key: str, since: datetime) -> Finding:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from calls.acknowledgement import Acknowledgement, parse_acknowledgements
 from calls.claimed_item import instant
 from calls.institutions import NOT_ACTIVE
 from calls.metrics.catalogue import Figure
@@ -16,6 +17,7 @@ from calls.metrics.snapshot import FigureReader, Minute, Process
 from calls.metrics.writing import ALIVE_S, Kind, host, host_of
 from calls.store.breakers import Breaker, opened
 from calls.store.keys import Keys
+from calls.store.last_errors import Errors, parse_errors
 from calls.store.last_listing import Standing, parse_standings
 from calls.store.pausing import RESTORED
 from calls.store.sso_token import Barred, barred_of
@@ -127,7 +129,8 @@ class Signals:
     archive's database. ``minutes`` are the last ten, oldest first. ``emergency_login_at``: the last use, within a day,
     of the environment's login although people log in by name. ``replaced``: the last time Redis lost data. ``due``: how
     many calls and institutions are due, counted only once the first has waited for a second. ``open_calls``: how many
-    live calls institutions have that are not Active.
+    live calls institutions have that are not Active. ``errors``: the last errors of requests. ``acknowledged``: what
+    people said to know of.
     """
 
     now: datetime
@@ -149,6 +152,8 @@ class Signals:
     vanished: Sequence[Vanished] = ()
     lately: Lately = field(default_factory=Lately)
     open_calls: Mapping[str, int] = field(default_factory=dict)
+    errors: Errors = field(default_factory=dict)
+    acknowledged: Sequence[Acknowledgement] = ()
 
 
 class SignalReader:
@@ -178,9 +183,11 @@ class SignalReader:
             keys.archive.breakers
         ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
         pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
-        pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True)
+        pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True).hgetall(keys.acknowledged)
+        for one in (keys, keys.outbox, keys.archive):
+            pipe.hgetall(one.errors)
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await pipe.execute()
-        counted, texts, stored_standings, restored, pauses, lately, running = others
+        counted, texts, stored_standings, restored, pauses, lately, running, acknowledged, *errors = others
         standings = list(parse_standings(stored_standings).values())
         emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
@@ -209,6 +216,8 @@ class SignalReader:
             vanished=[_vanished(name.decode(), at) for name, at in running if now_ms - at > ALIVE_S * 1000],
             lately=Lately.parse(lately),
             open_calls=open_calls,
+            errors=parse_errors(errors, present),
+            acknowledged=parse_acknowledgements(acknowledged, present),
         )
 
     async def _waiting(self, due_at_ms: float | None, standings: Sequence[Standing]) -> tuple[int, dict[str, int]]:

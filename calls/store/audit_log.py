@@ -42,6 +42,8 @@ class AuditEvent(StrEnum):
     RESOLVED = "resolved"
     REDELIVERED = "redelivered"
     LISTED_QUEUE = "listed_queue"
+    ACKNOWLEDGED = "acknowledged"
+    RETRIED = "retried"
     JOB_CHANGED = "job_changed"
     USER_CHANGED = "user_changed"
     TOKEN_CHANGED = "token_changed"  # noqa: S105  (the name of an event)

@@ -36,6 +36,7 @@ from calls.store.earlier_calls import EarlierCalls
 from calls.store.handover import Handover
 from calls.store.inbox import Inbox
 from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
+from calls.store.last_errors import ErrorNotes
 from calls.store.last_listing import LookBackAllowance
 from calls.store.pausing import PauseMemory
 from calls.store.request_budget import RequestBudget
@@ -117,6 +118,7 @@ class Store(Inbox):
         self.unreadable = unreadable
         self.handover = Handover(self._scripts, self.keys, unreadable)
         self._claimer, self._claims = secrets.token_hex(8), 0
+        self.errors = ErrorNotes(redis, self.keys, now=self._scripts.now, monotonic=monotonic)
         self.breakers = BreakerBox(
             self._scripts, self.keys, self._scripts.now, self._claimer, longest_pause_s=longest_pause_s
         )

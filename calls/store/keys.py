@@ -136,6 +136,8 @@ class Keys:
         self.rules_texts = f"{prefix}:rules:texts"
         self.breakers = f"{prefix}:breakers"
         self.endpoints = f"{prefix}:endpoints"
+        self.errors = f"{prefix}:errors"
+        self.acknowledged = f"{prefix}:acknowledged"
         self.replicated = f"{prefix}:replicated"
         self.looked = f"{prefix}:looked"
         self.token = f"{prefix}:token"

@@ -34,7 +34,11 @@ class RefusalWords:
 
 REFUSALS: Final = {
     WriteRefusal.FULL: RefusalWords("it is full", "Give it more memory, or keep settled calls for fewer days."),
-    WriteRefusal.DISK: RefusalWords("it cannot write to its disk", "Make room on its disk."),
+    WriteRefusal.DISK: RefusalWords(
+        "it cannot write to its disk (MISCONF)",
+        "Its last snapshot or append-only file could not be written: make room on its disk, or read its log. It accepts "
+        "writes again after the next one that succeeds.",
+    ),
     WriteRefusal.REPLICA: RefusalWords("it is a replica", "REDIS_URL must lead to the master."),
     WriteRefusal.REPLICAS: RefusalWords("too few replicas follow it", "Look at the replicas and their connection."),
     WriteRefusal.RIGHTS: RefusalWords(

@@ -25,7 +25,9 @@ import msgspec
 from redis.asyncio import Redis
 from starlette.datastructures import QueryParams
 
+from calls.store.breakers import ACCOUNT
 from calls.store.keys import Keys
+from calls.store.last_errors import ErrorArea, ErrorNotes
 from desk.access.configured_logins import OidcConfig
 from desk.access.people import id_at_provider
 from desk.access.rights import Person, Role, is_operator
@@ -87,6 +89,7 @@ class Provider:
         self._config = config
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._keys = keys
+        self._errors = ErrorNotes(redis, keys)
         self._metadata: tuple[float, dict[str, Any] | str] = (0.0, "")
         self._tls = ssl.create_default_context(cafile=config.ca)
 
@@ -234,12 +237,18 @@ class Provider:
                     body += piece
                     if len(body) > LONGEST_ANSWER:
                         raise ProviderAway(f"The identity provider {self.host} does not answer as it should.")
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError):
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
+            await self._errors.note(
+                ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: no whole answer ({type(error).__name__})"
+            )
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
+        if answer.status_code != 200:
+            await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: status {answer.status_code}")
         if answer.status_code >= 500:
             raise ProviderAway(f"The identity provider {self.host} fails. Try again in a moment.")
         if answer.status_code != 200:
             raise ProviderRefused(f"answer {answer.status_code}")
+        await self._errors.clear(ErrorArea.PROVIDER, ACCOUNT)
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
         except msgspec.DecodeError:

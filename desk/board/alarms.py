@@ -23,7 +23,7 @@ class Alarm:
     """One thing that needs a human: what it is, what to do, where, and since when if that is known.
 
     ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
-    docs/operations.md says more.
+    docs/operations.md says more. ``said`` are the words of the last error. ``known``: who has acknowledged it.
     """
 
     slot: str
@@ -35,6 +35,9 @@ class Alarm:
     since: datetime | None = None
     institution_key: str = ""
     section: str = ""
+    said: str = ""
+    known: str = ""
+    is_incident: bool = False
 
 
 REDIS_AWAY: Final = Alarm(
@@ -66,11 +69,12 @@ class IncidentReader:
 
 
 def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Return the alarms of one page, what is urgent first; equal ones of many institutions are one."""
+    """Return the alarms of one page, what is urgent first, and last what people know of. Equal ones are one."""
     equal: dict[object, list[Alarm]] = {}
-    for alarm in sorted(alarms, key=lambda alarm: alarm.tone is not StateTone.BAD):
+    for alarm in sorted(alarms, key=lambda alarm: (bool(alarm.known), alarm.tone is not StateTone.BAD)):
         is_incident = alarm.institution_key and alarm.where == alarm.institution_key and alarm.address is None
-        equal.setdefault((alarm.title, alarm.tone, alarm.section) if is_incident else alarm.slot, []).append(alarm)
+        same = (alarm.title, alarm.tone, alarm.section, alarm.known)
+        equal.setdefault(same if is_incident else alarm.slot, []).append(alarm)
     return [together for group in equal.values() for together in _together(group)]
 
 
@@ -79,9 +83,10 @@ def _together(group: list[Alarm]) -> list[Alarm]:
         return group
     since = min((alarm.since for alarm in group if alarm.since is not None), default=None)
     keys = [alarm.institution_key for alarm in group]
-    slot = f"a-{slot_of(f'{group[0].section} {group[0].title}')}"
+    slot = f"a-{slot_of(f'{group[0].section} {group[0].title}{group[0].known}')}"
+    said = named({alarm.said for alarm in group if alarm.said}, most=2)
     where = f"{len(keys)} institutions: {named(keys)}"
-    return [replace(group[0], slot=slot, where=where, since=since, institution_key="")]
+    return [replace(group[0], slot=slot, where=where, since=since, institution_key="", said=said)]
 
 
 def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:
@@ -105,6 +110,9 @@ def _of_incident(incident: Incident) -> Alarm:
         since=incident.since,
         institution_key=key,
         section=incident.kind.section,
+        said=incident.said,
+        known=incident.acknowledged.words if incident.acknowledged is not None else "",
+        is_incident=True,
     )
 
 

@@ -32,6 +32,7 @@ from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.find_page import FindPage
 from desk.board.form_handlers import FormHandlers, FormRefused, fields_of
 from desk.board.frame_source import FrameSource
+from desk.board.incidents_page import IncidentsPage
 from desk.board.live_updates import Streams
 from desk.board.outcomes_page import OutcomesPage
 from desk.board.pausing_page import PausingPage
@@ -85,6 +86,7 @@ class Board:
         context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
+        self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
@@ -105,6 +107,7 @@ class Board:
             Route(f"{base}/operations", self.operations),
             Route(f"{base}/find", self._find.show, methods=["GET", "POST"]),
             *self._pausing.routes(),
+            *self._incidents_page.routes(),
             *self._outcomes.routes(),
             *self._audit.routes(),
             Route(f"{base}/static/{{name}}", self.file),
@@ -167,8 +170,10 @@ class Board:
     async def call(self, request: Request) -> Response:
         """Show one call."""
         action_id = request.query_params.get("action", "")
+        action_id = action_id if action_id.isalnum() and len(action_id) < 64 else ""
+        opened = request.query_params.get("do", "")
         return await self._call_page(
-            request, _place(request), action_id if action_id.isalnum() and len(action_id) < 64 else ""
+            request, _place(request), action_id, said={"action": opened} if opened in _ACTIONS else None
         )
 
     async def _call_page(

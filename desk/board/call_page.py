@@ -260,7 +260,7 @@ class CallRenderer:
         piece = self._renderer.piece
         html = {
             "call-head": piece("call_head", page),
-            "alarms": piece("alarms", page.alarms, False),
+            "alarms": piece("alarms", page.alarms, 0, False),
             "action": piece("action_result", page.result),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),

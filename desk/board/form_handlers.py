@@ -96,7 +96,7 @@ class FormHandlers:
         Raises:
             FormRefused: A field is wrong, there is no such call, or too many statements about it wait.
         """
-        said = {**_named_person(form), "operator": _operator(person)}
+        said = {**_named_person(form), "operator": operator_of(person)}
         is_confirmed = said.pop("confirmed", "") == "yes"
         if action == "distrusted" and not is_confirmed:
             raise FormRefused(400, "Confirm that this voice is to be rejected.")
@@ -116,7 +116,7 @@ class FormHandlers:
             FormRefused: A field is wrong, there is no such institution, or more is paused there already.
         """
         person = visitor_of(request).person
-        operator, because = _operator(person), _because(form)
+        operator, because = operator_of(person), _because(form)
         if form.get("scope") not in set(PauseScope):
             raise FormRefused(400, "Choose what is to be paused.")
         place, scope = _institution(form, person), PauseScope(form["scope"])
@@ -139,7 +139,7 @@ class FormHandlers:
             FormRefused: A field is wrong, or there is no such pause.
         """
         person = visitor_of(request).person
-        operator, because, place = _operator(person), _because(form), _institution(form, person)
+        operator, because, place = operator_of(person), _because(form), _institution(form, person)
         pauses = pauses_for(await self._pausing.pauses(), person.institutions)
         known = (await self._queries.institutions()).visible(person.may_see)
         _note_denial(request, place)
@@ -184,7 +184,7 @@ def _institution(form: Mapping[str, str], person: Person) -> str | None:
     return None
 
 
-def _operator(person: Person) -> str:
+def operator_of(person: Person) -> str:
     """Return the core username of the person who is logged in."""
     if not person.operator:
         raise FormRefused(403, "Your account has no core username, so nothing can be done in your name.")

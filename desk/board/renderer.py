@@ -102,7 +102,7 @@ class Renderer:
         html: dict[str, str] = {
             "status": self.piece("status", frame, frame.context.pushes.sample_of(only)),
             "pauses": self.piece("pauses", frame.context.pauses, frame.known),
-            "alarms": self.piece("alarms", self._alarms_for(frame.alarms, only)),
+            "alarms": self.piece("alarms", self._alarms_for(frame.alarms, only), _choices(frame, only)),
             "figures": self.piece("figures", frame.tiles) if only is None else "",
             "settled": self.piece("settled", _settled_for(frame.settled, only), only is not None),
         }
@@ -143,6 +143,12 @@ class Renderer:
         if len(self._rows) > 2 * frame.live + 1000:
             alive = {live.slot for group in frame.groups for live in group.calls}
             self._rows = {place: known for place, known in self._rows.items() if place[0] in alive}
+
+
+def _choices(frame: Frame, only: str | None) -> int:
+    """Count the calls of a page that wait until a person has chosen the caller."""
+    groups = (group for group in frame.groups if only in {None, group.key})
+    return sum(live.waits_for_choice for group in groups for live in group.calls)
 
 
 def _settled_for(settled: Sequence[CallRow], only: str | None) -> list[CallRow]:

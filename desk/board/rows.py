@@ -34,6 +34,8 @@ class Next:
 
     words: str
     at: datetime | None = None
+    form: str = ""
+    """The form of the call's page by which a person does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
         return Next(f"find out what became of the {doubts[0]}", until)
     if facts.ended:
         return Next("a last read", until)
+    if facts.allowed and not facts.assigned and len(call.candidates) > 1:
+        return Next(f"choose: {len(call.candidates)} candidates", form="assign")
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
     if may_check(call, book.policies) and call.next_check_at is not None and automatic_checks(call) < limit:
         return Next("checks paused") if facts.paused_entirely else Next("check", call.next_check_at)
@@ -193,6 +197,11 @@ class LiveCall:
     def since(self) -> datetime | None:
         """Return the call's start, or when it was first seen."""
         return self.call.started_at or self.call.first_seen_at or self.call.hinted_at
+
+    @property
+    def waits_for_choice(self) -> bool:
+        """Tell whether it waits until a person has chosen the caller among several candidates."""
+        return self.state.name is StateName.UNASSIGNED and len(self.call.candidates) > 1
 
     @property
     def last_digits(self) -> str:

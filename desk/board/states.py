@@ -4,7 +4,7 @@ A call has exactly one state: of those that apply, the most important one. Each 
 nobody has to tell colours apart.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -131,14 +131,26 @@ class CallState:
 
 
 def state_of(call: Call, book: RuleBook) -> CallState:
-    """Return the state of a call."""
+    """Return the state of a call. While a rule asks about it, that is the reason that is shown."""
     facts = facts_of(call, book.policies)
-    return (
+    state = (
         _by_ledger(call)
         or _by_facts(call, facts)
         or _by_verdict(call, facts, book)
-        or CallState(_early(call, facts), _unread(call))
+        or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
     )
+    if call.asked is None or call.asked.closed_by is not None or state.name is StateName.UNRESOLVED:
+        return state
+    return replace(state, because=f"rule asks: {call.asked.rule}", for_person=True)
+
+
+def _left_open(call: Call, facts: Facts) -> str:
+    """Return what kept a call that has ended from being decided, if a person could have changed it."""
+    if not (facts.ended or call.is_settled) or facts.assigned or not facts.allowed:
+        return ""
+    if len(call.candidates) > 1:
+        return f"nobody chose between {len(call.candidates)} candidates"
+    return "" if call.candidates else "no member has this number, and nobody named the caller"
 
 
 def state_words(call: Call, book: RuleBook) -> str:

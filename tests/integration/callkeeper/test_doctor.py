@@ -2,16 +2,22 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
 
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
+from redis.exceptions import ResponseError
 
 from callkeeper.doctor import Finding, ProcessKind, Severity, examine
+from callkeeper.doctor.causes import guarded, provider_findings
+from callkeeper.doctor.finding import Topic, ok
 from callkeeper.doctor.pushes import push_findings
 from callkeeper.doctor.service_account import clock_finding
 from callkeeper.settings import VARIABLES
@@ -19,6 +25,12 @@ from calls.metrics import catalogue
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
 from calls.store.keys import CallId, Keys
+from calls.store.last_errors import ErrorArea, ErrorNotes
+from desk.access.configured_logins import OidcConfig
+from desk.access.oidc import Provider, ProviderAway
+from reseller import Secret
+from tests.integration.reseller.raw_service import raw_service
+from tests.integration.reseller.test_reseller_tls import ANSWER, server_tls
 from tests.sandbox_fixtures import ServedSandbox
 
 
@@ -239,25 +251,121 @@ async def test_doctor_counts_no_processes_where_none_can_report(
 
 
 async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:
-    """A service that is away, a late call, a failed job, a doubt and an undelivered outcome have one line each."""
+    """A late call, a failed job, a doubt and an undelivered outcome have one line each."""
     keys, now_ms = Keys(), int(time.time() * 1000)
     with Redis.from_url(redis_url) as redis:
-        redis.hset(keys.breakers, "", f"7 {now_ms - 60_000} {now_ms + 2_000} failure")
         redis.hset(keys.breakers, "cu-1", f"1 {now_ms - 60_000} {now_ms + 2_000} pause")
         redis.zadd(keys.due, {CallId("cu-1", "v-1").member: now_ms - 30_000})
         redis.zadd(keys.failed_jobs, {"job": now_ms})
         redis.hset(keys.attention, CallId("cu-1", "v-2").member, "enroll unresolved")
         redis.hset(keys.outbox.attention, CallId("cu-1", "v-3").member, "outcome call.settled not delivered for a day")
         found = await findings(environment(redis_url, sandbox_server))
-    assert found["breaker"].severity is Severity.WARNING
-    assert "7 requests failed in a row" in found["breaker"].detail
-    assert "the service asked for it (429)" in found["breaker cu-1"].detail
-    assert found["due calls"].severity is Severity.FAULT
-    assert found["due calls"].detail.startswith("1 due, ")
+    assert "the service asked for it (429)" in found["breaker cu-1"].remedy
+    assert "due calls" not in found, "no worker is alive: that calls are late follows from it"
     assert (found["jobs"].severity, found["jobs"].detail) == (Severity.WARNING, "1 have failed, 0 wait")
     assert found["attention"].detail == "1 need a human: 1 enroll unresolved"
     assert "callkeeper outcomes replay" in found["outcomes"].remedy
     assert found["pushes"].detail == "none has come yet"
+
+
+async def test_doctor_names_an_outage_of_the_service_alone(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """What follows from it is left out: its institutions, queues, late calls, missing pushes, refused logins."""
+    keys, now_ms = Keys(), int(time.time() * 1000)
+    away = f"7 {now_ms - 60_000} {now_ms + 2_000} failure"
+    with Redis.from_url(redis_url) as redis:
+        redis.hset(keys.breakers, mapping={"": away, "cu-1": away, "cu-2": away})
+        redis.hset(keys.endpoints, mapping={"queue ": away, "queue cu-1": away})
+        redis.zadd(keys.due, {CallId("cu-1", "v-1").member: now_ms - 30_000})
+    async with AsyncRedis.from_url(redis_url) as client:
+        await ErrorNotes(client, keys).note(ErrorArea.CALLS, "cu-1", "status 503: upstream down")
+    found = await findings(environment(redis_url, sandbox_server))
+    wrong = {what for what, finding in found.items() if finding.severity is not Severity.OK}
+    assert wrong == {"breaker", "web", "workers", "dashboard"}
+    finding = found["breaker"]
+    assert finding.detail.startswith("The service is away, since ")
+    assert finding.detail.endswith("; last error: status 503: upstream down")
+    assert "7 requests failed in a row" in finding.remedy
+
+
+@contextmanager
+def saving_fails(redis: Redis) -> Iterator[None]:
+    """Let Redis fail to write its snapshot: a folder is in the way."""
+    client: Any = redis
+    saved_after = client.config_get("save")["save"]
+    snapshot = Path(client.config_get("dir")["dir"], client.config_get("dbfilename")["dbfilename"])
+    snapshot.unlink(missing_ok=True)
+    (snapshot / "in the way").mkdir(parents=True)
+    client.config_set("save", "3600 1")
+    try:
+        _save(client, "err")
+        yield
+    finally:
+        rmtree(snapshot)
+        _save(client, "ok")
+        client.config_set("save", saved_after)
+
+
+def _save(client: Any, result: str) -> None:
+    client.bgsave()
+    while client.info("persistence")["rdb_last_bgsave_status"] != result:
+        time.sleep(0.01)
+
+
+async def test_doctor_says_what_it_means_if_redis_cannot_save(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """After a failed snapshot Redis answers MISCONF, also to PING. The doctor names the disk, and looks at the rest."""
+    with Redis.from_url(redis_url) as redis, saving_fails(redis):
+        found = await findings(environment(redis_url, sandbox_server))
+    assert found["redis writes"].severity is Severity.FAULT
+    assert "it cannot write to its disk (MISCONF)" in found["redis writes"].detail
+    assert "make room on its disk" in found["redis writes"].remedy
+    assert found["queue cu-1"].severity is Severity.OK
+    assert {"redis latency", "attention", "alerts"} <= found.keys()
+
+
+async def test_doctor_s_remedy_for_a_certificate_is_about_the_certificate(
+    redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """Neither the password nor the number of workers has to do with it."""
+    async with raw_service(ANSWER, server_tls("good")) as service:
+        url = service.url.replace("http:", "https:")
+        found = await findings(environment(redis_url, sandbox_server) | {"CALLKEEPER_SERVICE_URL": url}, "worker")
+    assert "the certificate is of an unknown authority" in found["login"].detail
+    assert "no proxy before it" in found["login"].remedy
+    assert "PASSWORD" not in found["login"].remedy
+
+
+async def test_doctor_shows_why_the_identity_provider_fails(redis: AsyncRedis) -> None:
+    """Nobody can log in there: the line has host and kind of error, and goes with the next answer."""
+    config = OidcConfig(
+        issuer="http://127.0.0.1:1",
+        client_id="ck",
+        client_secret=Secret("secret-0123456789"),
+        redirect_uri="https://ck.example/login/callback",
+        scope="openid",
+        role_claim="groups",
+        operator_claim="core",
+        grants=(),
+    )
+    with pytest.raises(ProviderAway):
+        await Provider(config, redis, keys=Keys()).about()
+    [finding] = await provider_findings(redis, Keys())
+    assert finding.detail.endswith("last error: 127.0.0.1:1: no whole answer (ConnectError)")
+    notes = ErrorNotes(redis, Keys())
+    await notes.note(ErrorArea.PROVIDER, "", "status 500")
+    await notes.clear(ErrorArea.PROVIDER, "")
+    assert await provider_findings(redis, Keys()) == []
+
+
+async def test_section_that_redis_refuses_is_one_line_and_the_next_follows() -> None:
+    """The doctor never ends with a traceback because of what it examines."""
+
+    async def section() -> AsyncIterator[Finding]:
+        yield ok(Topic.JOBS, "none has failed")
+        raise ResponseError("MISCONF Redis is configured to save RDB snapshots")
+
+    [fine, broken] = [finding async for finding in guarded(Topic.JOBS, section())]
+    assert (fine.severity, broken.severity) == (Severity.OK, Severity.FAULT)
+    assert "cannot write to its disk" in broken.detail
 
 
 async def test_doctor_names_addresses_of_alerts_by_their_place(redis_url: str, sandbox_server: ServedSandbox) -> None:

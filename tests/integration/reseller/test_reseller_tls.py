@@ -11,7 +11,8 @@ import pytest
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import ServiceSettings
 from callkeeper.wiring import service_config
-from reseller import CertificateRefused, MemoryTokenStore, NotSent
+from calls.store.last_errors import certificate_words
+from reseller import CertificateFault, CertificateRefused, MemoryTokenStore, NotSent
 from tests.integration.reseller.raw_service import always, client, raw_service, reply
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -80,3 +81,29 @@ def test_file_without_a_certificate_is_refused_before_anything_starts(tmp_path: 
     for path, problem in ((empty, "holds no certificate"), (tmp_path, "is not the path of a file")):
         with pytest.raises(SettingsWrong, match=f"CALLKEEPER_SERVICE_CA_FILE.*{problem}"):
             ServiceSettings.load({"CALLKEEPER_SERVICE_CA_FILE": str(path)})
+
+
+@pytest.mark.parametrize(
+    ("certificate", "ca_file", "fault"),
+    [
+        ("expired", AUTHORITY, CertificateFault.EXPIRED),
+        ("other-host", AUTHORITY, CertificateFault.OTHER_HOST),
+        ("good", None, CertificateFault.UNKNOWN_AUTHORITY),
+    ],
+    ids=["expired", "for another host", "of an unknown authority"],
+)
+async def test_certificate_says_what_is_wrong_with_it(
+    certificate: str, ca_file: str | None, fault: CertificateFault
+) -> None:
+    """Each fault has words and a remedy of its own: people renew a certificate, or correct an address."""
+    async with (
+        raw_service(ANSWER, server_tls(certificate)) as service,
+        client(service.url.replace("http:", "https:"), ca_file=ca_file) as reseller,
+    ):
+        with pytest.raises(CertificateRefused) as caught:
+            await reseller.institution_keys()
+    assert (caught.value.fault, caught.value.brief) == (
+        fault,
+        f"certificate verify failed: the certificate {fault}",
+    )
+    assert certificate_words(fault.name) is not None

@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {
 
 
 class Server:
-    """Answers INFO, PING and CONFIG GET as it is told."""
+    """Answers INFO, TIME and CONFIG GET as it is told."""
 
     def __init__(self, **differences: Any) -> None:
         self._info = {**GOOD, **differences}
@@ -42,6 +42,10 @@ class Server:
     async def ping(self) -> bool:
         """Answer."""
         return True
+
+    async def time(self) -> tuple[int, int]:
+        """Tell the time."""
+        return 0, 0
 
     async def config_get(self, name: str) -> dict[str, str]:
         """Return a setting."""

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
 from calls.incidents import Incident, IncidentKind, Weight
@@ -80,6 +81,31 @@ def test_what_lasts_is_told_again_after_hours() -> None:
     watcher = Watcher()
     told = watcher.look(alert(), seconds=9 * 3600)
     assert told == [("1", "no_worker", False)] * 3
+
+
+def test_acknowledged_alert_is_told_to_nobody_until_its_end() -> None:
+    """While somebody knows, nothing is repeated. Afterwards it is told again at once, and once that it is over."""
+    watcher, known = Watcher(), structs.replace(alert(), is_acknowledged=True)
+    assert watcher.look(alert(), seconds=60) == [("1", "no_worker", False)]
+    assert watcher.look(known, seconds=5 * 3600) == []
+    assert watcher.look(alert(), seconds=60) == [("1", "no_worker", False)]
+    assert watcher.look(known, seconds=60) == []
+    assert watcher.look(seconds=60) == [("1", "no_worker", True)]
+
+
+def test_alert_that_is_acknowledged_first_is_told_only_afterwards() -> None:
+    """Nobody hears of what was acknowledged before it was told, nor of its end."""
+    watcher, known = Watcher(), structs.replace(alert(), is_acknowledged=True)
+    assert watcher.look(known, seconds=600) == []
+    assert watcher.look(seconds=60) == []
+    watcher.look(known, seconds=60)
+    assert watcher.look(alert(), seconds=60) == [("1", "no_worker", False)]
+
+
+def test_message_has_the_words_of_the_last_error() -> None:
+    """Whoever is woken reads why requests fail."""
+    incident = Incident(IncidentKind.SERVICE_AWAY, "The service is away", "Wait.", said="status 503")
+    assert alerts_of([incident], {})[0].advice == "Wait. Last error: status 503."
 
 
 def test_what_grows_is_told_again_after_minutes() -> None:

@@ -12,6 +12,7 @@ from calls.metrics.counting import field_name
 from calls.metrics.signals import LastCounted, Replaced, Signals, Unstarted
 from calls.metrics.snapshot import Minute, Process, Snapshot
 from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
+from calls.store.last_errors import LastError
 from calls.store.last_listing import Standing
 from calls.store.sso_token import Barred
 from calls.store.writable import WriteRefusal
@@ -212,3 +213,92 @@ def test_refused_pushes_of_many_institutions_page_nobody() -> None:
     """Their calls are found by the queue, as those of one are."""
     found = [Incident(IncidentKind.PUSHES_REFUSED, "Refused", "Look.", f"cu-{n}") for n in range(5)]
     assert [incident.weight for incident in merged(found)] == [Weight.TICKET]
+
+
+def said(words: str, ago_s: float = 5, first_ago_s: float = 50, fault: str = "") -> LastError:
+    """Return a last error."""
+    first_at, at = (NOW - timedelta(seconds=ago) for ago in (first_ago_s, ago_s))
+    return LastError(words=words, first_at=first_at, at=at, fault=fault)
+
+
+@pytest.mark.parametrize(
+    ("signals", "area", "key"),
+    [
+        ({"breakers": [away("", Heard.FAILURE)]}, "calls", "cu-1"),
+        ({"breakers": [away("", Heard.FAILURE)]}, "login", ""),
+        ({"breakers": [away("cu-1", Heard.FAILURE)]}, "calls", "cu-1"),
+        ({"breakers": [away("cu-1", Heard.FAILURE, EndpointKind.CHECK)]}, "check", "cu-1"),
+        ({"breakers": [away("cu-1", Heard.FAILURE, EndpointKind.QUEUE)]}, "queue", "cu-1"),
+        ({"breakers": [away("", Heard.FAILURE, EndpointKind.QUEUE)]}, "queue", "cu-1"),
+        ({"last": last(login=90, refused=60)}, "login", ""),
+        ({"last": last(listed=20, unlisted=1)}, "queue", "cu-1"),
+        ({"standings": [standing(minutes_ago=16, unanswered=True)]}, "standing", "cu-1"),
+        ({"receiver": away("", Heard.FAILURE)}, "outcomes", ""),
+        ({"archive": away("", Heard.FAILURE)}, "archive", ""),
+    ],
+)
+def test_incident_has_the_words_of_its_last_error(signals: dict[str, Any], area: str, key: str) -> None:
+    """Whoever reads that requests fail reads why: of the right kind, and not of another institution."""
+    errors = {(area, key): said("status 503"), ("calls", "cu-9"): said("another", 9), ("queue", "cu-9"): said("one", 9)}
+    [incident] = incidents_of(replace(WELL, errors=errors, **signals))
+    assert incident.said == "status 503"
+
+
+def test_error_of_another_institution_explains_nothing() -> None:
+    """What fails for one institution is not shown with the incident of another."""
+    errors = {("calls", "cu-2"): said("status 503")}
+    [incident] = incidents_of(replace(WELL, errors=errors, breakers=[away("cu-1", Heard.FAILURE)]))
+    assert incident.said == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "title", "remedy"),
+    [
+        ("EXPIRED", "The service's certificate has expired", "renew it"),
+        ("UNKNOWN_AUTHORITY", "The service's certificate is of an unknown authority", "no proxy before it"),
+        ("OTHER_HOST", "The service's certificate is for another host", "Compare the host in CALLKEEPER_SERVICE_URL"),
+    ],
+)
+def test_remedy_for_a_certificate_is_about_the_certificate(fault: str, title: str, remedy: str) -> None:
+    """Each fault of a certificate has a remedy of its own."""
+    errors = {("calls", "cu-1"): said("certificate verify failed", fault=fault)}
+    [incident] = incidents_of(replace(WELL, errors=errors, breakers=[away("", Heard.FAILURE)]))
+    assert (incident.kind, incident.title) == (IncidentKind.SERVICE_AWAY, title)
+    assert remedy in incident.advice
+
+
+@pytest.mark.parametrize(
+    ("signals", "area", "key", "began_s"),
+    [
+        ({"last": last(refused=5)}, "login", "", 50),
+        ({"last": last(login=30, refused=5)}, "login", "", 30),
+        ({"last": last(login=90, refused=5)}, "login", "", 50),
+        ({"last": last(listed=40, unlisted=1)}, "queue", "cu-1", 40),
+    ],
+    ids=["never answered", "answered since the first error", "answered before", "a queue"],
+)
+def test_refusals_last_since_the_first_one(signals: dict[str, Any], area: str, key: str, began_s: float) -> None:
+    """The last refusal was a moment ago; what people need is the first one after the last answer."""
+    [incident] = incidents_of(replace(WELL, errors={(area, key): said("refused")}, **signals))
+    assert incident.since == NOW - timedelta(seconds=began_s)
+
+
+OUTAGE = (IncidentKind.SERVICE_AWAY, IncidentKind.LOGIN_REFUSED)
+
+
+@pytest.mark.parametrize("cause", OUTAGE)
+def test_what_follows_from_an_outage_is_not_named(cause: IncidentKind) -> None:
+    """Late calls, slow requests, failing institutions and missing pushes have the same cause."""
+    found_late = Minute(NOW, Snapshot({figure.CALLS_FOUND.name: {("cu-1", "queue"): 9}}, {}))
+    signals = {
+        "late_s": 60,
+        "minutes": [found_late],
+        "breakers": [away("cu-1", Heard.FAILURE), away("cu-2", Heard.FAILURE, EndpointKind.QUEUE)],
+        "last": last(unpushed=20, slow=2),
+        "standings": [standing(minutes_ago=16, unanswered=True)],
+    }
+    assert len(kinds(**signals)) >= 4
+    signals["breakers"] = [away("", Heard.FAILURE), *signals["breakers"]]  # type: ignore[misc]
+    if cause is IncidentKind.LOGIN_REFUSED:
+        signals["last"] = last(unpushed=20, slow=2, refused=9)
+    assert kinds(**signals) == [cause]

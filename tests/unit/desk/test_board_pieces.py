@@ -9,10 +9,11 @@ import pytest
 
 from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import Minute, Snapshot, Spread
+from calls.rules import load_rules
 from desk.board.alarms import Alarm, merged
 from desk.board.hour import Tile, seconds, tiles_of
 from desk.board.live_updates import PageUpdates
-from desk.board.renderer import View
+from desk.board.renderer import Renderer, View
 from desk.board.states import StateTone
 from tests.unit.calls.specimens import NOW
 
@@ -156,3 +157,40 @@ def test_equal_alarms_of_many_institutions_are_one_card_and_red_ones_come_first(
     assert [alarm.slot for alarm in merged([trouble("cu-1"), trouble("cu-2")])] == ["a-cu-1", "a-cu-2"]
     asked = [replace(ask, slot=f"a-{n}") for n in range(5)]
     assert merged(asked) == asked, "each call is a card of its own"
+
+
+def test_what_people_know_of_comes_last() -> None:
+    """An acknowledged page does not stand before an unknown note, and is no part of the same card."""
+    known = replace(trouble("cu-1", StateTone.BAD), known="acknowledged by ann until 03:00 UTC")
+    others = [replace(trouble(f"cu-{n}"), known="acknowledged by ann until 03:00 UTC") for n in (2, 3, 4)]
+    first, second, third = merged([known, trouble("cu-5"), *others])
+    assert (first.slot, second, third.where) == ("a-cu-5", known, "3 institutions: cu-2, cu-3, cu-4")
+
+
+@pytest.mark.parametrize(
+    ("choices", "says"),
+    [
+        (0, "Nothing needs a human."),
+        (1, "Nothing is wrong.</span> 1 call waits until somebody has chosen the caller."),
+        (2, "Nothing is wrong.</span> 2 calls wait until somebody has chosen the caller."),
+    ],
+)
+def test_board_is_calm_only_as_far_as_it_is_true(choices: int, says: str) -> None:
+    """Calls that wait for a choice need a human, although nothing is wrong."""
+    assert says in Renderer("/board", load_rules(None)).piece("alarms", [], choices)
+
+
+def test_acknowledged_alarm_needs_no_human() -> None:
+    """The count is of what nobody knows of yet. A viewer does not read who knows."""
+    known = replace(trouble("cu-1"), known="acknowledged by ann until 03:00 UTC", said="status 503", is_incident=True)
+    page = Renderer("/board", load_rules(None)).piece("alarms", [known])
+    assert ("Needs a human" in page, ">Acknowledged</h2>" in page, "Last error: status 503." in page) == (
+        False,
+        True,
+        True,
+    )
+    assert "Acknowledged by ann until 03:00 UTC." in page
+    viewed = Renderer("/board", load_rules(None), sees_people=False).piece("alarms", [known])
+    assert ("ann" in viewed.replace("meanwhile", ""), "/board/incidents" in viewed) == (False, False)
+    page = Renderer("/board", load_rules(None)).piece("alarms", [trouble("cu-2"), trouble("cu-3"), known])
+    assert "Needs a human (2)" in page

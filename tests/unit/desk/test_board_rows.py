@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from msgspec.structs import replace
+from msgspec import structs
 
 from calls.effect_ledger import Effect, EffectState
 from calls.facts_and_colours import facts_of
 from calls.institutions import UNKNOWN
 from calls.pause import PauseScope
-from calls.record import Candidate, Phase, Reason
+from calls.record import Asked, Candidate, Phase, Reason
 from calls.store.last_listing import Standing
 from desk.board.call_page import available_forms
 from desk.board.frame import group_of
 from desk.board.renderer import Renderer, area, bars, cells, line
-from desk.board.rows import LiveCall, next_of, row_of
-from desk.board.states import STATE_STYLES, StateName, state_of
+from desk.board.rows import LiveCall, address_of, next_of, row_of
+from desk.board.states import STATE_STYLES, CallState, StateName, state_of
 from tests.conftest import examples
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
 
@@ -124,7 +124,7 @@ def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str,
 @given(CALLS)
 def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
     """Whatever a record says, it can be shown, and its forms be offered."""
-    drawn = replace(drawn, saved_at=NOW)
+    drawn = structs.replace(drawn, saved_at=NOW)
     assert Renderer("/board", BOOK).piece("row", row_of(drawn, BOOK)).startswith("<li id=")
     assert available_forms(drawn, BOOK, NOW) is not None
 
@@ -208,3 +208,41 @@ def test_offers_follow_the_call() -> None:
     assert (forms.unresolved, forms.verified, forms.assign, forms.check) == ("reject", False, False, False)
     forms = available_forms(call(), BOOK, NOW)
     assert (forms.unresolved, forms.verified, forms.check, forms.distrusted) == (None, True, True, True)
+
+
+UNCHOSEN: dict[str, Any] = {
+    "person_id": None,
+    "reading": reading(person_id=None),
+    "assign": Effect(),
+    "candidates": (Candidate(person_id="p-1", name="A"), Candidate(person_id="p-2", name="B")),
+}
+
+
+def test_call_with_several_candidates_waits_for_a_choice_and_leads_to_its_form() -> None:
+    """What only a person can do is named as that, and is one click away."""
+    waiting = call(saved_at=NOW, **UNCHOSEN)
+    after = next_of(waiting, facts_of(waiting, BOOK.policies), BOOK)
+    assert (after.words, after.form) == ("choose: 2 candidates", "assign")
+    markup = Renderer("/board", BOOK).piece("row", row_of(waiting, BOOK))
+    address = address_of(waiting.institution_key, waiting.voice_id)
+    assert f'<a href="/board/{address}?do=assign#do-assign">choose: 2 candidates</a>' in markup
+    assert "do=assign" not in Renderer("/board", BOOK, sees_people=False).piece("row", row_of(waiting, BOOK))
+    live = LiveCall("c-1", waiting, state_of(waiting, BOOK))
+    assert live.waits_for_choice
+
+
+def test_reason_that_held_a_call_is_kept_after_its_end() -> None:
+    """Afterwards people see what would have been needed."""
+    ended = call(phase=Phase.SETTLED, reason=Reason.UNASSIGNED, **UNCHOSEN)
+    assert state_of(ended, BOOK).because == "nobody chose between 2 candidates"
+    assert not LiveCall("c-1", ended, CallState(StateName.ENDED)).waits_for_choice
+
+
+@pytest.mark.parametrize("changes", [{}, {"reading": RED}, {"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}])
+def test_call_about_which_a_rule_asks_says_so_in_its_own_line(changes: dict[str, Any]) -> None:
+    """Until somebody has seen it, also after the end: the line needs no look at the alarms."""
+    asked = Asked(rule="another voice", because="Is it her?", asked_at=NOW)
+    state = state_of(call(asked=asked, **changes), BOOK)
+    assert (state.because, state.for_person) == ("rule asks: another voice", True)
+    seen = state_of(call(asked=structs.replace(asked, closed_by="ann"), **changes), BOOK)
+    assert (seen.because, seen.for_person) == ("", False)
