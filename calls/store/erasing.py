@@ -101,7 +101,9 @@ class _Seen:
 
     own: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
-    """Of calls that keep their data: they are held, in use, or of other people."""
+    """Of calls that keep their data, because they are held or in use."""
+    others: set[str] = field(default_factory=set)
+    """Of other people's calls."""
     endings: set[str] = field(default_factory=set)
 
     def note_own(self, call: Call) -> None:
@@ -194,12 +196,12 @@ class Eraser:
             return
         ids = _ids_of(call) | {canonical_id(place.voice_id)}
         if not whose.names(call):
-            seen.kept |= ids
+            seen.others |= ids
         elif holds.cover(ids, (call.person_id, *(one.person_id for one in call.candidates))):
-            found.held += 1
+            found.held += stored is not None
             seen.kept |= ids
         elif await self._is_in_use(place, is_settled=settled is not None, nonce=nonce, moved=moved):
-            found.live += 1
+            found.live += stored is not None
             seen.kept |= ids
         else:
             await self._rewrite(place, whose)
@@ -207,7 +209,7 @@ class Eraser:
             if whose.is_own(call):
                 seen.note_own(call)
             else:
-                seen.kept |= ids
+                seen.others |= ids
 
     async def _is_in_use(self, place: CallId, *, is_settled: bool, nonce: bytes | None, moved: bytes | None) -> bool:
         """Tell whether a call is live, or a worker has it or soon will. One that was merged is like the other."""
@@ -307,4 +309,6 @@ def _is_about(stored: bytes, institution_key: str, seen: _Seen) -> bool:
     if event.institution_key != institution_key:
         return False
     ids = {canonical_id(one) for one in (event.voice_id, event.alternate_id) if one is not None}
-    return not ids.isdisjoint(seen.own) or (event.phone_last4 in seen.endings and ids.isdisjoint(seen.kept))
+    return not ids.isdisjoint(seen.own) or (
+        event.phone_last4 in seen.endings and ids.isdisjoint(seen.kept | seen.others)
+    )

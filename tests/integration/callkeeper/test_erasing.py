@@ -194,7 +194,7 @@ async def put(redis: Any, call: Record, trail: tuple[Entry, ...]) -> str:
     ending = (call.phone_number or "")[-4:]
     event = EventEntry(f"e-{call.voice_id}", "CallStart", call.institution_key, call.alternate_id, phone_last4=ending)
     await redis.zadd(keys.events, {msgspec.json.encode(event): 1})
-    for whose in (f"p:{quote(call.person_id or '', safe='')}", "n:0123abcd"):
+    for whose in (f"p:{quote(call.person_id or '', safe='')}", f"n:{call.phone_number}"):
         await redis.zadd(keys.earlier(call.institution_key, whose), {f"fraud:{call.voice_id}": 1})
     await redis.zadd(keys.enrolled(call.institution_key, call.person_id or ""), {call.voice_id: 1})
     return member
@@ -323,8 +323,8 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis",
     stored = await everything(redis, None)
     assert [text for text in ("12025550001", "v-lost", "Vale1", "her dog", "sounds odd") if text in stored] == []
     marks = {key.decode() async for key in redis.scan_iter("ck:earlier:*")}
-    assert marks == {keys.earlier(KEY, "p:p-2"), keys.earlier(KEY, "n:0123abcd"), keys.earlier(KEY, "p:p-1")}
-    assert await redis.zrange(keys.earlier(KEY, "n:0123abcd"), 0, -1) == [b"fraud:v-2"]
+    assert marks == {keys.earlier(KEY, "p:p-2"), keys.earlier(KEY, "n:+12025559990001"), keys.earlier(KEY, "p:p-1")}
+    assert await redis.zrange(keys.earlier(KEY, "p:p-2"), 0, -1) == [b"fraud:v-2"]
     assert await redis.zrange(keys.earlier(KEY, "p:p-1"), 0, -1) == [b"unenrolled:v-expired"]
     assert await redis.hget(keys.item(others), "rec") == encode_call(other)
     assert len(await redis.zrange(keys.events, 0, -1)) == 1
@@ -361,3 +361,17 @@ async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: "Redis
     assert "Marion" in await everything(redis, None)
     await redis.set(Keys().audit_archived, f"{seconds - 8 * 86400}000-1")
     assert "1 calls are erased" in (await run(redis_url, *arguments)).output
+
+
+async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: "Redis", redis_url: str) -> None:
+    """A call that was this member's once is another's now; of a number that others call from too, only their own go."""
+    await put(redis, *settled(1))
+    other, trail = settled(2, person_id="p-2", phone_number="+12025550001", candidates=(), identity=None)
+    await put(redis, other, trail)
+    keys = Keys()
+    for key in (keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1")):
+        await redis.zadd(key, {"rejected:v-2" if "earlier" in key else "v-2": 1})
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
+    assert await redis.exists(keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1")) == 0
+    assert await redis.zrange(keys.earlier(KEY, "n:+12025550001"), 0, -1) == [b"fraud:v-2"]
+    assert (await redis.hget(keys.item(CallId(KEY, "v-2").member), "rec")) == encode_call(other)
