@@ -36,8 +36,8 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             "8",
             (
                 "how often stored details (free) are read until a call is decided; less often if it is old and over 10 "
-                "are live, and while workers are late or busy; half as often if the caller is verified and over 10 are live, "
-                "as details are read again directly before an enroll"
+                "are live, and while workers are late or busy; half as often if the caller is verified and over 10 are "
+                "live, as details are read again directly before an enroll"
             ),
         ),
         "decided_s": (
