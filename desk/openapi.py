@@ -53,10 +53,12 @@ def _document() -> dict[str, Any]:
     call = "/desk/calls/{institution}/{voice_id}"
     paths = {
         "/desk/calls": {"get": _list()},
-        call: {"get": _operation("show_call", "Show a call and its story", _PLACE, {"200": StoryView}, "404")},
+        call: {"get": _operation("show_call", "Show a call and its story", _PLACE, {"200": StoryView}, "400", "404")},
         **{f"{call}/{action}": {"post": _speak(action)} for action in BODIES},
         f"{call}/actions/{{action_id}}": {"get": _watch()},
-        "/desk/tickets": {"post": _operation("ticket", "Issue a ticket for the stream", (), {"201": TicketView})},
+        "/desk/tickets": {
+            "post": _operation("ticket", "Issue a ticket for the stream", (), {"201": TicketView}, "400")
+        },
         "/desk/stream": {"get": _stream()},
     }
     return {
