@@ -141,4 +141,3 @@ class AboutTheArchive:
             yield 0, f"a legal hold of a {kind} was removed, and its release was not recorded"
         for kind, _ in sorted(stored - told.holds, key=repr) if told.is_complete else ():
             yield 0, f"a legal hold of a {kind} is in force that no line of the chain began"
-

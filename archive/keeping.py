@@ -147,7 +147,9 @@ class Keeper:
         if not rows:
             return 0, 0
         held = _held(connection, key, [row.voice_id for row in rows if row.voice_id])
-        began = Head(*connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one())
+        began = Head(
+            *connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one()
+        )
         statements = Statements(connection, key, began.n)
         kept = {each.n for each in statements.all if each.told is None}  # one that was changed stays, to be found
         base = began
@@ -238,9 +240,7 @@ def _remove(connection: Connection, key: str, base: Head, gone: Sequence[int]) -
     ours, searched = lines.c.institution_key == key, dict.fromkeys(set(FOUND_BY) - {"voice_id"})
     connection.execute(update(lines).where(ours, lines.c.n.in_(gone)).values(body=None, **searched))
     connection.execute(delete(lines).where(ours, lines.c.n <= base.n))
-    connection.execute(
-        update(chains).where(chains.c.institution_key == key).values(base_n=base.n, base_hash=base.hash)
-    )
+    connection.execute(update(chains).where(chains.c.institution_key == key).values(base_n=base.n, base_hash=base.hash))
 
 
 def _with_lines(connection: Connection, key: str, voice_ids: Iterable[str]) -> list[str]:

@@ -90,7 +90,9 @@ def people_rows(each: PersonalValue) -> list[dict[str, str | None]]:
     first, *further = each.terms or (None,)
     person_id = clean(each.person_id) if each.person_id else None
     row = {"person_id": person_id, "path": each.path, "value": each.value, "salt": each.salt, "term": first}
-    others = ({"path": f"{each.path}#{k}", "value": None, "salt": None, "term": term} for k, term in enumerate(further, 1))
+    others = (
+        {"path": f"{each.path}#{k}", "value": None, "salt": None, "term": term} for k, term in enumerate(further, 1)
+    )
     return [row, *({**row, **other} for other in others)]
 
 

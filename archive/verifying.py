@@ -1,7 +1,8 @@
 """Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved.
 
 The database's owner can change every table and compute every hash anew. So each line is compared with the heads that were
-logged elsewhere; what the tables hold beside the hashes, with the lines; what lines say about the archive, with the audit log.
+logged elsewhere. What the tables hold beside the hashes is compared with the lines, and what lines say about the archive with
+the audit log.
 """
 
 from collections import defaultdict
@@ -217,9 +218,7 @@ class _Chain:
         self.last_logged = max(self.logged, default=0)
         times = HeadTimes((n, ms) for (key, n), ms in self.known.logged_at.items() if key == self.key)
         statements = Statements(self.connection, self.key, base.n)
-        about = AboutTheArchive(
-            self.connection, self.key, base, statements, self.audited, times, self.known.keep_ms
-        )
+        about = AboutTheArchive(self.connection, self.key, base, statements, self.audited, times, self.known.keep_ms)
         first_ms, count = 0, 0
         if self.logged.get(base.n, base.hash) != base.hash:
             self._fault(base.n, "its hash differs from the logged one")

@@ -109,8 +109,8 @@ def retired(database: Database) -> list[bytes]:
     """Fill an archive, and let retention remove what is older than a year. Return the log of its heads.
 
     `OURS`: the lines of a hold, calls 1 to 4 and an erasure of call 2 are deleted (1 to 6); a later version of call 2, young
-    calls and the retirement follow (7 to 11). `THEIRS`: lines 1 and 2 are deleted, call 3 in line 3 is under a hold (line 4),
-    lines 5 and 6 are emptied, a young call and the retirement follow (7 and 8).
+    calls and the retirement follow (7 to 11). `THEIRS`: lines 1 and 2 are deleted, call 3 in line 3 is under a hold (line
+    4), lines 5 and 6 are emptied, a young call and the retirement follow (7 and 8).
     """
     archive = Archivists(database, T0 - 2 * YEAR_MS)
     archive.audit(event="login")
@@ -172,9 +172,7 @@ def rechain(connection: Connection, key: str = OURS, begin: int = 1) -> None:
     connection.execute(update(chains).where(chains.c.institution_key == key).values(head_n=n, head_hash=previous))
 
 
-def appended(
-    connection: Connection, kind: str, told: dict[str, Any], at_ms: int = T0, key: str = OURS
-) -> None:
+def appended(connection: Connection, kind: str, told: dict[str, Any], at_ms: int = T0, key: str = OURS) -> None:
     """Append a line about the archive, with right hashes."""
     body = msgspec.json.encode({**told, "operator": "cron"}, order="sorted").decode()
     end = connection.execute(select(chains.c.head_n, chains.c.head_hash).where(chains.c.institution_key == key)).one()
@@ -327,7 +325,9 @@ def _rename(connection: Connection) -> None:
 def _invent_chain(connection: Connection) -> None:
     """Copy a chain to a new institution."""
     for table in (lines, chains, people, terms):
-        rows = connection.execute(select(table).where(table.c.institution_key == THEIRS, _first(table))).mappings().all()
+        rows = (
+            connection.execute(select(table).where(table.c.institution_key == THEIRS, _first(table))).mappings().all()
+        )
         connection.execute(insert(table), [{**row, "institution_key": "cu-9"} for row in rows])
     rechain(connection, "cu-9")
 
@@ -391,7 +391,10 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
         # lines
         "a line says something else": (change_body, "its body does not match the hash"),
         "the same, with new hashes": (_then_rechain(change_body), _LOGGED),
-        "the newest call says something else, with new hashes": (_then_rechain(lambda c: change_body(c, 10), 10), _LOGGED),
+        "the newest call says something else, with new hashes": (
+            _then_rechain(lambda c: change_body(c, 10), 10),
+            _LOGGED,
+        ),
         "a line is removed": (_delete_lines(4), "line 4: missing"),
         "a line is removed, with new hashes": (_then_rechain(_delete_lines(4)), "line 4: missing"),
         "a line is removed, the others are renumbered, with new hashes": (
@@ -435,7 +438,10 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
         "the list of chains is emptied": (_drop(OURS, THEIRS, AUDIT_LOG, tables=(chains,)), "but no chain"),
         "an institution gets another key, with new hashes": (_rename, _MISSING),
         "a chain of a new institution is invented": (_invent_chain, "no head of this chain was ever logged"),
-        "the head is moved back": (_chain(head_n=9, head_hash="0" * 64), "the stored head of the chain is a different line"),
+        "the head is moved back": (
+            _chain(head_n=9, head_hash="0" * 64),
+            "the stored head of the chain is a different line",
+        ),
         "the head is huge": (_chain(head_n=2**62), f"the chain ended at line {2**62}"),
         "the beginning is removed without a retirement": (_move_base, "retention did not record their removal"),
         "the chain begins after every logged head": (
@@ -444,8 +450,14 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
         ),
         # personal values and search data
         "a personal value is changed": (_set(people, 5, where=_NAME, value="Ann"), "does not match its commitment"),
-        "personal values are removed": (_take(people, people.c.n == 5), "is missing, but no erasure of it was recorded"),
-        "a personal value is invented": (_put(people, n=5, path="call/x", value="x", salt="00"), "which was never written"),
+        "personal values are removed": (
+            _take(people, people.c.n == 5),
+            "is missing, but no erasure of it was recorded",
+        ),
+        "a personal value is invented": (
+            _put(people, n=5, path="call/x", value="x", salt="00"),
+            "which was never written",
+        ),
         "a personal value of no line is invented": (_put(people, n=99, path="call/x", value="x"), "belong to no line"),
         "a value becomes another person's": (_set(people, 5, where=_NAME, person_id="p-9"), _FOUND_BY),
         "a name is found by another word": (_set(people, 5, where=_NAME, term="wann"), _FOUND_BY),
@@ -489,7 +501,9 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
         "a body is changed as if an erasure took notes out": (
             _all(
                 change_body,
-                _append(ERASED, {"lines": [3], "calls": {}, "rewritten": {"3": sha256(_rule(content(3).body).encode())}}),
+                _append(
+                    ERASED, {"lines": [3], "calls": {}, "rewritten": {"3": sha256(_rule(content(3).body).encode())}}
+                ),
             ),
             "the key did not sign that",
         ),
@@ -498,7 +512,10 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
         # legal holds
         "a legal hold is removed": (lambda c: c.execute(delete(holds)), "a legal hold of a person was removed"),
         "a legal hold is removed with a forged line": (
-            _all(lambda c: c.execute(delete(holds)), _append(RELEASED, {"kind": "person", "value": "p-1", "reason": "over"})),
+            _all(
+                lambda c: c.execute(delete(holds)),
+                _append(RELEASED, {"kind": "person", "value": "p-1", "reason": "over"}),
+            ),
             _AUDITED + "release`",
         ),
         "a legal hold is removed with its line": (
@@ -510,7 +527,10 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
             lambda c: c.execute(update(holds).values(value="p-9")),
             "a legal hold of a person was removed",
         ),
-        "the line of a hold says something else": (_body(11, value="p-9"), "what it says about the archive cannot be read"),
+        "the line of a hold says something else": (
+            _body(11, value="p-9"),
+            "what it says about the archive cannot be read",
+        ),
         "the same, with new hashes and another hold": (
             _then_rechain(_all(_body(11, value="p-9"), lambda c: c.execute(update(holds).values(value="p-9")))),
             _LOGGED,
@@ -539,7 +559,10 @@ MANIPULATIONS: Final[Mapping[str, Manipulation]] = {
             _append(RELEASED, {"kind": "person", "value": "p-1"}, T0 - 3 * YEAR_MS),
             "is dated back",
         ),
-        "a forged line is dated at the beginning of time": (_append(HELD, {"kind": "call", "value": "x"}, 0), "dated back"),
+        "a forged line is dated at the beginning of time": (
+            _append(HELD, {"kind": "call", "value": "x"}, 0),
+            "dated back",
+        ),
         "a forged line is dated in the future": (
             _append(HELD, {"kind": "call", "value": "x"}, T0 + YEAR_MS),
             "is dated in the future",
@@ -569,7 +592,10 @@ AFTER_RETENTION: Final[Mapping[str, Manipulation]] = {
     name: Manipulation(*each)
     for name, each in {
         "a hold whose line was deleted is removed": (_take(holds), "a legal hold of a person was removed"),
-        "a hold whose line was deleted is invented": (_put(holds, kind="call", value="v-9"), "that no line of the chain began"),
+        "a hold whose line was deleted is invented": (
+            _put(holds, kind="call", value="v-9"),
+            "that no line of the chain began",
+        ),
         "an erasure whose line was deleted is taken back": (_take(erased), "was taken back"),
         "an erasure whose line was deleted is invented": (
             _put(erased, voice_id="v-50", person_id=""),
@@ -591,7 +617,9 @@ AFTER_RETENTION: Final[Mapping[str, Manipulation]] = {
         "the beginning is moved back": (_chain(base_n=0, base_hash="0" * 64), "line 1: missing, up to line 6"),
         "the beginning is moved on": (
             lambda c: (
-                c.execute(update(chains).where(chains.c.institution_key == THEIRS).values(base_n=3, base_hash="f" * 64)),
+                c.execute(
+                    update(chains).where(chains.c.institution_key == THEIRS).values(base_n=3, base_hash="f" * 64)
+                ),
                 _delete_lines(3, key=THEIRS)(c),
             ),
             "the chain begins at another line than retention recorded last",

@@ -90,9 +90,7 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         if institution is not None:
             refuse_unknown_institution(database, institution)
         log = parse_heads(heads or (), settings.key)
-        evidence = Evidence(
-            logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key
-        )
+        evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key)
         with progress("lines") as advance:
             found = verify_chains(database, institution_key=institution, evidence=evidence, progress=advance)
     if heads is not None and not log.hashes and not log.unsigned:
@@ -106,7 +104,8 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
     say(_unproved(found))
     if found.unchecked:
         say(
-            f"{found.unchecked} bodies were changed by erasures. This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
+            f"{found.unchecked} bodies were changed by erasures. "
+            "This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
         )
     unsigned = [f"{log.unsigned} logged heads are not signed with the key"] if log.unsigned else []
     faults = [*map(str, found.faults), *log.faults, *unsigned]
@@ -120,7 +119,7 @@ def _tail(tail: Tail | None) -> str:
     if tail is None:
         return ""
     if not tail.lines:
-        return "; all of it is proved by logged heads"
+        return "; all of it lies below logged heads"
     return f"; no logged head proves its last {tail.lines} lines, the first of them {_minutes_since(tail.since_ms)} min old"
 
 
@@ -128,7 +127,7 @@ def _unproved(found: Verification) -> str:
     """Return how many lines of all chains no logged head proves, and how old the oldest of them is."""
     tails = [tail for tail in found.tails.values() if tail.lines]
     if not tails:
-        return "Every line is proved by a logged head."
+        return "Every line lies below a logged head."
     oldest = _minutes_since(min(tail.since_ms for tail in tails))
     return f"{sum(tail.lines for tail in tails)} lines are not proved by a logged head, the oldest is {oldest} min old."
 

@@ -165,7 +165,9 @@ def test_bodies_that_an_erasure_changed_cannot_be_checked_without_the_key(tmp_pa
         filled(database)
         assert (verify(database).faults, verify(database).unchecked) == ([], 1)
         other = Evidence(key=Secret("another-key-of-nobody"))
-        assert ["the key did not sign that" in fault.what for fault in verify(database, evidence=other).faults] == [True]
+        assert ["the key did not sign that" in fault.what for fault in verify(database, evidence=other).faults] == [
+            True
+        ]
 
 
 def test_command_while_redis_was_away_is_named(tmp_path: Path) -> None:
@@ -209,7 +211,9 @@ def test_retirement_is_a_fault_where_everything_is_kept(tmp_path: Path) -> None:
     with sqlite_archive(tmp_path) as database:
         log = filled(database)
         with database.writing() as connection:
-            MANIPULATIONS["a retirement of old lines is forged, of which the audit log knows nothing"].change(connection)
+            MANIPULATIONS["a retirement of old lines is forged, of which the audit log knows nothing"].change(
+                connection
+            )
         assert any("keeps them for ever" in fault.what for fault in verified(database, log)[0].faults)
 
 
