@@ -99,4 +99,4 @@ def _entries(connection: Connection) -> Iterator[_Stored]:
 def _ms_of_id(entry_id: object) -> int:
     """Return when an entry was written to the audit log. Its id in Redis's stream begins with that."""
     digits = str(entry_id).partition("-")[0]
-    return int(digits) if digits.isdecimal() and len(digits) < 19 else 0  # noqa: PLR2004
+    return int(digits) if digits.isdecimal() and len(digits) < 19 else 0

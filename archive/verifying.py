@@ -1,8 +1,8 @@
 """Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved.
 
 The database's owner can change every table and compute every hash anew. So each line is compared with the heads that were
-logged elsewhere. What the tables hold beside the hashes is compared with the lines, and what lines say about the archive with
-the audit log.
+logged elsewhere. What the tables hold beside the hashes is compared with the lines, and what lines say about the archive
+with the audit log.
 """
 
 from collections import defaultdict

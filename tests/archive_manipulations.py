@@ -339,7 +339,7 @@ def _first(table: Table) -> Any:
 def _copied_signature(connection: Connection) -> None:
     """Change a body, and say that an erasure did it, with the signature of another one."""
     here = (lines.c.institution_key == THEIRS) & (lines.c.kind == ERASED)
-    told = connection.execute(select(lines.c.body).where(here).order_by(lines.c.n)).scalars().first()
+    told = connection.execute(select(lines.c.body).where(here).order_by(lines.c.n).limit(1)).scalar_one()
     signature = msgspec.json.decode(told)["signatures"]["4"]
     change_body(connection)
     body = connection.execute(select(lines.c.body).where(lines.c.institution_key == OURS, lines.c.n == 3)).scalar_one()

@@ -111,7 +111,12 @@ def test_commands_name_their_lines_in_the_audit_log(tmp_path: Path, redis_url: s
     }
     runner = CliRunner(env=settings)
     person = ["--institution", "cu-1", "--person", "p-1", *WHO_AND_WHY]
-    for command in (["hold", *person], ["hold", *person, "--release"], ["erase", *person], ["retire", "--operator", "x"]):
+    for command in (
+        ["hold", *person],
+        ["hold", *person, "--release"],
+        ["erase", *person],
+        ["retire", "--operator", "x"],
+    ):
         assert runner.invoke(main, ["archive", *command]).exit_code == 0
     told = runner.invoke(main, ["audit", "--event", "archive_changed", "--json"]).output
     entries = [msgspec.json.decode(line)["entry"] for line in told.splitlines()]
