@@ -127,7 +127,7 @@ def verify(
                 _verify_chain(connection, row, found, known, audited, progress)
             rows.setdefault(key, row)
         logged_keys = {key for key, _ in known.logged}
-        for key in sorted(logged_keys | audited.with_heads | {key for key, told in audited.commands.items() if told}):
+        for key in sorted(logged_keys | audited.chains):
             if institution_key in {None, key} and key not in rows:
                 last = max((n for other, n in known.logged if other == key), default=0)
                 found.fault(key, last, "is in the log, but its whole chain is missing")

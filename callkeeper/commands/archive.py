@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from archive.audited import LINE
+from archive.audited import FILLED, LINE
 from archive.database import Database
 from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import parse_heads
@@ -171,6 +171,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
 def fill() -> None:
     """Archive every settled call in Redis again. Use this after the archive was restored from a backup."""
     kept_s = StoreSettings.load(os.environ).keep_calls_s
+    _note(AuditEvent.ARCHIVE_CHANGED, FILLED, "", "")
     count = query_redis(lambda redis, keys: ArchiveQueue(redis, keys, kept_s=kept_s).refill())
     say(f"{count} settled calls: workers write those that the archive lacks")
 

@@ -185,6 +185,20 @@ def test_command_while_redis_was_away_is_named(tmp_path: Path) -> None:
         assert faults == [f"{OURS} line 2: the audit log has no command `archive hold` of that time for it"]
 
 
+def test_commands_before_a_restore_are_expected_no_more(tmp_path: Path) -> None:
+    """A backup lacks the lines of later commands. After `archive fill` only newer commands must have their line."""
+    with sqlite_archive(tmp_path) as database:
+        archive = Archivists(database, T0)
+        archive.write(OURS, content(1))
+        archive.audit(event="archive_changed", detail="hold", institution=OURS, asked="line=2")
+        archive.audit(event="archive_head", institution="cu-7", detail="1 " + "a" * 64)
+        assert {fault.institution_key for fault in verify(database).faults} == {OURS, "cu-7"}
+        archive.audit(event="archive_changed", detail="fill")
+        assert verify(database).faults == []
+        archive.audit(event="archive_changed", detail="erase", institution=OURS, asked="line=2")
+        assert ["command `archive erase` of this line" in fault.what for fault in verify(database).faults] == [True]
+
+
 def test_command_of_an_earlier_release_is_found_by_its_time(tmp_path: Path) -> None:
     """Its entry names no line. It accounts for one line, and for none after an entry that names one."""
     with sqlite_archive(tmp_path) as database:
