@@ -70,7 +70,7 @@ class AboutTheArchive:
         kinds = {each.n: each.kind for each in self.statements.all}
         for each in self.statements.all:
             yield from self._statement(each)
-        for n, done in self.audited.commands.get(self.key, {}).items():
+        for n, done in self.audited.expected.get(self.key, {}).items():
             if n > self.base.n and DONE.get(kinds.get(n, "")) != done:
                 yield n, f"is missing or changed: the audit log has the command `archive {done[:20]}` of this line"
         for retired in self.statements.retirements:

@@ -18,6 +18,9 @@ from archive.tables import lines
 NEAR_MS: Final = 15 * 60_000
 """How far a line may be from its entry in the audit log, and a new chain from the first log of its head."""
 
+FILLED: Final = "fill"
+"""The command after a restore. What earlier commands wrote may be lost since then."""
+
 LINE: Final = "line="
 """What an entry about a changed archive begins with: the number of the line that says the same."""
 
@@ -38,11 +41,14 @@ class _Stored(msgspec.Struct, frozen=True):
 class Audited:
     """The commands that changed the archive: what was done, by chain and line.
 
-    ``earlier`` are those of release 0.2.0, which knew no line: what, where and when in ms. ``with_heads`` are the chains
-    whose heads were logged.
+    ``expected`` are those since the last restore, and ``chains`` the chains that they or logged heads name. ``earlier`` are
+    those of release 0.2.0, which knew no line: what, where and when in ms. ``with_heads`` are the chains whose heads were
+    ever logged.
     """
 
     commands: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    expected: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    chains: set[str] = field(default_factory=set)
     earlier: list[tuple[str, str, int]] = field(default_factory=list)
     with_heads: set[str] = field(default_factory=set)
     begins_ms: int = 0
@@ -56,8 +62,14 @@ class Audited:
             entry, n = stored.entry, stored.entry.asked.removeprefix(LINE)
             if entry.event == "archive_head":
                 found.with_heads.add(entry.institution)
+                found.chains.add(entry.institution)
             elif entry.event == "archive_changed" and n != entry.asked and n.isdecimal():
-                found.commands[entry.institution][int(n)] = entry.detail
+                for known in (found.commands, found.expected):
+                    known[entry.institution][int(n)] = entry.detail
+                found.chains.add(entry.institution)
+            elif entry.event == "archive_changed" and entry.detail == FILLED:
+                found.expected.clear()
+                found.chains.clear()
             elif entry.event == "archive_changed" and not found.commands:
                 found.earlier.append((entry.detail, entry.institution, _ms_of_id(stored.id)))
         ours = (lines.c.institution_key == AUDIT_LOG) & (lines.c.kind == "audit") & lines.c.body.is_not(None)

@@ -56,7 +56,8 @@ def signed_head(
     institution_key: str, head: Head, key: Secret | None, before: Head | None = None, at_ms: int | None = None
 ) -> dict[str, Any]:
     """Return the fields that are logged for the head of a chain: the one that was logged before it, and when it was read."""
-    told = LoggedHead(institution_key, head.n, head.hash, *(before or (None, None)), at_ms)
+    before_n, before_hash = (None, None) if before is None else before
+    told = LoggedHead(institution_key, head.n, head.hash, before_n, before_hash, at_ms)
     fields = {name: value for name, value in msgspec.structs.asdict(told).items() if value is not None}
     return fields if key is None else {**fields, "signature": _signature(told, key)}
 

@@ -30,8 +30,8 @@ _AT_ONCE: Final = 500
 class Erasure(msgspec.Struct, frozen=True):
     """Personal values were erased.
 
-    ``calls``: whose values, by voice id; None in lines of release 0.2.0. ``rewritten``: the hashes of bodies from which notes
-    were taken out, by line, and ``signatures`` of them.
+    ``calls``: whose values, by voice id; None in lines of release 0.2.0. ``rewritten``: the hashes of bodies from which
+    notes were taken out, by line, and ``signatures`` of them.
     """
 
     lines: list[int]

@@ -1,7 +1,8 @@
 """Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved.
 
 The database's owner can change every table and compute every hash anew. So each line is compared with the heads that were
-logged elsewhere; what the tables hold beside the hashes, with the lines; what lines say about the archive, with the audit log.
+logged elsewhere. What the tables hold beside the hashes is compared with the lines, and what lines say about the archive
+with the audit log.
 """
 
 from collections import defaultdict
@@ -126,7 +127,7 @@ def verify(
                 _verify_chain(connection, row, found, known, audited, progress)
             rows.setdefault(key, row)
         logged_keys = {key for key, _ in known.logged}
-        for key in sorted(logged_keys | audited.with_heads | {key for key, told in audited.commands.items() if told}):
+        for key in sorted(logged_keys | audited.chains):
             if institution_key in {None, key} and key not in rows:
                 last = max((n for other, n in known.logged if other == key), default=0)
                 found.fault(key, last, "is in the log, but its whole chain is missing")

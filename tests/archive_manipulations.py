@@ -109,8 +109,8 @@ def retired(database: Database) -> list[bytes]:
     """Fill an archive, and let retention remove what is older than a year. Return the log of its heads.
 
     `OURS`: the lines of a hold, calls 1 to 4 and an erasure of call 2 are deleted (1 to 6); a later version of call 2, young
-    calls and the retirement follow (7 to 11). `THEIRS`: lines 1 and 2 are deleted, call 3 in line 3 is under a hold (line 4),
-    lines 5 and 6 are emptied, a young call and the retirement follow (7 and 8).
+    calls and the retirement follow (7 to 11). `THEIRS`: lines 1 and 2 are deleted, call 3 in line 3 is under a hold (line
+    4), lines 5 and 6 are emptied, a young call and the retirement follow (7 and 8).
     """
     archive = Archivists(database, T0 - 2 * YEAR_MS)
     archive.audit(event="login")
@@ -339,7 +339,7 @@ def _first(table: Table) -> Any:
 def _copied_signature(connection: Connection) -> None:
     """Change a body, and say that an erasure did it, with the signature of another one."""
     here = (lines.c.institution_key == THEIRS) & (lines.c.kind == ERASED)
-    told = connection.execute(select(lines.c.body).where(here).order_by(lines.c.n)).scalars().first()
+    told = connection.execute(select(lines.c.body).where(here).order_by(lines.c.n).limit(1)).scalar_one()
     signature = msgspec.json.decode(told)["signatures"]["4"]
     change_body(connection)
     body = connection.execute(select(lines.c.body).where(lines.c.institution_key == OURS, lines.c.n == 3)).scalar_one()

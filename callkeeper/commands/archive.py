@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from archive.audited import LINE
+from archive.audited import FILLED, LINE
 from archive.database import Database
 from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import parse_heads
@@ -116,7 +116,8 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
     say(_unproved(found))
     if found.unchecked:
         say(
-            f"{found.unchecked} bodies were changed by erasures. This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
+            f"{found.unchecked} bodies were changed by erasures. "
+            "This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
         )
     unsigned = [f"{log.unsigned} logged heads are not signed with the key"] if log.unsigned else []
     faults = [*map(str, found.faults), *log.faults, *unsigned]
@@ -130,7 +131,7 @@ def _tail(tail: Tail | None) -> str:
     if tail is None:
         return ""
     if not tail.lines:
-        return "; all of it is proved by logged heads"
+        return "; all of it lies below logged heads"
     return f"; no logged head proves its last {tail.lines} lines, the first of them {_minutes_since(tail.since_ms)} min old"
 
 
@@ -138,7 +139,7 @@ def _unproved(found: Verification) -> str:
     """Return how many lines of all chains no logged head proves, and how old the oldest of them is."""
     tails = [tail for tail in found.tails.values() if tail.lines]
     if not tails:
-        return "Every line is proved by a logged head."
+        return "Every line lies below a logged head."
     oldest = _minutes_since(min(tail.since_ms for tail in tails))
     return f"{sum(tail.lines for tail in tails)} lines are not proved by a logged head, the oldest is {oldest} min old."
 
@@ -183,6 +184,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
 def fill() -> None:
     """Archive every settled call in Redis again. Use this after the archive was restored from a backup."""
     kept_s = StoreSettings.load(os.environ).keep_calls_s
+    _note(AuditEvent.ARCHIVE_CHANGED, FILLED, "", "")
     count = query_redis(lambda redis, keys: ArchiveQueue(redis, keys, kept_s=kept_s).refill())
     say(f"{count} settled calls: workers write those that the archive lacks")
 

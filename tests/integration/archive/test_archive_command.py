@@ -1,17 +1,22 @@
 """What ``callkeeper archive`` and the doctor say about a mistyped institution and a database that cannot be used."""
 
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from redis.asyncio import Redis
+from sqlalchemy import text
 
+from archive.heads import signed_head
 from archive.keeping import Keeper
+from archive.writing import Writer
 from callkeeper.cli import main
 from callkeeper.doctor.archive_findings import archive_findings
 from callkeeper.settings import ArchiveSettings
 from calls.store.keys import Keys
-from tests.archivist import sqlite_archive
+from tests.archivist import content, sqlite_archive
 
 WHO_AND_WHY = ("--operator", "dpo", "--reason", "request 1")
 
@@ -62,3 +67,62 @@ async def test_doctor_tells_an_empty_database_from_an_old_one(tmp_path: Path, re
     settings = ArchiveSettings.load({"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/empty.db", "REDIS_URL": ""})
     found = await archive_findings(redis, Keys(), settings, may_migrate=False)
     assert found[0].detail == "the database has no tables yet"
+
+
+def test_verify_says_how_much_is_not_proved(tmp_path: Path) -> None:
+    """How many lines no logged head proves, and how old the oldest of them is."""
+    with sqlite_archive(tmp_path) as database:
+        old_ms = time.time_ns() // 1_000_000 - 7 * 60_000
+        Writer(database, now_ms=lambda: old_ms).write("cu-1", [content(1)])
+        head = signed_head("cu-1", Writer(database).heads()["cu-1"], None)
+        Writer(database, now_ms=lambda: old_ms).write("cu-1", [content(2), content(3)])
+    (tmp_path / "log").write_bytes(msgspec.json.encode({"event": "archive_head", **head}))
+    runner = CliRunner(env={"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"})
+    proved = runner.invoke(main, ["archive", "verify", "--heads", f"{tmp_path}/log"])
+    assert (proved.exit_code, "2 lines are not proved by a logged head, the oldest is 7 min old." in proved.output) == (
+        0,
+        True,
+    )
+    assert "3 lines are not proved by a logged head" in runner.invoke(main, ["archive", "verify"]).output
+
+
+@pytest.mark.parametrize("value", ["x'ff'", "CAST(x'ff' AS TEXT)", "'x'"])
+@pytest.mark.parametrize("column", ["institution_key", "n", "kind", "at_ms", "voice_id", "body", "commitments", "hash"])
+def test_value_that_cannot_be_read_is_a_named_fault(tmp_path: Path, column: str, value: str) -> None:
+    """The command ends with 1 and names it; it never ends in a traceback."""
+    with sqlite_archive(tmp_path) as database:
+        Writer(database).write("cu-1", [content(1), content(2)])
+        with database.writing() as connection:
+            connection.execute(text(f"UPDATE archive_lines SET {column} = {value} WHERE n = 2"))  # noqa: S608
+    settings = {"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"}
+    result = CliRunner(env=settings).invoke(main, ["archive", "verify"])
+    assert (result.exit_code, "line " in result.output) == (1, True), result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_commands_name_their_lines_in_the_audit_log(tmp_path: Path, redis_url: str) -> None:
+    """Each line that a command writes is in the audit log, with its number, so that nobody can write another one."""
+    with sqlite_archive(tmp_path) as database:
+        Writer(database, now_ms=lambda: 1).write("cu-1", [content(n) for n in range(1, 4)])
+    settings = {
+        "CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db",
+        "CALLKEEPER_ARCHIVE_KEEP": "1y",
+        "REDIS_URL": redis_url,
+    }
+    runner = CliRunner(env=settings)
+    person = ["--institution", "cu-1", "--person", "p-1", *WHO_AND_WHY]
+    for command in (
+        ["hold", *person],
+        ["hold", *person, "--release"],
+        ["erase", *person],
+        ["retire", "--operator", "x"],
+    ):
+        assert runner.invoke(main, ["archive", *command]).exit_code == 0
+    told = runner.invoke(main, ["audit", "--event", "archive_changed", "--json"]).output
+    entries = [msgspec.json.decode(line)["entry"] for line in told.splitlines()]
+    assert sorted((entry["detail"], entry["asked"]) for entry in entries) == [
+        ("erase", "line=6"),
+        ("hold", "line=4"),
+        ("release", "line=5"),
+        ("retire", "line=7"),
+    ]

@@ -121,8 +121,8 @@ def _carry_out(database: Database, order: Sequence[str]) -> list[str]:
 def test_commands_in_every_order_are_no_fault(tmp_path: Path, first: str) -> None:
     """Erasures, holds, releases and retirements explain what they did, and so does a last retirement of everything."""
     sqlite_archive(tmp_path).close()
-    for n, order in enumerate(permutations(_STEPS, 4)):
-        if order[0] == first:
+    for n, order in enumerate(permutations(_STEPS, 3)):
+        if order[0] == first and "retire" in order:
             shutil.copy(tmp_path / "archive.db", tmp_path / f"{n}.db")
             with Database(f"sqlite:///{tmp_path}/{n}.db") as database:
                 assert _carry_out(database, order) == [], order
@@ -183,6 +183,20 @@ def test_command_while_redis_was_away_is_named(tmp_path: Path) -> None:
         archive.audit(event="login")
         faults = [str(fault) for fault in verify(database).faults]
         assert faults == [f"{OURS} line 2: the audit log has no command `archive hold` of that time for it"]
+
+
+def test_commands_before_a_restore_are_expected_no_more(tmp_path: Path) -> None:
+    """A backup lacks the lines of later commands. After `archive fill` only newer commands must have their line."""
+    with sqlite_archive(tmp_path) as database:
+        archive = Archivists(database, T0)
+        archive.write(OURS, content(1))
+        archive.audit(event="archive_changed", detail="hold", institution=OURS, asked="line=2")
+        archive.audit(event="archive_head", institution="cu-7", detail="1 " + "a" * 64)
+        assert {fault.institution_key for fault in verify(database).faults} == {OURS, "cu-7"}
+        archive.audit(event="archive_changed", detail="fill")
+        assert verify(database).faults == []
+        archive.audit(event="archive_changed", detail="erase", institution=OURS, asked="line=2")
+        assert ["command `archive erase` of this line" in fault.what for fault in verify(database).faults] == [True]
 
 
 def test_command_of_an_earlier_release_is_found_by_its_time(tmp_path: Path) -> None:
