@@ -35,6 +35,7 @@ DISTURBED_SHARE: Final = 0.15
 _LATELY: Final = timedelta(minutes=10)
 """How old the last bad one may be. Without calls nobody knows whether it is over."""
 
+_A_WHILE: Final = timedelta(seconds=8)
 _JUST_NOW: Final = timedelta(seconds=30)
 _SOON: Final = timedelta(minutes=2)
 _GONE: Final = timedelta(seconds=90)
@@ -120,8 +121,8 @@ def _requests_fail(signals: Signals) -> Iterator[Found]:
         outcomes = sum(
             (minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=endpoint) for minute in recent), Counter()
         )
-        if endpoint == QUEUE and not outcomes["answered"]:
-            continue  # that queues are not listed is an incident of its own
+        if endpoint == QUEUE and _has_silent_queue(signals):
+            continue  # that a queue is not listed is an incident of its own
         if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
             continue
         failed = outcomes.total() - outcomes["answered"]
@@ -135,6 +136,13 @@ def _requests_fail(signals: Signals) -> Iterator[Found]:
             "and checks that fail are spent. Ask the service's operator; more workers do not help."
         )
         yield Found("requests_fail", "Many requests to the service fail", advice, since=first)
+
+
+def _has_silent_queue(signals: Signals) -> bool:
+    """Tell whether an institution's queue has only failed for a while."""
+    listings = {labels: at for labels, _, at in signals.last.rows(figure.LISTINGS)}
+    failed = ((listings.get((key, "answered")), at) for (key, outcome), at in listings.items() if outcome != "answered")
+    return any(answered_at is None or at - answered_at > _A_WHILE for answered_at, at in failed)
 
 
 def _not_active(signals: Signals) -> Iterator[Found]:

@@ -210,6 +210,24 @@ def test_queue_that_cannot_be_read_is_told_with_its_last_answer() -> None:
     assert "The last answer: phoneCalls is missing." in incident.advice
 
 
+def test_refused_queue_of_one_institution_is_one_incident() -> None:
+    """Its refusals are not told again as requests that fail, although the queues of others are answered."""
+    [incident] = found(
+        last=at(
+            (figure.LISTINGS, ("cu-1", "failed"), 1),
+            (figure.LISTINGS, ("cu-1", "answered"), 12),
+            (figure.LISTINGS, ("cu-2", "answered"), 1),
+            (figure.REQUESTS_DISTURBED, ("queue",), 1),
+        ),
+        minutes=minute(
+            (figure.REQUESTS_DISTURBED, ("queue",), 9),
+            (figure.SERVICE_REQUESTS, ("queue", "AnswerUnreadable"), 9),
+            (figure.SERVICE_REQUESTS, ("queue", "answered"), 9),
+        ),
+    )
+    assert (incident.kind.value, incident.institution_key) == ("listing_refused", "cu-1")
+
+
 def test_row_ends_with_a_good_one() -> None:
     """A good one ends the rows of its institution, also within the same second, and of no other one."""
     figures = Figures()
