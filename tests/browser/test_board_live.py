@@ -2,6 +2,7 @@
 
 from playwright.sync_api import Page, expect
 
+from calls.store.keys import Keys
 from tests.acceptance.stack import until
 from tests.browser.stage import OPERATOR, Stage, action_form, line, web_restarted
 
@@ -40,6 +41,35 @@ def test_call_that_nobody_pushed_appears(stage: Stage) -> None:
     expect(sandbox.locator("#attempts")).to_contain_text("lost on purpose")
 
 
+def test_call_that_waits_for_a_choice_leads_to_its_form(stage: Stage) -> None:
+    """With several candidates only a person can go on: one click on the line opens the form that chooses."""
+    board, sandbox = stage.board(), stage.sandbox()
+    call = line(board, stage.start(sandbox, "shared"))
+    call.get_by_role("link", name="choose: 2 candidates").click()
+    expect(board.locator("#do-assign[open]").get_by_role("button", name="Assign")).to_be_visible()
+
+
+def test_incident_is_acknowledged_and_the_service_tried_again_on_a_page(stage: Stage) -> None:
+    """The card leads to the page with the forms; afterwards it says who knows, and is no longer counted."""
+    board = stage.board()
+    stage.stack.fault("*", "answer", status=503)
+    try:
+        card = board.locator(".alarm", has_text="The service is away")
+        expect(card).to_contain_text("Last error: status 503")
+        card.get_by_role("link", name="Acknowledge …").click()
+        board.locator("#service_away").get_by_role("button", name="Acknowledge", exact=True).click()
+        expect(board.locator("#service_away")).to_contain_text(f"Acknowledged by {OPERATOR} until")
+        board.get_by_role("button", name="Try again now").click()
+        expect(board.get_by_role("status").filter(has_text="Workers try everything again now")).to_be_visible()
+        board.goto(f"{stage.web_url}/board")
+        expect(card).to_contain_text(f"Acknowledged by {OPERATOR} until")
+        expect(card).to_have_class("alarm bad known")
+    finally:
+        stage.stack.lift_faults()
+    expect(card).not_to_be_visible()
+    until(lambda: not stage.stack.redis.exists(Keys().acknowledged), 40, "the acknowledgement to end with the incident")
+
+
 AFTER_END_MS = 30_000
 """The rules of the demo wait for the end of the call and the final analysis."""
 
@@ -73,7 +103,7 @@ def test_two_candidates_are_assigned_by_a_person(stage: Stage) -> None:
     call = line(board, stage.start(sandbox, "shared", after_s=60))
     expect(call).to_contain_text("Unassigned")
     expect(call).to_contain_text("2 candidates")
-    call.locator("a").click()
+    call.locator("a.to").click()
     form = action_form(board, "assign")
     expect(form.locator("select[name=person_id]")).to_have_value("")
     form.locator("select[name=person_id]").select_option(index=1)
