@@ -294,7 +294,7 @@ def _note_export(institution: str, results: int | None = None) -> None:
     )
 
 
-def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, asked: str) -> None:
+def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, asked: str = "") -> None:
     """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
     try:
         query_redis(
