@@ -9,8 +9,9 @@ Callers pass them by name, so nothing has to count positions.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final, Literal
 
 from calls.record import CHECK_LIMIT
@@ -57,46 +58,46 @@ class Script:
         keys: The names of our keys.
         names: The script's file, after those that it follows.
         constants: Numbers that it shares with Python.
+        folder: Where the files are.
 
     Raises:
         ValueError: Its first lines do not name what it takes, or use a name twice.
     """
 
-    def __init__(self, keys: Keys, *names: str, constants: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, keys: Keys, *names: str, constants: Mapping[str, int] | None = None, folder: Traversable = _LUA
+    ) -> None:
         self.name = names[-1]
-        parts = [(_LUA / f"{name}.lua").read_text() for name in names]
+        parts = [(folder / f"{name}.lua").read_text() for name in names]
         self._keys = tuple(f"{name}_key" for name in _listed("KEYS", parts, self.name))
         args = _listed("ARGV", parts, self.name)
         self._rest = args.pop().removesuffix("...") if args[-1].endswith("...") else ""
         self._args = tuple(args)
         self._names = frozenset((*self._keys, *self._args))
-        taken = [*self._keys, *self._args, *filter(None, [self._rest])]
-        shared = [name for part in parts[:-1] for name in _LOCAL.findall(part)]
-        if len({*taken, *shared}) < len(taken) + len(set(shared)):
-            raise ValueError(f"{self.name}.lua names something twice that it takes, or as the files before it do")
-        self._of_member = {name: key_of for name, key_of in self._keys_of_a_member(keys) if name in self._keys}
-        own = {f"{name}_key": key for name, key in vars(keys).items()}
-        self._known = {name: own[name] for name in self._keys if name in own} | {"prefix": keys.prefix}
-        numbers = {
-            "CHECK_LIMIT": CHECK_LIMIT,
-            "MOST_TOMBSTONES": MOST_TOMBSTONES,
-            "CHANGES_KEPT": CHANGES_KEPT,
-            **(constants or {}),
-        }
+        self._known = {f"{name}_key": key for name, key in vars(keys).items() if f"{name}_key" in self._names}
+        self._known["prefix"] = keys.prefix
+        of_member = {"item_key": keys.item, "inbox_key": keys.inbox, "trail_key": keys.trail}
+        self._of_member = {name: key_of for name, key_of in of_member.items() if name in self._names}
+        taken = [*self._keys, *self._args, *([self._rest] if self._rest else [])]
+        if len(set(taken)) < len(taken) or not set(taken).isdisjoint(_LOCAL.findall("\n".join(parts[:-1]))):
+            raise ValueError(f"{self.name}.lua names something twice, or hides a local of the files before it")
+        shared = {"CHECK_LIMIT": CHECK_LIMIT, "MOST_TOMBSTONES": MOST_TOMBSTONES, "CHANGES_KEPT": CHANGES_KEPT}
+        numbers = {**shared, **(constants or {})}
         self.source = "\n".join(
-            [*(f"local {name} = {number}" for name, number in numbers.items()), *self._locals(), *parts]
+            [*(f"local {name} = {number}" for name, number in numbers.items()), self._locals(), *parts]
         )
 
-    @staticmethod
-    def _keys_of_a_member(keys: Keys) -> list[tuple[str, Callable[[str], str]]]:
-        return [("item_key", keys.item), ("inbox_key", keys.inbox), ("trail_key", keys.trail)]
+    @property
+    def asked_for(self) -> frozenset[str]:
+        """The names that callers pass."""
+        return self._names - {"clock"} - self._known.keys() - self._of_member.keys()
 
-    def _locals(self) -> list[str]:
+    def _locals(self) -> str:
         named = [(name, f"KEYS[{n}]") for n, name in enumerate(self._keys, 1)]
         named += [(name, f"ARGV[{n}]") for n, name in enumerate(self._args, 1)]
         if self._rest:
             named.append((self._rest, str(len(self._args) + 1)))
-        return [f"local {', '.join(name for name, _ in named)} = {', '.join(value for _, value in named)}"]
+        return f"local {', '.join(name for name, _ in named)} = {', '.join(value for _, value in named)}"
 
     def arguments(self, clock: Arg, given: Mapping[str, Arg], rest: Sequence[Arg] = ()) -> tuple[list[str], list[Arg]]:
         """Return KEYS and ARGV.
