@@ -14,8 +14,9 @@ from typing import Any
 
 from lupa import luajit21
 
+from calls.store.keys import Keys
 from calls.store.request_budget import AnswerCount
-from calls.store.scripts import source
+from calls.store.script import Script as LuaScript
 
 CLASSES = (1, 2, 3, 4)
 """Effects, checks, listings, reads."""
@@ -40,7 +41,9 @@ class Script:
         self.stored = lua.execute(Path(__file__).with_suffix(".lua").read_text(encoding="utf-8"))
         """The hash of budgets by scope."""
         lua.execute("KEYS = {'budget'}")
-        self._run = lua.eval(f"function(...) ARGV = {{...}}\n{source('request_budget')}\nend")
+        self._run = lua.eval(
+            f"function(...) ARGV = {{...}}\n{LuaScript(Keys(), 'prelude', 'request_budget').source}\nend"
+        )
 
     def __call__(self, *args: Any) -> Any:
         """Run it with arguments; numbers become text, as in Redis."""

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from calls.store.job_queue import Waker
 from calls.store.keys import KEYS, Keys
-from calls.store.scripts import source
+from calls.store.script import Script
 
 LOOK_EVERY_S = 0.2
 LATE_MS = 60
@@ -49,7 +49,8 @@ class Watchdog:
     ) -> None:
         self._keys = keys
         self._redis = redis
-        self._script = redis.register_script(source("pulse"))
+        self._pulse = Script(keys, "prelude", "pulse")
+        self._script = redis.register_script(self._pulse.source)
         self._waker = waker
         self._log = log
         self._now_ms = now_ms
@@ -88,14 +89,14 @@ class Watchdog:
         Raises:
             redis.exceptions.RedisError: Redis is down. The next look tries again.
         """
-        keys = self._keys
-        named = [keys.due, keys.wake, keys.queue, keys.breakers, keys.epoch, keys.endpoints]
-        if self._script(keys=named, args=[self._now_ms() if self._now_ms else "", late_ms, int(QUIET_S * 1000)]) != 1:
+        clock = self._now_ms() if self._now_ms else ""
+        given = {"overdue_ms": late_ms, "quiet_ms": int(QUIET_S * 1000)}
+        if self._script(*self._pulse.arguments(clock, given)) != 1:
             return
         try:
             self._waker.enqueue("the previous shift" if late_ms < 0 else "overdue work")
         except RedisError:
-            self._redis.delete(keys.wake)
+            self._redis.delete(self._keys.wake)
             raise
 
     def _run(self) -> None:

@@ -1,27 +1,26 @@
 -- A call was archived: remove it from the archive's outbox. Its record expires from now on, unless it needs a person.
--- KEYS: its item, inbox, the due set and the attention list of the archive's outbox; the call's item, trail and the
---       attention list of the calls
--- ARGV: now, member, nonce, seconds kept, count of folded notes, their (id, note) pairs
+-- KEYS: item, inbox, due, attention, call_item, call_trail, call_attention
+-- ARGV: clock, member, nonce, kept_s, note_count, rest...
+-- The first four keys are of the archive's outbox. `rest` are the folded notes' (id, note) pairs.
 -- Returns 1, 2 if the call was saved again meanwhile and is due again at once, or 0 if another worker holds the claim.
-if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
-local held = redis.call('HMGET', KEYS[1], 'nonce', 'epoch')
-if held[1] ~= ARGV[3] or held[2] ~= epoch() then return 0 end
-local member = ARGV[2]
-remove(KEYS[2], folded(KEYS[2], 6, tonumber(ARGV[5])))
-if redis.call('HLEN', KEYS[2]) > 0 then
-    redis.call('HDEL', KEYS[1], 'nonce')
-    redis.call('ZADD', KEYS[3], now_ms(), member)
+if redis.call('EXISTS', item_key) == 0 then return 1 end
+local held = redis.call('HMGET', item_key, 'nonce', 'epoch')
+if held[1] ~= nonce or held[2] ~= epoch() then return 0 end
+remove(inbox_key, folded(inbox_key, rest, tonumber(note_count)))
+if redis.call('HLEN', inbox_key) > 0 then
+    redis.call('HDEL', item_key, 'nonce')
+    redis.call('ZADD', due_key, now_ms(), member)
     return 2
 end
-redis.call('DEL', KEYS[1])
-redis.call('ZREM', KEYS[3], member)
-redis.call('HDEL', KEYS[4], member)
-if redis.call('HEXISTS', KEYS[5], 'settled') == 1 then
-    redis.call('HSET', KEYS[5], 'archived', '1')
-    if redis.call('HEXISTS', KEYS[7], member) == 0 then
-        redis.call('HSET', KEYS[5], 'over', now_ms())
-        redis.call('EXPIRE', KEYS[5], ARGV[4])
-        redis.call('EXPIRE', KEYS[6], ARGV[4])
+redis.call('DEL', item_key)
+redis.call('ZREM', due_key, member)
+redis.call('HDEL', attention_key, member)
+if redis.call('HEXISTS', call_item_key, 'settled') == 1 then
+    redis.call('HSET', call_item_key, 'archived', '1')
+    if redis.call('HEXISTS', call_attention_key, member) == 0 then
+        redis.call('HSET', call_item_key, 'over', now_ms())
+        redis.call('EXPIRE', call_item_key, kept_s)
+        redis.call('EXPIRE', call_trail_key, kept_s)
     end
 end
 return 1

@@ -1,12 +1,13 @@
 -- Claim due members: each gets a lease and a nonce.
--- KEYS: due, wake marker, breakers of account and institutions, pauses, epoch, RQ queue, last claim of this claimer,
---       breakers of kinds of endpoints, live calls, history of pauses, restored pauses
--- ARGV: now, prefix, how many, lease in ms, claimer, farthest legal due time in ms from now, a shift starts ('1' or
---       ''), this claim is the probe of the account ('1' or ''), number of the claim, seconds its number is kept, epoch
---       of the claimer's last claim ('' for none), that server's present time by the claimer's own clock, how many
---       calls of one institution the claimer may hold ('' for any number), schema number of the claimer, `born`
---       of its last claim ('' for none), the pauses it saw then ('' for none, else JSON: see
---       `calls.store.pausing.PauseMemory`), then (institution, how many it holds) pairs
+-- KEYS: due, wake, breakers, pause, epoch, queue, claimer, endpoints, live, pause_history, pauses_restored
+-- ARGV: clock, prefix, limit, lease_ms, name, farthest_ms, shift_starts, is_probe, claim_number, number_kept_s, last_epoch,
+--       last_epoch_ms, most_of_one, schema, last_born, remembered, rest...
+-- `claimer` has the last claim of this claimer, `name` is its name, and this claim has `claim_number`. No legal due time is
+-- farther ahead than `farthest_ms`. `shift_starts` and `is_probe` (of the account) are '1' or ''. `last_epoch` is that of
+-- the claimer's last claim, '' for none; `last_epoch_ms` that server's present time by the claimer's own clock.
+-- `most_of_one` is how many calls of one institution the claimer may hold, '' for any number. `schema` is its schema
+-- number. `last_born` and `remembered` are `born` and the pauses that its last claim saw, '' for none: see
+-- `calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it holds) pairs.
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
 -- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a process knew
 -- other data before (1 or 0), [member, nonce, checks, lost writes, failures, record, ms overdue, [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the
@@ -14,17 +15,16 @@
 -- claim is repeated, the answer is what it still holds; a repeated earlier claim gets nothing. Without the number, a
 -- late repetition would return an old nonce again, and a former holder could write.
 local now = now_ms()
-local prefix = ARGV[2]
 local LISTED_LATER = 3000 -- ms after which an institution is looked at again whose queue is not listed
 local current = epoch()
-local last = redis.call('HMGET', KEYS[7], 'number', 'members')
-local number, last_number = tonumber(ARGV[9]), num(last[1], 0)
-local nonce = ARGV[5] .. ':' .. ARGV[9]
-if number > last_number and ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
+local last = redis.call('HMGET', claimer_key, 'number', 'members')
+local number, last_number = tonumber(claim_number), num(last[1], 0)
+local nonce = name .. ':' .. claim_number
+if number > last_number and shift_starts == '1' then redis.call('DEL', wake_key) end
 
 -- A Redis that was restarted, replaced or emptied counts as new from the first claim that sees it. Writes of the old
 -- one after its last known claim may be lost.
-local known = redis.call('HMGET', KEYS[5], 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born')
+local known = redis.call('HMGET', epoch_key, 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born')
 local born = known[7] or ''
 local since, before, lost_from, lost_until = num(known[2], now), known[4], known[5], known[6]
 if known[1] ~= current then
@@ -32,22 +32,22 @@ if known[1] ~= current then
     local ended = now
     -- The clocks of two servers may differ by hours. The claimer's own clock tells how much time has passed, except for
     -- the seconds in which its Redis client repeated this claim.
-    if ARGV[11] == before then ended = math.max(tonumber(ARGV[12]), math.min(now, tonumber(ARGV[12]) + 5000)) end
+    if last_epoch == before then ended = math.max(tonumber(last_epoch_ms), math.min(now, tonumber(last_epoch_ms) + 5000)) end
     if known[1] and ended >= num(known[3], 0) then lost_until = string.format('%.0f', ended) end
     if known[1] or born == '' then born = nonce end -- a web process may have named the data of an emptied one
-    redis.call('HSET', KEYS[5], 'id', current, 'since', since, 'before', before, 'lost_from', lost_from, 'lost_until', lost_until,
+    redis.call('HSET', epoch_key, 'id', current, 'since', since, 'before', before, 'lost_from', lost_from, 'lost_until', lost_until,
         'born', born)
 elseif since > now then
     since = now
-    redis.call('HSET', KEYS[5], 'since', since)
+    redis.call('HSET', epoch_key, 'since', since)
 end
 if born == '' then -- written by release 0.2.0
     born = nonce
-    redis.call('HSET', KEYS[5], 'born', born)
+    redis.call('HSET', epoch_key, 'born', born)
 end
-redis.call('HSET', KEYS[5], 'seen', now)
-local is_replaced = knew_other_data(KEYS[5], born, ARGV[15]) or (before or '') ~= ''
-restore_pauses(KEYS[4], KEYS[10], KEYS[11], born, ARGV[15], not known[1], ARGV[16], now)
+redis.call('HSET', epoch_key, 'seen', now)
+local is_replaced = knew_other_data(epoch_key, born, last_born) or (before or '') ~= ''
+restore_pauses(pause_key, pause_history_key, pauses_restored_key, born, last_born, not known[1], remembered, now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 
@@ -55,18 +55,18 @@ if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_unt
 -- that begins now would end. If no claim has seen the clock before, times that are farther ahead than any legal one
 -- show it.
 local is_back = num(known[3], now) - now > 1000
-local far = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. (is_back and now or now + tonumber(ARGV[6])), '+inf')
+local far = redis.call('ZRANGEBYSCORE', due_key, '(' .. (is_back and now or now + tonumber(farthest_ms)), '+inf')
 for _, member in ipairs(far) do
     local is_held = redis.call('HEXISTS', prefix .. ':item:' .. member, 'nonce') == 1
-    redis.call('ZADD', KEYS[1], 'LT', is_held and now + tonumber(ARGV[4]) or now, member)
+    redis.call('ZADD', due_key, 'LT', is_held and now + tonumber(lease_ms) or now, member)
 end
 
-local limit = tonumber(ARGV[3])
-local away, kinds = breakers(KEYS[3]), breakers(KEYS[8])
-if is_open(away['']) and ARGV[8] ~= '1' then limit = 0 end
+local limit = tonumber(limit)
+local away, kinds = breakers(breakers_key), breakers(endpoints_key)
+if is_open(away['']) and is_probe ~= '1' then limit = 0 end
 
-local answer = {now, current, since, redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms,
-    redis.call('ZCARD', KEYS[9]), redis.call('HGETALL', KEYS[8]), born, is_replaced and 1 or 0}
+local answer = {now, current, since, redis.call('HGETALL', breakers_key), redis.call('HGETALL', pause_key), -1, redis.call('LLEN', queue_key), lost_ms,
+    redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), born, is_replaced and 1 or 0}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
@@ -82,8 +82,8 @@ if number == last_number then
         if held[1] == its_nonce and held[2] == current then hand_out(member, its_nonce, 0) end
     end
 elseif number > last_number then
-    local most, holds = num(ARGV[13], math.huge), {}
-    for n = 17, #ARGV, 2 do holds[ARGV[n]] = tonumber(ARGV[n + 1]) end
+    local most, holds = num(most_of_one, math.huge), {}
+    for n = rest, #ARGV, 2 do holds[ARGV[n]] = tonumber(ARGV[n + 1]) end
 
     -- Tell whether the service asked for a pause of an institution's requests, of whatever kind.
     local function is_paused(institution) return is_open(away[institution]) and away[institution].why == 'pause' end
@@ -94,18 +94,18 @@ elseif number > last_number then
         local kind, institution = string.match(member, '^(%a):([^:]*)')
         institution = institution or ''
         if kind == 'i' and (is_open(kinds['queue ']) or is_open(kinds['queue ' .. institution]) or is_paused(institution)) then
-            redis.call('ZADD', KEYS[1], now + LISTED_LATER, member) -- a probe that is answered makes it due before
+            redis.call('ZADD', due_key, now + LISTED_LATER, member) -- a probe that is answered makes it due before
             return
         end
         if kind ~= 'i' and institution ~= '' and is_open(away[institution]) then
             -- Park it until the institution answers, so that it is not claimed again and again.
-            redis.call('ZREM', KEYS[1], member)
+            redis.call('ZREM', due_key, member)
             redis.call('ZADD', prefix .. ':parked:' .. institution, 'LT', score, member)
             return
         end
         if kind == 'c' and (holds[institution] or 0) >= most then return end
         if redis.call('HEXISTS', item, 'rec') == 0 and redis.call('EXISTS', prefix .. ':inbox:' .. member) == 0 then
-            redis.call('ZREM', KEYS[1], member)
+            redis.call('ZREM', due_key, member)
             return
         end
         if kind == 'c' then holds[institution] = (holds[institution] or 0) + 1 end
@@ -119,7 +119,7 @@ elseif number > last_number then
         taken[#taken + 1] = member
         local its_nonce = nonce .. ':' .. #taken
         redis.call('HSET', item, 'nonce', its_nonce, 'epoch', current)
-        redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), member)
+        redis.call('ZADD', due_key, now + tonumber(lease_ms), member)
         hand_out(member, its_nonce, now - math.floor(tonumber(score)))
     end
 
@@ -133,7 +133,7 @@ elseif number > last_number then
 
     local function copy_ranks(from, to)
         for first = from, to - 1, PAGE do
-            local page = redis.call('ZRANGE', KEYS[1], first, math.min(first + PAGE, to) - 1, 'WITHSCORES')
+            local page = redis.call('ZRANGE', due_key, first, math.min(first + PAGE, to) - 1, 'WITHSCORES')
             local by_owner = {}
             for n = 1, #page, 2 do
                 local owner = string.match(page[n], '^c:([^:]*)') or ''
@@ -153,13 +153,13 @@ elseif number > last_number then
     -- `until` is the time up to which all was copied, `next` the rank from which the rest is, `whole` is 1 once all was.
     local function copy()
         local was = redis.call('HMGET', copied, 'until', 'next', 'whole')
-        local last = redis.call('ZCOUNT', KEYS[1], '-inf', now)
+        local last = redis.call('ZCOUNT', due_key, '-inf', now)
         local from, is_whole = num(was[2], 0), was[3] == '1'
         if num(was[1], math.huge) > now then
             from, is_whole = 0, false
             copy_ranks(math.max(0, last - COPIED_NEWEST), last)
         else
-            local first = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. was[1])
+            local first = redis.call('ZCOUNT', due_key, '-inf', '(' .. was[1])
             local to = math.min(last, first + MOST_COPIED)
             copy_ranks(first, to)
             if to < last then from, is_whole = to, false end
@@ -187,7 +187,7 @@ elseif number > last_number then
                 redis.call('ZREM', turns, owner)
                 return false
             end
-            local score = redis.call('ZSCORE', KEYS[1], member)
+            local score = redis.call('ZSCORE', due_key, member)
             if score and tonumber(score) <= now then take(member, score) end
             if #taken > before then return true end
         end
@@ -217,20 +217,20 @@ elseif number > last_number then
         for owner, turn in pairs(had) do redis.call('ZADD', turns, 'XX', turn, owner) end
     end
     -- What workers of earlier releases have left (leave.lua): they would claim it again and again.
-    for _, member in ipairs(redis.call('ZRANGEBYSCORE', prefix .. ':left', '-inf', '(' .. ARGV[14], 'LIMIT', 0, limit)) do
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', prefix .. ':left', '-inf', '(' .. schema, 'LIMIT', 0, limit)) do
         redis.call('ZREM', prefix .. ':left', member)
         take(member, now)
     end
-    if redis.call('ZCOUNT', KEYS[1], '-inf', now) > limit - #taken then
+    if redis.call('ZCOUNT', due_key, '-inf', now) > limit - #taken then
         if limit > #taken then take_turns() end
     else
-        local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES')
+        local due = redis.call('ZRANGEBYSCORE', due_key, '-inf', now, 'WITHSCORES')
         for n = 1, #due, 2 do take(due[n], due[n + 1]) end
     end
-    redis.call('HSET', KEYS[7], 'number', number, 'members', cjson.encode(taken))
-    redis.call('EXPIRE', KEYS[7], ARGV[10])
+    redis.call('HSET', claimer_key, 'number', number, 'members', cjson.encode(taken))
+    redis.call('EXPIRE', claimer_key, number_kept_s)
 end
-local first = num(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2], math.huge)
+local first = num(redis.call('ZRANGE', due_key, 0, 0, 'WITHSCORES')[2], math.huge)
 local probe = next_probe(away, kinds) or math.huge
 if is_open(away['']) then first = probe end
 if math.min(first, probe) < math.huge then answer[6] = math.max(0, math.floor(math.min(first, probe)) - now) end

@@ -1,52 +1,54 @@
 -- Add a process's figures to the totals, and record that it is alive. A repetition adds nothing, however late.
--- KEYS: totals, processes, this process, what it did last, when each thing was counted last, rows and last words,
---       processes that have not said goodbye
--- ARGV: now, prefix of the minutes, number of the batch, process, its kind, its memory in bytes, seconds a minute is kept,
---       seconds the totals are kept unwritten, seconds a silent process counts as alive, seconds a number is kept,
---       its version, digest of its rules, its own clock in ms, the share of a core that it uses, seconds a process that
---       vanished is remembered, '1' if this is its goodbye, (field, increment) ... Rows have '+' in front of their field, or
---       '-' if they ended, words '='.
+-- KEYS: figures, processes, process, claimer, counted, lately, running
+-- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
+--       cpu, vanished_kept_s, is_last, rest...
+-- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, `lately` rows and last
+-- words, `running` the processes that have not said goodbye. `minute` is the prefix of the minutes' keys, `number` that of
+-- the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the process's own clock,
+-- `cpu` its share of a core, `is_last` '1' if this is its goodbye. A process that vanished is remembered for
+-- `vanished_kept_s`. `rest` are (field, increment) pairs. Rows have '+' in front of their field, or '-' if they ended,
+-- words '='.
 -- Returns 1, or 0 for a repetition.
 local now = now_ms()
-local running = ARGV[5] .. ' ' .. ARGV[4]
-if ARGV[16] == '1' then
-    redis.call('ZREM', KEYS[2], ARGV[4])
-    redis.call('ZREM', KEYS[7], running)
-    redis.call('DEL', KEYS[3])
+local running = kind .. ' ' .. name
+if is_last == '1' then
+    redis.call('ZREM', processes_key, name)
+    redis.call('ZREM', running_key, running)
+    redis.call('DEL', process_key)
 end
-if tonumber(ARGV[3]) <= tonumber(redis.call('HGET', KEYS[4], 'batch') or '0') then return 0 end
-redis.call('HSET', KEYS[4], 'batch', ARGV[3])
-redis.call('EXPIRE', KEYS[4], ARGV[10])
-local alive_ms = tonumber(ARGV[9]) * 1000
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - alive_ms)
-redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now - ARGV[15] * 1000)
-if ARGV[16] ~= '1' then
-    redis.call('HSET', KEYS[3], 'kind', ARGV[5], 'memory', ARGV[6], 'at', now, 'version', ARGV[11], 'rules', ARGV[12],
-        'ahead', ARGV[13] - now, 'cpu', ARGV[14])
-    redis.call('HSETNX', KEYS[3], 'since', now)
-    redis.call('PEXPIRE', KEYS[3], alive_ms)
-    redis.call('ZADD', KEYS[2], now, ARGV[4])
-    redis.call('ZADD', KEYS[7], now, running)
-    redis.call('EXPIRE', KEYS[7], ARGV[15])
+if tonumber(number) <= tonumber(redis.call('HGET', claimer_key, 'batch') or '0') then return 0 end
+redis.call('HSET', claimer_key, 'batch', number)
+redis.call('EXPIRE', claimer_key, number_kept_s)
+local alive_ms = tonumber(alive_s) * 1000
+redis.call('ZREMRANGEBYSCORE', processes_key, '-inf', now - alive_ms)
+redis.call('ZREMRANGEBYSCORE', running_key, '-inf', now - vanished_kept_s * 1000)
+if is_last ~= '1' then
+    redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
+        'ahead', own_ms - now, 'cpu', cpu)
+    redis.call('HSETNX', process_key, 'since', now)
+    redis.call('PEXPIRE', process_key, alive_ms)
+    redis.call('ZADD', processes_key, now, name)
+    redis.call('ZADD', running_key, now, running)
+    redis.call('EXPIRE', running_key, vanished_kept_s)
 end
-if #ARGV < 17 then return 1 end
-local minute = ARGV[2] .. string.format('%d', math.floor(now / 60000))
-for n = 17, #ARGV, 2 do
+if #ARGV < rest then return 1 end
+local minute = minute .. string.format('%d', math.floor(now / 60000))
+for n = rest, #ARGV, 2 do
     local sign, field = string.match(ARGV[n], '^([-+=])(.*)$')
     if sign == '+' then
-        redis.call('HINCRBY', KEYS[6], field, ARGV[n + 1])
+        redis.call('HINCRBY', lately_key, field, ARGV[n + 1])
     elseif sign == '-' then
-        redis.call('HDEL', KEYS[6], field)
+        redis.call('HDEL', lately_key, field)
     elseif sign == '=' then
-        redis.call('HSET', KEYS[6], field .. '=', ARGV[n + 1])
+        redis.call('HSET', lately_key, field .. '=', ARGV[n + 1])
     else
-        redis.call('HINCRBY', KEYS[1], ARGV[n], ARGV[n + 1])
+        redis.call('HINCRBY', figures_key, ARGV[n], ARGV[n + 1])
         redis.call('HINCRBY', minute, ARGV[n], ARGV[n + 1])
-        redis.call('HSET', KEYS[5], ARGV[n], now)
+        redis.call('HSET', counted_key, ARGV[n], now)
     end
 end
-redis.call('EXPIRE', KEYS[1], ARGV[8])
-redis.call('EXPIRE', minute, ARGV[7])
-redis.call('EXPIRE', KEYS[5], ARGV[7])
-redis.call('EXPIRE', KEYS[6], ARGV[8])
+redis.call('EXPIRE', figures_key, kept_s)
+redis.call('EXPIRE', minute, minute_kept_s)
+redis.call('EXPIRE', counted_key, minute_kept_s)
+redis.call('EXPIRE', lately_key, kept_s)
 return 1

@@ -1,5 +1,7 @@
--- Shared by all scripts. ARGV[1] is the present time in ms, or '' for Redis's own clock (always, outside of tests).
--- `calls.store.scripts` puts CHECK_LIMIT, MOST_TOMBSTONES and CHANGES_KEPT in front.
+-- Shared by all scripts. Each script names its keys and arguments in its first lines, and `calls.store.scripts` makes
+-- them locals in front of this file: KEYS with the ending `_key`, ARGV as they are, and of what is repeated (`rest...`)
+-- the index of its first. `clock` is the present time in ms, or '' for Redis's own clock (always, outside of tests).
+-- CHECK_LIMIT, MOST_TOMBSTONES and CHANGES_KEPT are put in front, too.
 
 -- Read a stored number; the default if it is missing or unreadable, because an error would stop all workers.
 local function num(stored, default) return stored and tonumber(stored) or default end
@@ -14,7 +16,7 @@ local function bounded(stored, now, longest, store)
 end
 
 local function now_ms()
-    if ARGV[1] ~= '' then return tonumber(ARGV[1]) end
+    if clock ~= '' then return tonumber(clock) end
     local t = redis.call('TIME')
     return t[1] * 1000 + math.floor(t[2] / 1000)
 end

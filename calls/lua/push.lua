@@ -1,20 +1,19 @@
 -- Record push events: write the event log, leave a note on each call, ask for a look at its queue, wake one worker.
--- KEYS: due, events, wakeup, wake marker, RQ queue
--- ARGV: now, prefix, events kept (count), events kept (seconds), ms that an unknown call waits for the look at its
---       queue; then ten for each event: event (json), call member ('' to leave no note), key of its alternate id's
---       alias, voice id for the alias ('' for none), whether the alias may lead to the call ('1' or ''), institution
---       member, note id, note, key of the institution's last sample, is sample ('1' or '')
+-- KEYS: due, events, wakeup, wake, queue
+-- ARGV: clock, prefix, events_kept, events_kept_s, unknown_wait_ms, rest...
+-- An unknown call waits for the look at its queue. `rest` are ten for each event: event (json), call member ('' to leave
+-- no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to the call
+-- ('1' or ''), institution member, note id, note, key of the institution's last sample, is sample ('1' or '').
 -- Returns {1 if the caller must enqueue a job, else 0}.
 -- A note gets its time from Redis's clock, because the receiving process's clock may differ by hours.
 -- An event that is already in the event log is a repetition and leaves no second note.
 local now = now_ms()
-local prefix = ARGV[2]
 local looks, touched = {}, false
-for n = 6, #ARGV, 10 do
+for n = rest, #ARGV, 10 do
     local event, member, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 9)
-    local is_new = not redis.call('ZSCORE', KEYS[2], event)
+    local is_new = not redis.call('ZSCORE', events_key, event)
     if is_new then
-        redis.call('ZADD', KEYS[2], now, event)
+        redis.call('ZADD', events_key, now, event)
         if is_sample == '1' then redis.call('SET', sample, now, 'EX', 604800) end
     end
     touched = touched or member ~= ''
@@ -23,12 +22,12 @@ for n = 6, #ARGV, 10 do
         local known = led == '1' and redis.call('GET', alias)
         if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
         note = string.sub(note, 1, -2) .. ',"recorded_ms":' .. string.format('%.0f', now) .. '}'
-        local waits = redis.call('EXISTS', prefix .. ':item:' .. member) == 1 and 0 or tonumber(ARGV[5])
-        leave_note(prefix, KEYS[1], member, id, note, now + waits, false)
+        local waits = redis.call('EXISTS', prefix .. ':item:' .. member) == 1 and 0 or tonumber(unknown_wait_ms)
+        leave_note(prefix, due_key, member, id, note, now + waits, false)
         looks[inst] = true
     end
 end
-redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -(tonumber(ARGV[3]) + 1))
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 1000 * tonumber(ARGV[4]))
-for inst in pairs(looks) do leave_note(prefix, KEYS[1], inst, 'look', string.format('"%d"', now), now, true) end
-return {touched and wake_worker(KEYS[3], KEYS[4], KEYS[5]) or 0}
+redis.call('ZREMRANGEBYRANK', events_key, 0, -(tonumber(events_kept) + 1))
+redis.call('ZREMRANGEBYSCORE', events_key, '-inf', now - 1000 * tonumber(events_kept_s))
+for inst in pairs(looks) do leave_note(prefix, due_key, inst, 'look', string.format('"%d"', now), now, true) end
+return {touched and wake_worker(wakeup_key, wake_key, queue_key) or 0}

@@ -1,35 +1,35 @@
 -- Record the result of a request for all workers: see `calls.store.breakers`.
--- KEYS: breakers of account and institutions, last claim of the reporter (its reports are numbered there too), due,
---       token, breakers of kinds of endpoints, live calls
--- ARGV: now, number of the report, prefix, result ('answer' | 'failure' | 'pause' | 'login'), kind of endpoint ('calls' |
---       'queue' | 'check'), its institution ('' for the account), the call that a failed check was made for, ms of the
---       pause, failures that open a breaker, institutions (or, for checks, calls) that open a wider one, within how many
---       ms, ms until the first probe, seconds the number is kept, the institutions we act for, as in members ...
+-- KEYS: breakers, claimer, due, token, endpoints, live
+-- ARGV: clock, number, prefix, heard, kind, institution, checked_call, pause_ms, failures_that_open, together,
+--       within_ms, first_probe_ms, number_kept_s, rest...
+-- `claimer` has the number of the reporter's last report. `heard` is 'answer', 'failure', 'pause' or 'login', `kind`
+-- 'calls', 'queue' or 'check', `institution` '' for the account. `checked_call` is the call that a failed check was made
+-- for. If `together` institutions (for checks: calls) fail within `within_ms`, a wider breaker opens. `rest` are the
+-- institutions that we act for, as in members.
 -- Returns {breakers, breakers of kinds, which were opened, which were closed}. A report whose number is not above the
 -- reporter's last one changes nothing.
 local now = now_ms()
 local opened, closed = {}, {}
-local function answer() return {redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[5]), opened, closed} end
-if tonumber(ARGV[2]) <= num(redis.call('HGET', KEYS[2], 'report'), 0) then return answer() end
-redis.call('HSET', KEYS[2], 'report', ARGV[2])
-redis.call('EXPIRE', KEYS[2], ARGV[13])
+local function answer() return {redis.call('HGETALL', breakers_key), redis.call('HGETALL', endpoints_key), opened, closed} end
+if tonumber(number) <= num(redis.call('HGET', claimer_key, 'report'), 0) then return answer() end
+redis.call('HSET', claimer_key, 'report', number)
+redis.call('EXPIRE', claimer_key, number_kept_s)
 
-local prefix, heard, kind, institution = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local together, within, first_probe = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local all, kinds = breakers(KEYS[1]), breakers(KEYS[5])
+local together, within, first_probe = tonumber(together), tonumber(within_ms), tonumber(first_probe_ms)
+local all, kinds = breakers(breakers_key), breakers(endpoints_key)
 local checked = prefix .. ':unchecked:' .. institution
 
 -- Have an institution's queue read before anything else is done for it, unless it is claimed.
 local function look_first(its)
     local member = 'i:' .. its
-    local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
+    local first = redis.call('ZRANGE', due_key, 0, 0, 'WITHSCORES')[2]
     if redis.call('HEXISTS', prefix .. ':item:' .. member, 'nonce') == 0 then
-        redis.call('ZADD', KEYS[3], 'XX', math.min(now, tonumber(first or now)) - 1, member)
+        redis.call('ZADD', due_key, 'XX', math.min(now, tonumber(first or now)) - 1, member)
     end
 end
 
 local function look_everywhere()
-    for n = #ARGV, 14, -1 do look_first(ARGV[n]) end
+    for n = #ARGV, rest, -1 do look_first(ARGV[n]) end
 end
 
 -- Close a breaker. Returns whether it was open.
@@ -53,37 +53,37 @@ local function probe_others(key, found, mine)
 end
 
 local function close_institution()
-    if close(KEYS[1], all, institution) then
-        unpark(KEYS[3], prefix .. ':parked:' .. institution)
+    if close(breakers_key, all, institution) then
+        unpark(due_key, prefix .. ':parked:' .. institution)
         look_first(institution)
     end
 end
 
 if heard == 'answer' then
     if kind == 'check' then
-        close(KEYS[5], kinds, 'check ' .. institution)
+        close(endpoints_key, kinds, 'check ' .. institution)
         redis.call('DEL', checked)
     elseif institution ~= '' then
         if kind == 'calls' or (all[institution] and all[institution].why == 'pause') then close_institution() end
         if kind == 'queue' then
-            if close(KEYS[5], kinds, 'queue ' .. institution) then look_first(institution) end
-            if close(KEYS[5], kinds, 'queue ') then
-                probe_others(KEYS[5], kinds, 'queue ' .. institution)
+            if close(endpoints_key, kinds, 'queue ' .. institution) then look_first(institution) end
+            if close(endpoints_key, kinds, 'queue ') then
+                probe_others(endpoints_key, kinds, 'queue ' .. institution)
                 look_everywhere()
             end
         end
     end
-    if close(KEYS[1], all, '') then
-        probe_others(KEYS[1], all, institution)
+    if close(breakers_key, all, '') then
+        probe_others(breakers_key, all, institution)
         look_everywhere()
     end
     return answer()
 end
 
 -- Without a token no request can be made for any institution, so this counts as a failed login.
-if heard == 'failure' and institution ~= '' and not has_token(KEYS[4], now) then heard = 'login' end
+if heard == 'failure' and institution ~= '' and not has_token(token_key, now) then heard = 'login' end
 if heard == 'login' then
-    if has_token(KEYS[4], now) then return answer() end
+    if has_token(token_key, now) then return answer() end
     institution, kind = '', 'calls'
 end
 
@@ -99,26 +99,26 @@ local function open(key, found, scope, failures, wait)
 end
 
 if kind == 'check' then
-    redis.call('SADD', checked, ARGV[7])
+    redis.call('SADD', checked, checked_call)
     redis.call('EXPIRE', checked, 600)
     local calls, scope = redis.call('SCARD', checked), 'check ' .. institution
     local b = kinds[scope] or {since = 0, wait = 0, why = heard}
     b.failures, kinds[scope] = calls, b
-    if calls >= together and not is_open(b) then open(KEYS[5], kinds, scope, calls, first_probe) end
-    set_breaker(KEYS[5], scope, b)
+    if calls >= together and not is_open(b) then open(endpoints_key, kinds, scope, calls, first_probe) end
+    set_breaker(endpoints_key, scope, b)
     return answer()
 end
 
-local key, found, scope = KEYS[1], all, institution
+local key, found, scope = breakers_key, all, institution
 -- A pause is asked for the institution, whatever the endpoint.
-if kind == 'queue' and heard ~= 'pause' then key, found, scope = KEYS[5], kinds, 'queue ' .. institution end
+if kind == 'queue' and heard ~= 'pause' then key, found, scope = endpoints_key, kinds, 'queue ' .. institution end
 local mine = found[scope] or {failures = 0, since = 0, wait = 0, why = heard}
 mine.failures = mine.failures + 1
 if not is_open(mine) then mine.why, mine.wait = heard, now end -- `wait` of a closed one is its last failure
 found[scope] = mine
 if heard == 'pause' then
-    open(key, found, scope, 1, tonumber(ARGV[8]))
-elseif not is_open(mine) and (heard == 'login' or mine.failures >= tonumber(ARGV[9])) then
+    open(key, found, scope, 1, tonumber(pause_ms))
+elseif not is_open(mine) and (heard == 'login' or mine.failures >= tonumber(failures_that_open)) then
     open(key, found, scope, mine.failures, first_probe)
 end
 set_breaker(key, scope, mine)
@@ -148,7 +148,7 @@ end
 -- Institutions that fail together show that a kind of endpoint fails for all of them. If no other kind works either, it is
 -- the service that fails.
 local QUEUES, CALLS = '^queue (.+)$', '^.+$'
-local acted_for = #ARGV - 13
+local acted_for = #ARGV - rest + 1
 local is_everywhere, are_all, is_news = false, false, #opened > 0
 if is_news then
     local failing, lately = count(found, kind == 'queue' and QUEUES or CALLS)
@@ -159,11 +159,11 @@ local is_away
 if kind == 'queue' then
     -- It is probed at once, since others may answer.
     if is_everywhere and not is_open(kinds['queue ']) then
-        open(KEYS[5], kinds, 'queue ', mine.failures, are_all and first_probe or 0)
-        is_away = is_failing(all, CALLS) or redis.call('ZCARD', KEYS[6]) == 0
+        open(endpoints_key, kinds, 'queue ', mine.failures, are_all and first_probe or 0)
+        is_away = is_failing(all, CALLS) or redis.call('ZCARD', live_key) == 0
     end
 else
     is_away = is_open(kinds['queue ']) or (is_everywhere and is_failing(kinds, QUEUES))
 end
-if is_away and not is_open(all['']) then open(KEYS[1], all, '', mine.failures, are_all and first_probe or 0) end
+if is_away and not is_open(all['']) then open(breakers_key, all, '', mine.failures, are_all and first_probe or 0) end
 return answer()

@@ -1,11 +1,13 @@
 -- The request budget that all workers share: see `calls.store.request_budget`.
--- KEYS: budgets (a hash of scope -> numbers; scope '' is the account, else an institution as in members). Waiting
---       members are kept beside it, in a sorted set per scope and class: member -> when it is expected to ask again.
--- ARGV: now, then either
---       'take', class, requests, member, a random number from 0 to 1, (scope, configured rate or 0) once or twice
---       'busy' or 'strained', scope, configured rate or 0, answers per second of the reporter, number of institutions
+-- KEYS: budget
+-- ARGV: clock, asked, rest...
+-- The budgets are a hash of scope -> numbers; scope '' is the account, else an institution as in members. Waiting members
+-- are kept beside it, in a sorted set per scope and class: member -> when it is expected to ask again.
+-- `asked` says what `rest` is:
+--       'take': class, requests, member, a random number from 0 to 1, (scope, configured rate or 0) once or twice
+--       'busy' or 'strained': scope, configured rate or 0, answers per second of the reporter, number of institutions
 --       we act for
---       'calm', scopes ... or none for all
+--       'calm': scopes ... or none for all
 -- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429, 'strained'
 -- 503 answers, 'calm' forgets what those taught. They return the scopes that are
 -- known. A repetition takes, or lowers, once more, which errs on the safe side.
@@ -34,7 +36,7 @@ local GROWS = {[LIMITED] = 1.03, [STARTING] = 1.5, [LOADED] = 1.06} -- the facto
 -- second in which work waits
 local FIELDS = {'limit', 'used', 'at', 'granted', 'learned', 'lowered', 'kind', 'least', 'set'}
 local function load(scope)
-    local stored = redis.call('HGET', KEYS[1], scope) or ''
+    local stored = redis.call('HGET', budget_key, scope) or ''
     local s, values = {scope = scope, credit = {}, pace = {}, log = {}}, {}
     for value in string.gmatch(stored, '%S+') do values[#values + 1] = tonumber(value) end
     local is_known = #values >= #FIELDS + 2 * CLASSES
@@ -49,7 +51,7 @@ local function load(scope)
     return s
 end
 
-local function queue(s, c) return KEYS[1] .. ':' .. s.scope .. ':' .. c end
+local function queue(s, c) return budget_key .. ':' .. s.scope .. ':' .. c end
 
 local function rate(s)
     if s.set > 0 and (s.learned == 0 or s.set < s.learned) then return s.set end
@@ -72,8 +74,8 @@ local function store(s)
     for c = 1, CLASSES do values[#FIELDS + c] = string.format('%.4f', s.credit[c]) end
     for c = 1, CLASSES do values[#FIELDS + CLASSES + c] = string.format('%.4f', s.pace[c]) end
     for n = math.max(1, #s.log - kept + 1), #s.log do values[#values + 1] = string.format('%.0f', s.log[n]) end
-    redis.call('HSET', KEYS[1], s.scope, table.concat(values, ' '))
-    redis.call('EXPIRE', KEYS[1], FORGOTTEN)
+    redis.call('HSET', budget_key, s.scope, table.concat(values, ' '))
+    redis.call('EXPIRE', budget_key, FORGOTTEN)
 end
 
 -- Apply the time that has passed since the last use, and find which members wait.
@@ -136,19 +138,20 @@ local function wait_of(s, r, c, n, member, random)
 end
 
 local function take()
-    local c, n, member = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+    local class, requests, member, random = unpack(ARGV, rest, rest + 3)
+    local c, n = tonumber(class), tonumber(requests)
     local states, waits, wait = {}, {}, 0
-    for arg = 7, #ARGV, 2 do
+    for arg = rest + 4, #ARGV, 2 do
         local s = load(ARGV[arg])
         s.set = tonumber(ARGV[arg + 1])
         if s.kind == LOADED and now - s.lowered > CALM then
-            redis.call('HDEL', KEYS[1], s.scope)
+            redis.call('HDEL', budget_key, s.scope)
             s.learned, s.kind = 0, LIMITED
         end
         local r = go_on(s)
         if r > 0 or s.kind == LOADED then
             states[#states + 1] = s
-            waits[#waits + 1] = r > 0 and wait_of(s, r, c, n, member, tonumber(ARGV[6])) or 0
+            waits[#waits + 1] = r > 0 and wait_of(s, r, c, n, member, tonumber(random)) or 0
             wait = math.max(wait, waits[#waits])
         end
     end
@@ -204,7 +207,7 @@ end
 -- If three institutions, or all, are lowered within five seconds of each other, the limit is the account's.
 local function common(acted_for, is_load)
     local found = {}
-    for _, scope in ipairs(redis.call('HKEYS', KEYS[1])) do
+    for _, scope in ipairs(redis.call('HKEYS', budget_key)) do
         local s = load(scope)
         local is_such = is_load and s.kind == LOADED or not is_load and s.kind ~= LOADED and s.learned > 0
         if scope ~= '' and is_such and now - s.lowered < 5000 then found[#found + 1] = s end
@@ -213,7 +216,8 @@ local function common(acted_for, is_load)
 end
 
 local function told(is_load)
-    local scope, set, answered, acted_for = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+    local scope = ARGV[rest]
+    local set, answered, acted_for = tonumber(ARGV[rest + 1]), tonumber(ARGV[rest + 2]), tonumber(ARGV[rest + 3])
     local function note(s, answers)
         if is_load then ease(s) else lower(s, answers) end
         if s.learned > 0 or s.set > 0 or s.kind == LOADED then store(s) end
@@ -228,21 +232,21 @@ local function told(is_load)
         local most, found = 0, common(acted_for, is_load)
         for _, other in ipairs(found) do
             most = math.max(most, other.learned)
-            redis.call('HDEL', KEYS[1], other.scope)
+            redis.call('HDEL', budget_key, other.scope)
         end
         if #found > 0 then note(account, most) end
     end
-    return redis.call('HKEYS', KEYS[1])
+    return redis.call('HKEYS', budget_key)
 end
 
 local function calm()
-    local scopes = #ARGV > 2 and {unpack(ARGV, 3)} or redis.call('HKEYS', KEYS[1])
+    local scopes = #ARGV >= rest and {unpack(ARGV, rest)} or redis.call('HKEYS', budget_key)
     for _, scope in ipairs(scopes) do
-        if load(scope).kind == LOADED then redis.call('HDEL', KEYS[1], scope) end
+        if load(scope).kind == LOADED then redis.call('HDEL', budget_key, scope) end
     end
-    return redis.call('HKEYS', KEYS[1])
+    return redis.call('HKEYS', budget_key)
 end
 
-if ARGV[2] == 'take' then return take() end
-if ARGV[2] == 'calm' then return calm() end
-return told(ARGV[2] == 'strained')
+if asked == 'take' then return take() end
+if asked == 'calm' then return calm() end
+return told(asked == 'strained')

@@ -1,18 +1,18 @@
 -- Have everything retried at once that waits: open breakers, and logins that were refused.
--- KEYS: breakers of account and institutions, breakers of kinds of endpoints, login gate, wakeup
--- ARGV: now
+-- KEYS: breakers, endpoints, login_gate, wakeup
+-- ARGV: clock
 -- Returns both kinds of breakers.
 local now = now_ms()
-for n = 1, 2 do
-    for scope, b in pairs(breakers(KEYS[n])) do
+for _, key in ipairs({breakers_key, endpoints_key}) do
+    for scope, b in pairs(breakers(key)) do
         if is_open(b) then
             b.wait = now
-            set_breaker(KEYS[n], scope, b)
+            set_breaker(key, scope, b)
         end
     end
 end
-for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do
-    if field == 'shut' or string.sub(field, 1, 8) == 'refused:' then redis.call('HDEL', KEYS[3], field) end
+for _, field in ipairs(redis.call('HKEYS', login_gate_key)) do
+    if field == 'shut' or string.sub(field, 1, 8) == 'refused:' then redis.call('HDEL', login_gate_key, field) end
 end
-if redis.call('LLEN', KEYS[4]) == 0 then redis.call('RPUSH', KEYS[4], '1') end
-return {redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
+if redis.call('LLEN', wakeup_key) == 0 then redis.call('RPUSH', wakeup_key, '1') end
+return {redis.call('HGETALL', breakers_key), redis.call('HGETALL', endpoints_key)}

@@ -1,10 +1,10 @@
--- End the login of nonce ARGV[2] without a token, for reason ARGV[3], and close the gate for ARGV[4] ms. If credentials
--- were refused (ARGV[5] identifies them), the gate is closed only for these.
-if redis.call('HGET', GATE, 'nonce') ~= ARGV[2] then return 0 end
-local now, pause_ms = now_ms(), tonumber(ARGV[4])
-if ARGV[3] == 'refused' then
-    shut('refused:' .. ARGV[5], now, pause_ms)
+-- End a login without a token, and close the gate. If credentials were refused, it is closed only for these.
+-- ARGV: clock, nonce, reason, pause_ms, account, number
+if redis.call('HGET', login_gate_key, 'nonce') ~= nonce then return 0 end
+local now, pause_ms = now_ms(), tonumber(pause_ms)
+if reason == 'refused' then
+    shut('refused:' .. account, now, pause_ms)
     pause_ms = 0
 end
-end_turn(now, ARGV[3], pause_ms)
+end_turn(now, reason, pause_ms)
 return 1

@@ -1,31 +1,29 @@
 -- Shared by the token's scripts. It follows prelude.lua.
--- KEYS: the token's hash, the gate's hash, the caller's last calls, the refusals' hash.
--- ARGV[1]: as in prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is recognised,
--- however late.
+-- KEYS: token, login_gate, claimer, refused
+-- `claimer` has the caller's last calls: `number`, the last argument, numbers the calls of one process, so that a
+-- repetition is recognised, however late.
 -- `calls.store.sso_token` puts TOKEN_TTL_MS, PROBE_EVERY_MS, LONGEST_SHUT_MS and LONGEST_REFUSED_MS in front.
 -- Token: generation, value, institutions (JSON), issued, expires, proven. Gate: nonce, lease, failures, shut, reason,
 -- refused:<credentials>. Refusals: scope -> 'generation at until since'; until and since are 0 as long as the scope is
 -- not barred.
-local TOKEN, GATE, REFUSED = KEYS[1], KEYS[2], KEYS[4]
 local GATE_TTL_MS = 86400000
 
 -- Tell whether this call of a script, or a later one of the same process, was already carried out.
 local function is_repetition(script)
-    local number = tonumber(ARGV[#ARGV])
-    if number <= num(redis.call('HGET', KEYS[3], script), 0) then return true end
-    redis.call('HSET', KEYS[3], script, ARGV[#ARGV])
-    redis.call('PEXPIRE', KEYS[3], GATE_TTL_MS)
+    if tonumber(number) <= num(redis.call('HGET', claimer_key, script), 0) then return true end
+    redis.call('HSET', claimer_key, script, number)
+    redis.call('PEXPIRE', claimer_key, GATE_TTL_MS)
     return false
 end
 
 local function set_refusal(scope, r)
-    redis.call('HSET', REFUSED, scope, string.format('%s %.0f %.0f %.0f', r.generation, r.at, r.till, r.since))
-    redis.call('PEXPIRE', REFUSED, GATE_TTL_MS)
+    redis.call('HSET', refused_key, scope, string.format('%s %.0f %.0f %.0f', r.generation, r.at, r.till, r.since))
+    redis.call('PEXPIRE', refused_key, GATE_TTL_MS)
 end
 
 -- Read the refusal of a scope, or nil.
 local function refusal(scope, now)
-    local text = redis.call('HGET', REFUSED, scope)
+    local text = redis.call('HGET', refused_key, scope)
     local generation, at, till, since = string.match(text or '', '^(%S+) (%d+) (%d+) (%d+)$')
     if not generation then return nil end
     local r = {generation = generation}
@@ -45,7 +43,7 @@ end
 -- Return all refusals: {scope, operation, institution, refusal}.
 local function refusals(now)
     local found = {}
-    for _, scope in ipairs(redis.call('HKEYS', REFUSED)) do
+    for _, scope in ipairs(redis.call('HKEYS', refused_key)) do
         local operation, institution = string.match(scope, '^(%S+) (.*)$')
         local r = refusal(scope, now)
         if r then found[#found + 1] = {scope, operation, institution, r} end
@@ -83,17 +81,17 @@ local function is_refused(institution, now, moment)
 end
 
 local function expire_at(instant, now)
-    redis.call('HSET', TOKEN, 'expires', instant)
-    redis.call('PEXPIRE', TOKEN, instant - now)
+    redis.call('HSET', token_key, 'expires', instant)
+    redis.call('PEXPIRE', token_key, instant - now)
 end
 
 -- Return the token as a reply; nil if it is missing, expired or unreadable.
 local function load_token(now)
-    local t = redis.call('HMGET', TOKEN, 'generation', 'value', 'institutions', 'issued', 'proven', 'expires')
+    local t = redis.call('HMGET', token_key, 'generation', 'value', 'institutions', 'issued', 'proven', 'expires')
     if not t[1] or not t[2] or not num(t[4], nil) or now >= num(t[6], 0) then return nil end
     if not pcall(cjson.decode, t[3] or '') then return nil end
     bounded(t[6], now, TOKEN_TTL_MS, function(instant) expire_at(instant, now) end)
-    local issued = bounded(t[4], now, 0, function(instant) redis.call('HSET', TOKEN, 'issued', instant) end)
+    local issued = bounded(t[4], now, 0, function(instant) redis.call('HSET', token_key, 'issued', instant) end)
     return {'token', t[1], t[2], t[3], now - issued, t[5], barred(now)}
 end
 
@@ -104,8 +102,8 @@ end
 local function is_proven(token) return token[6] == '1' end
 
 local function set_gate(...)
-    redis.call('HSET', GATE, ...)
-    redis.call('PEXPIRE', GATE, GATE_TTL_MS)
+    redis.call('HSET', login_gate_key, ...)
+    redis.call('PEXPIRE', login_gate_key, GATE_TTL_MS)
 end
 
 -- Let a field of the gate hold up logins for so long: 'lease', 'shut' or 'refused:<credentials>'.
@@ -116,14 +114,14 @@ end
 -- Return until when a field of the gate holds up logins. A wait of which no beginning is stored, because release 0.2.0
 -- wrote it, is as long as its longest one.
 local function shut_until(field, now, longest)
-    local held = redis.call('HMGET', GATE, field, field .. ':from')
+    local held = redis.call('HMGET', login_gate_key, field, field .. ':from')
     local meant = math.min(longest, num(held[1], 0) - num(held[2], 0))
     return bounded(held[1], now, meant, function(instant) shut(field, now, instant - now) end)
 end
 
 -- End the login. No login may start before the pause is over.
 local function end_turn(now, reason, pause_ms)
-    redis.call('HDEL', GATE, 'nonce')
+    redis.call('HDEL', login_gate_key, 'nonce')
     set_gate('reason', reason)
     shut('shut', now, pause_ms)
 end

@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from calls.metrics.counting import Batch, Figures
 from calls.metrics.cpu_share import CpuShare
 from calls.store.keys import KEYS, REMEMBERED_S, Keys
-from calls.store.scripts import source
+from calls.store.script import Arg, Script
 
 MINUTES_KEPT_S: Final = 3900
 """The last hour and the current minute, in seconds."""
@@ -92,7 +92,7 @@ class FigureWriter:
         self._minutes_kept_s = minutes_kept_s
         self._memory = memory or memory_of
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
-        self._source = source("count")
+        self._script = Script(keys, "prelude", "count")
 
     def write(self, redis: "Redis", *, is_last: bool = False) -> None:
         """Write what was counted since the last time. ``is_last`` also says that this process ends on purpose.
@@ -101,7 +101,7 @@ class FigureWriter:
             redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
         batch = self.figures.batch()
-        redis.register_script(self._source)(keys=self._where(), args=self._what(batch, is_last=is_last))
+        redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
         self.figures.written(batch)
 
     def note_started(self, redis: "Redis") -> None:
@@ -120,35 +120,35 @@ class FigureWriter:
             redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
         batch = self.figures.batch()
-        await redis.register_script(self._source)(keys=self._where(), args=self._what(batch))
+        await redis.register_script(self._script.source)(*self._arguments(batch))
         self.figures.written(batch)
 
-    def _where(self) -> list[str]:
-        keys, name = self._keys, self.author.name
-        return [
-            *(keys.figures, keys.processes, keys.process(name), keys.claimer(name), keys.counted, keys.lately),
-            keys.running,
-        ]
-
-    def _what(self, batch: Batch, *, is_last: bool = False) -> list[Any]:
+    def _arguments(self, batch: Batch, *, is_last: bool = False) -> tuple[list[str], list[Arg]]:
+        keys, author = self._keys, self.author
         now_ms = self._now_ms() if self._now_ms else ""
-        return [
-            now_ms,
-            self._keys.minute(""),
-            batch.number,
-            self.author.name,
-            self.author.kind,
-            self._memory(),
-            self._minutes_kept_s,
-            TOTALS_KEPT_S,
-            ALIVE_S,
-            REMEMBERED_S,
-            *(self.author.version, self.author.rules, now_ms or int(time.time() * 1000)),
-            *(f"{self._cpu_share():.3f}", VANISHED_S, int(is_last)),
-            *(part for pair in batch.increments.items() for part in pair),
-            *(part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)),
-            *(part for name, words in batch.words.items() for part in (f"={name}", words)),
-        ]
+        given: dict[str, Arg] = {
+            "process_key": keys.process(author.name),
+            "claimer_key": keys.claimer(author.name),
+            "minute": keys.minute(""),
+            "number": batch.number,
+            "name": author.name,
+            "kind": author.kind,
+            "memory": self._memory(),
+            "minute_kept_s": self._minutes_kept_s,
+            "kept_s": TOTALS_KEPT_S,
+            "alive_s": ALIVE_S,
+            "number_kept_s": REMEMBERED_S,
+            "version": author.version,
+            "rules": author.rules,
+            "own_ms": now_ms or int(time.time() * 1000),
+            "cpu": f"{self._cpu_share():.3f}",
+            "vanished_kept_s": VANISHED_S,
+            "is_last": int(is_last),
+        }
+        counts = [part for pair in batch.increments.items() for part in pair]
+        rows = [part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)]
+        words = [part for name, said in batch.words.items() for part in (f"={name}", said)]
+        return self._script.arguments(now_ms, given, [*counts, *rows, *words])
 
 
 def memory_of(process: int | Literal["self"] = "self") -> int:

@@ -74,16 +74,19 @@ class ArchiveQueue(Store):
 
     async def archived(self, item: ClaimedItem) -> None:
         """Remove a call from the queue. Its record expires from now on. If another worker holds it, do nothing."""
-        keys, calls = self.keys, self._call_keys
+        calls = self._call_keys
         notes = [part for pair in item.notes.items() for part in pair]
         with suppress(LeaseLost):
             await self._scripts.call(
                 "archived",
-                [
-                    *(keys.item(item.member), keys.inbox(item.member), keys.due, keys.attention),
-                    *(calls.item(item.member), calls.trail(item.member), calls.attention),
-                ],
-                [self._scripts.now(), item.member, item.nonce, self._kept_s, len(notes) // 2, *notes],
+                call_item_key=calls.item(item.member),
+                call_trail_key=calls.trail(item.member),
+                call_attention_key=calls.attention,
+                member=item.member,
+                nonce=item.nonce,
+                kept_s=self._kept_s,
+                note_count=len(notes) // 2,
+                rest=notes,
             )
 
     async def takes_turn(self, what: str, every_s: int) -> bool:

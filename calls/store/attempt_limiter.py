@@ -124,12 +124,10 @@ class LoginLimiter:
             remembered: Maximum number of names in Redis. Those with the fewest failures are forgotten first.
             now_ms: Replaces Redis's clock and this process's.
         """
-        self._scripts = Scripts(redis, keys=keys)
+        self._scripts = Scripts(redis, keys=keys, now_ms=now_ms)
         self._log = log
         self._key = key
-        self._where = [keys.logins]
         self._remembered = remembered
-        self._now_ms = now_ms
         now = time.monotonic if now_ms is None else lambda: now_ms() / 1000
         self._addresses = AttemptLimiter(now=now)
         self._names = AttemptLimiter(allowed=ALLOWED_FOR_NAME, now=now)
@@ -157,14 +155,20 @@ class LoginLimiter:
         The local count comes first, so that guesses that arrive together cannot all pass before Redis has counted them.
         """
         buckets = [(who, self._addresses), *([(f"name {name[:_NAME_COUNTED]}", self._names)] if name else [])]
-        now_ms = self._now_ms() if self._now_ms else ""
-        args: list[str | int] = [now_ms, int(EVERY_S * 1000), self._remembered, int(count)]
+        names: list[str | int] = []
         for each, local in buckets:
             if wait_s := local.count(each) if count else local.wait_s(each):
                 return wait_s, wait_s
-            args += [hmac.digest(self._key, each.encode(), sha256).hex()[:32], local.allowed]
+            names += [hmac.digest(self._key, each.encode(), sha256).hex()[:32], local.allowed]
         try:
-            wait_ms, next_ms = await self._scripts.call("limit", self._where, args, within_s=REDIS_WITHIN_S)
+            wait_ms, next_ms = await self._scripts.call(
+                "limit",
+                every_ms=int(EVERY_S * 1000),
+                remembered=self._remembered,
+                counts=int(count),
+                rest=names,
+                within_s=REDIS_WITHIN_S,
+            )
         except (RedisError, OSError, TimeoutError):
             wait_ms = next_ms = 0
         return ceil(wait_ms / 1000), max(ceil(next_ms / 1000), *(local.wait_s(each) for each, local in buckets))

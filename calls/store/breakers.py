@@ -14,7 +14,7 @@ A probe tests an open breaker every few seconds, and the first success closes it
 ``BreakerBox`` is one worker's view. The webhook has a breaker of its own: the account's, under the outbox's keys.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -189,21 +189,17 @@ PROBES_AT_ONCE: Final = 16
 class BreakerBox:
     """One process's view of the breakers, and its reports to the others."""
 
-    def __init__(
-        self, scripts: Scripts, keys: Keys, now: Callable[[], int | str], reporter: str, *, longest_pause_s: float
-    ) -> None:
+    def __init__(self, scripts: Scripts, keys: Keys, reporter: str, *, longest_pause_s: float) -> None:
         """Start with all breakers closed.
 
         Args:
             scripts: Runs our scripts.
             keys: The names of our keys.
-            now: Replaces Redis's clock.
             reporter: Names this process.
             longest_pause_s: The longest pause that may be asked for, in seconds.
         """
         self.scripts = scripts
         self._keys = keys
-        self._now = now
         self._reporter = reporter
         self._longest_pause_ms = round(longest_pause_s * 1000)
         self._reports = 0
@@ -251,16 +247,21 @@ class BreakerBox:
             pause_s: How long the service asked for no requests, in seconds.
         """
         self._reports += 1
-        keys = self._keys
         breakers, endpoints, opened, closed = await self.scripts.call(
             "report",
-            [keys.breakers, keys.claimer(self._reporter), keys.due, keys.token, keys.endpoints, keys.live],
-            [
-                *(self._now(), self._reports, keys.prefix, heard, kind, institution_part(institution_key)),
-                *(member, int(pause_s * 1000)),
-                *(FAILURES_THAT_OPEN, THREE, TOGETHER_MS, FIRST_PROBE_MS, REMEMBERED_S),
-                *map(institution_part, sorted(self.acted_for)),
-            ],
+            claimer_key=self._keys.claimer(self._reporter),
+            number=self._reports,
+            heard=heard,
+            kind=kind,
+            institution=institution_part(institution_key),
+            checked_call=member,
+            pause_ms=int(pause_s * 1000),
+            failures_that_open=FAILURES_THAT_OPEN,
+            together=THREE,
+            within_ms=TOGETHER_MS,
+            first_probe_ms=FIRST_PROBE_MS,
+            number_kept_s=REMEMBERED_S,
+            rest=list(map(institution_part, sorted(self.acted_for))),
         )
         self.see(breakers, endpoints)
         return _scopes(opened), _scopes(closed)
@@ -270,11 +271,8 @@ class BreakerBox:
 
         If Redis repeats the script, the repetition takes none. Those breakers are tested three seconds later.
         """
-        keys = self._keys
         taken = await self.scripts.call(
-            "probe",
-            [keys.breakers, keys.endpoints],
-            [self._now(), PROBE_EVERY_MS, PROBES_AT_ONCE, self._longest_pause_ms],
+            "probe", every_ms=PROBE_EVERY_MS, most=PROBES_AT_ONCE, longest_pause_ms=self._longest_pause_ms
         )
         return _scopes(taken)
 
@@ -298,8 +296,9 @@ class BreakerBox:
 
         Only one call at a time gets the turn.
         """
-        args = [self._now(), institution_part(institution_key), TRY_CHECK_EVERY_MS]
-        return float(await self.scripts.call("try_check", [self._keys.endpoints], args)) / 1000
+        institution = institution_part(institution_key)
+        wait_ms = await self.scripts.call("try_check", institution=institution, every_ms=TRY_CHECK_EVERY_MS)
+        return float(wait_ms) / 1000
 
 
 def _covering(institution_key: str, kind: EndpointKind) -> tuple[Scope, ...]:
@@ -325,6 +324,6 @@ async def retry_service(redis: "Redis", keys: Keys = KEYS, *, now_ms: int | None
     Raises:
         redis.exceptions.RedisError: Redis is down or refuses writes.
     """
-    named = [keys.breakers, keys.endpoints, keys.login_gate, keys.wakeup]
-    stored = await Scripts(redis, keys=keys).call("retry", named, ["" if now_ms is None else now_ms])
+    clock = None if now_ms is None else lambda: now_ms
+    stored = await Scripts(redis, keys=keys, now_ms=clock).call("retry")
     return opened(*(dict(zip(one[::2], one[1::2], strict=True)) for one in stored))

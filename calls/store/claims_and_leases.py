@@ -119,9 +119,7 @@ class Store(Inbox):
         self.handover = Handover(self._scripts, self.keys, unreadable)
         self._claimer, self._claims = secrets.token_hex(8), 0
         self.errors = ErrorNotes(redis, self.keys, now=self._scripts.now, monotonic=monotonic)
-        self.breakers = BreakerBox(
-            self._scripts, self.keys, self._scripts.now, self._claimer, longest_pause_s=longest_pause_s
-        )
+        self.breakers = BreakerBox(self._scripts, self.keys, self._claimer, longest_pause_s=longest_pause_s)
         self.budget = RequestBudget(
             self._scripts,
             redis,
@@ -153,31 +151,27 @@ class Store(Inbox):
             is_probe: Claim although the account's breaker is open, to test it.
             holds: How many calls of each institution are in flight here, if that is limited (`MOST_OF_ONE`).
         """
-        asked_at_s, keys = self.monotonic(), self.keys
+        asked_at_s = self.monotonic()
         self._claims += 1
         seen_epoch, seen_ms, seen_at_s = self._seen or ("", 0, asked_at_s)
         answer = await self._scripts.call(
             "claim",
-            [
-                *(keys.due, keys.wake, keys.breakers, keys.pause, keys.epoch, keys.queue),
-                *(keys.claimer(self._claimer), keys.endpoints, keys.live, keys.pause_history, keys.pauses_restored),
-            ],
-            [
-                self._scripts.now(),
-                keys.prefix,
-                limit,
-                self.lease.ms,
-                self._claimer,
-                FARTHEST_MS,
-                *("1" if shift_starts else "", "1" if is_probe else ""),
-                *(self._claims, REMEMBERED_S),
-                seen_epoch,
-                seen_ms + int((asked_at_s - seen_at_s) * 1000),
-                "" if holds is None else MOST_OF_ONE,
-                self.handover.schema,
-                *(self._memory.born, self._memory.remembered),
-                *(part for key, n in (holds or {}).items() for part in (institution_part(key), n)),
-            ],
+            claimer_key=self.keys.claimer(self._claimer),
+            limit=limit,
+            lease_ms=self.lease.ms,
+            name=self._claimer,
+            farthest_ms=FARTHEST_MS,
+            shift_starts="1" if shift_starts else "",
+            is_probe="1" if is_probe else "",
+            claim_number=self._claims,
+            number_kept_s=REMEMBERED_S,
+            last_epoch=seen_epoch,
+            last_epoch_ms=seen_ms + int((asked_at_s - seen_at_s) * 1000),
+            most_of_one="" if holds is None else MOST_OF_ONE,
+            schema=self.handover.schema,
+            last_born=self._memory.born,
+            remembered=self._memory.remembered,
+            rest=[part for key, n in (holds or {}).items() for part in (institution_part(key), n)],
         )
         now, epoch_id = instant(int(answer[0])), answer[1].decode()
         if seen_epoch not in ("", epoch_id) or self._memory.knew_other_data(answer[10]):
@@ -261,24 +255,19 @@ class Store(Inbox):
         folded = item.note_pairs if record is not None else []
         answer = await self._scripts.call(
             "keep",
-            [*self._item_keys(item.member), self.keys.changes, self.keys.pause],
-            [
-                self._scripts.now(),
-                item.member,
-                item.nonce,
-                item.writes,
-                self.lease.ms,
-                record or "",
-                "" if book_check is None else item.checks,
-                "" if book_check is None else book_check,
-                "1" if only_if_no_notes else "",
-                _PAUSE_ASKED[unless_paused],
-                names_of(item.member)[0],
-                self._outbox,
-                len(folded) // 2,
-                *folded,
-                *map(encode_entry, entries),
-            ],
+            member=item.member,
+            nonce=item.nonce,
+            write=item.writes,
+            lease_ms=self.lease.ms,
+            record=record or "",
+            checks_expected="" if book_check is None else item.checks,
+            checks_then="" if book_check is None else book_check,
+            refuse_notes="1" if only_if_no_notes else "",
+            refuse_pause=_PAUSE_ASKED[unless_paused],
+            institution=names_of(item.member)[0],
+            outbox=self._outbox,
+            note_count=len(folded) // 2,
+            rest=[*folded, *map(encode_entry, entries)],
             replicated=replicated,
         )
         if answer[0] != 1:
@@ -308,33 +297,22 @@ class Store(Inbox):
         due = placement.due_in_ms
         answer = await self._scripts.call(
             "save",
-            [
-                *self._item_keys(item.member),
-                self.keys.live,
-                self.keys.settled,
-                self.keys.attention,
-                self.keys.opened(institution),
-                self.keys.changes,
-            ],
-            [
-                self._scripts.now(),
-                item.member,
-                item.nonce,
-                record or "",
-                "" if due is None else max(0, min(due, LONGEST_WAIT_MS)),
-                checks,
-                failures,
-                placement.listed,
-                self._kept_s,
-                placement.attention,
-                voice_id,
-                self._outbox,
-                placement.entry,
-                self._archive,
-                len(folded) // 2,
-                *folded,
-                *map(encode_entry, entries),
-            ],
+            opened_key=self.keys.opened(institution),
+            member=item.member,
+            nonce=item.nonce,
+            record=record or "",
+            due_ms="" if due is None else max(0, min(due, LONGEST_WAIT_MS)),
+            least_checks=checks,
+            failures=failures,
+            list=placement.listed,
+            kept_s=self._kept_s,
+            attention=placement.attention,
+            voice_id=voice_id,
+            outbox=self._outbox,
+            entry=placement.entry,
+            archive=self._archive,
+            note_count=len(folded) // 2,
+            rest=[*folded, *map(encode_entry, entries)],
         )
         if answer == 0:
             raise LeaseLost(item.member, "lease")
@@ -345,8 +323,7 @@ class Store(Inbox):
 
     async def tidy(self) -> None:
         """Remove from the lists what has expired, and let records expire that were settled under a longer retention."""
-        keys, args = self.keys, [self._scripts.now(), self.keys.prefix, self._kept_s, TIDIED_AT_ONCE]
-        while int(await self._scripts.call("tidy", [keys.attention, keys.settled], args)) == TIDIED_AT_ONCE:
+        while int(await self._scripts.call("tidy", kept_s=self._kept_s, most=TIDIED_AT_ONCE)) == TIDIED_AT_ONCE:
             pass
 
     async def merge(self, item: ClaimedItem, call: Call, other: CallId) -> bool:
@@ -370,26 +347,18 @@ class Store(Inbox):
         member, is_spelling = call_id.member, is_same_id(call_id.voice_id, other.voice_id)
         answer = await self._scripts.call(
             "merge",
-            [
-                *self._item_keys(member),
-                keys.live,
-                keys.opened(call_id.institution_key),
-                keys.alias(call_id.institution_key, call_id.voice_id),
-            ],
-            [
-                self._scripts.now(),
-                keys.prefix,
-                member,
-                item.nonce,
-                other.member,
-                call_id.voice_id,
-                call.checks_used,
-                encode_note(Merged(call=without_unknown(call))),
-                self._kept_s,
-                max(0, call.checks_used - call.checks_moved),
-                encode_call(replace(call, checks_moved=call.checks_used)),
-                "1" if is_spelling else "",
-            ],
+            opened_key=keys.opened(call_id.institution_key),
+            alias_key=keys.alias(call_id.institution_key, call_id.voice_id),
+            member=member,
+            nonce=item.nonce,
+            other_member=other.member,
+            voice_id=call_id.voice_id,
+            own_checks=call.checks_used,
+            note=encode_note(Merged(call=without_unknown(call))),
+            kept_s=self._kept_s,
+            checks_added=max(0, call.checks_used - call.checks_moved),
+            record=encode_call(replace(call, checks_moved=call.checks_used)),
+            is_spelling="1" if is_spelling else "",
         )
         if answer in _MERGE_REFUSED:
             raise LeaseLost(item.member, _MERGE_REFUSED[answer])
@@ -408,6 +377,3 @@ class Store(Inbox):
         """Make a record due that nobody holds, also a settled one."""
         if not await self._redis.hexists(self.keys.item(call_id.member), "nonce"):
             await self._redis.zadd(self.keys.due, {call_id.member: int(now.timestamp() * 1000)}, lt=True)
-
-    def _item_keys(self, member: str) -> list[str]:
-        return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]

@@ -33,9 +33,14 @@ class Handover:
     async def leave(self, item: ClaimedItem) -> None:
         """Release a claim and leave what is stored as it is. If another worker holds the member, do nothing."""
         self._unreadable("newer", names_of(item.member)[0])
-        keys = [self._keys.item(item.member), self._keys.due, self._keys.attention, self._keys.left]
-        now = self.scripts.now()
         with suppress(RedisError):  # then the end of the lease makes it due
             await self.scripts.call(
-                "leave", keys, [now, item.member, item.nonce, SHORTEST_MS, LONGEST_MS, PATIENCE_MS, NEWER, self.schema]
+                "leave",
+                member=item.member,
+                nonce=item.nonce,
+                shortest_ms=SHORTEST_MS,
+                longest_ms=LONGEST_MS,
+                patience_ms=PATIENCE_MS,
+                reason=NEWER,
+                schema=self.schema,
             )

@@ -15,7 +15,8 @@ from calls.end_and_settlement import CONFIRM_LOOKS_S
 from calls.metrics.counting import Figures
 from calls.notes import Pushed, encode_note
 from calls.store.keys import KEYS, CallId, Keys, Retention, institution_member
-from calls.store.scripts import Arg, Batching, Scripts
+from calls.store.script import Arg
+from calls.store.scripts import Batching, Scripts
 from reseller.endpoints import canonical_id, spelling_of
 from reseller.push_event import PushEvent
 
@@ -77,9 +78,8 @@ class Intake:
         self._redis = redis
         self._within_s = within_s
         self._keys = keys
-        self._scripts = Scripts(redis, figures, keys=self._keys)
+        self._scripts = Scripts(redis, figures, keys=self._keys, now_ms=now_ms)
         self._retention = Retention() if retention is None else retention
-        self._now_ms = now_ms
         self._clock = clock
         self._events = Batching(self._record, most=MOST_TOGETHER, at_once=AT_ONCE)
 
@@ -97,15 +97,15 @@ class Intake:
 
     async def _record(self, events: Sequence[tuple[PushEvent, str]]) -> list[bool]:
         """Record events with one script. Only the first answer asks for a job, for all of them."""
-        keys, retention = self._keys, self._retention
-        now_ms = self._now_ms() if self._now_ms else None
         at = self._clock()
-        args: list[Arg] = [now_ms if now_ms is not None else "", keys.prefix, retention.events, retention.calls_s]
-        args.append(int(CONFIRM_LOOKS_S[0] * 1000))
-        for event, event_id in events:
-            args += self._told(event, event_id, at)
-        named = [keys.due, keys.events, keys.wakeup, keys.wake, keys.queue]
-        answer = await self._scripts.call("push", named, args, replicated=True)
+        answer = await self._scripts.call(
+            "push",
+            events_kept=self._retention.events,
+            events_kept_s=self._retention.calls_s,
+            unknown_wait_ms=int(CONFIRM_LOOKS_S[0] * 1000),
+            rest=[part for event, event_id in events for part in self._told(event, event_id, at)],
+            replicated=True,
+        )
         return [answer[0] == 1, *[False] * (len(events) - 1)]
 
     def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:

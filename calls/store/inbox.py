@@ -184,33 +184,29 @@ class Inbox:
 
         Call it every few seconds: nothing else finds calls whose institution's breaker was forgotten.
         """
-        keys = self.keys
         await self._scripts.call(
             "enlist",
-            [keys.due, keys.live, keys.breakers, keys.attention, keys.epoch],
-            [
-                *(self._scripts.now(), keys.prefix, Ask.FULL, _stamp(), SEARCH_EVERY_MS),
-                *map(institution_part, institution_keys),
-            ],
+            note_id=Ask.FULL,
+            note=_stamp(),
+            search_every_ms=SEARCH_EVERY_MS,
+            rest=list(map(institution_part, institution_keys)),
         )
 
     async def _note(
         self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, wish: str | None = None
     ) -> tuple[bool, bool]:
         """Leave a note. ``wish`` is a statement's idempotency key, empty if it has none; None for any other note."""
-        keys = self.keys
         answer = await self._scripts.call(
             "note",
-            [
-                *(keys.due, keys.wakeup, keys.wake, keys.queue),
-                *(keys.statements, keys.statement(wish or "")),
-            ],
-            [
-                *(self._scripts.now(), keys.prefix, member, note_id, note),
-                *("1" if even_settled else "", "1" if wake else ""),
-                "" if wish is None else "wish" if wish else "statement",
-                *(REMEMBERED_S, MOST_WAITING),
-            ],
+            statement_key=self.keys.statement(wish or ""),
+            member=member,
+            note_id=note_id,
+            note=note,
+            even_settled="1" if even_settled else "",
+            wakes="1" if wake else "",
+            statement_kind="" if wish is None else "wish" if wish else "statement",
+            mark_kept_s=REMEMBERED_S,
+            most=MOST_WAITING,
             replicated=wish is not None,
         )
         if answer[0] == _FULL:

@@ -17,7 +17,7 @@ from calls.institutions import KnownInstitutions, shown
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from calls.store.keys import KEYS, Keys
-from calls.store.scripts import Arg, Scripts
+from calls.store.scripts import Scripts
 
 WATCHED_EVERY_S: Final = 1.0
 """Seconds between two looks of a process that does not claim."""
@@ -130,9 +130,10 @@ class PauseWatch:
         Raises:
             redis.exceptions.RedisError: Redis is away.
         """
-        keys, memory = self._keys, self._memory
-        at = [keys.pause, keys.pause_history, keys.pauses_restored, keys.epoch]
-        born, stored = await self._scripts.call("remember", at, ["", token_hex(8), memory.born, memory.remembered])
+        memory = self._memory
+        born, stored = await self._scripts.call(
+            "remember", new_name=token_hex(8), last_born=memory.born, remembered=memory.remembered
+        )
         memory.see(born, stored)
 
     async def run(self) -> None:
@@ -170,9 +171,13 @@ class Pausing:
 
     async def _write(self, change: Change, pause: bytes) -> bool:
         """Write a pause, or lift one (empty). Return whether there was one to lift."""
-        keys = [self.keys.pause, self.keys.pause_history]
-        args: list[Arg] = ["", change.institution, pause, msgspec.json.encode(change), KEPT]
-        return bool(await self._scripts.call("pause", keys, args, replicated=True))
+        line = msgspec.json.encode(change)
+        where = change.institution
+        return bool(
+            await self._scripts.call(
+                "pause", place=where, pause_then=pause, line=line, lines_kept=KEPT, replicated=True
+            )
+        )
 
     async def pauses(self) -> Pauses:
         """Return the pauses in force."""

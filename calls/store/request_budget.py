@@ -235,7 +235,7 @@ class RequestBudget:
         self._see(await self._ask(what, scope, set_rate, self.answers.per_s, acted_for))
 
     async def _ask(self, *args: str | float) -> Any:
-        return await self._scripts.call("request_budget", [self._key], [self._scripts.now(), *args])
+        return await self._scripts.call("request_budget", asked=args[0], rest=args[1:])
 
     def _see(self, scopes: list[bytes]) -> None:
         self._limited = frozenset(scope.decode() for scope in scopes)

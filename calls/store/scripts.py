@@ -17,9 +17,8 @@ whether the master is being replaced; if it is, nothing counts as confirmed.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache, partial
-from importlib.resources import files
-from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
@@ -28,8 +27,8 @@ from redis.exceptions import NoScriptError, RedisError
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.record import CHECK_LIMIT
-from calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES, Keys
+from calls.store.keys import Keys
+from calls.store.script import Arg, Script, ScriptName
 
 WITHIN_MS: Final = 100
 """How long a write waits for replicas, in milliseconds. If none confirms it, the write stands and is counted."""
@@ -229,32 +228,6 @@ def _copy(error: BaseException) -> BaseException:
         return RedisError(str(error))
 
 
-ScriptName = Literal[
-    "push",
-    "note",
-    "claim",
-    "keep",
-    "save",
-    "leave",
-    "merge",
-    "pulse",
-    "report",
-    "enlist",
-    "probe",
-    "retry",
-    "try_check",
-    "count",
-    "tidy",
-    "lead",
-    "limit",
-    "request_budget",
-    "pause",
-    "remember",
-    "archived",
-]
-"""The scripts, one file each."""
-
-Arg = str | bytes | int | float
 ScriptCall = tuple[AsyncScript, Sequence[str], Sequence[Arg]]
 
 _PIPELINE_LIMIT = 256
@@ -266,19 +239,6 @@ _FULL = 64
 _FULL_AT_ONCE = 3
 """Full pipelines in flight under load. With one, all calls of a worker soon move in step: all wait for Redis,
 then all for the service, and the worker makes a tenth fewer requests (*measured*)."""
-
-
-@cache
-def source(name: ScriptName) -> str:
-    """Return a script's source: the shared prelude, then its own file."""
-    return joined("prelude", name)
-
-
-def joined(*names: str) -> str:
-    """Return the contents of files in ``calls/lua``, concatenated after the limits that scripts share with Python."""
-    folder = files("calls") / "lua"
-    limits = f"local CHECK_LIMIT, MOST_TOMBSTONES, CHANGES_KEPT = {CHECK_LIMIT}, {MOST_TOMBSTONES}, {CHANGES_KEPT}"
-    return "\n".join([limits, *((folder / f"{name}.lua").read_text() for name in names)])
 
 
 class Scripts:
@@ -295,7 +255,8 @@ class Scripts:
         self._redis = redis
         self._now_ms = now_ms
         self._replication = Replication(Figures() if figures is None else figures, key=keys.replicated)
-        self._scripts = {name: AsyncScript(redis, source(name)) for name in get_args(ScriptName)}
+        self._known = {name: Script(keys, "prelude", name) for name in get_args(ScriptName)}
+        self._scripts = {name: AsyncScript(redis, script.source) for name, script in self._known.items()}
         self._calls = Batching(self._run, most=_FULL, at_once=_FULL_AT_ONCE, further_from=_FULL)
         self._replicated = Batching(
             partial(self._run, replicated=True), most=_PIPELINE_LIMIT, at_once=_REPLICATED_AT_ONCE
@@ -309,27 +270,30 @@ class Scripts:
     async def call(
         self,
         name: ScriptName,
-        keys: Sequence[str],
-        args: Sequence[Arg],
+        /,
         *,
+        rest: Sequence[Arg] = (),
         replicated: bool = False,
         within_s: float | None = None,
+        **given: Arg,
     ) -> Any:
         """Run a script and return its answer.
 
         Args:
             name: The script.
-            keys: Its keys.
-            args: Its arguments.
+            rest: What it takes at the end, any number of times.
             replicated: Wait until the replicas, if any, have its writes.
             within_s: How long to wait for the answer, in seconds.
+            given: What else its first lines name: see `Script`.
 
         Raises:
+            TypeError: The script takes something else.
             redis.exceptions.RedisError: Redis is down, refuses writes, or the script failed.
             TimeoutError: No answer in time; the script may still run.
         """
         calls = self._replicated if replicated else self._calls
-        return await calls.ask((self._scripts[name], keys, args), within_s=within_s)
+        arguments = self._known[name].arguments(self.now(), given, rest)
+        return await calls.ask((self._scripts[name], *arguments), within_s=within_s)
 
     async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False) -> list[Any]:
         if not self._loaded:

@@ -17,7 +17,7 @@ from redis.commands.core import AsyncScript
 
 from calls.claimed_item import instant
 from calls.store.keys import KEYS, Keys
-from calls.store.scripts import joined
+from calls.store.script import Script
 from reseller.config import MAX_RETRY_AFTER_S, LoginPolicy
 from reseller.endpoints import institution_of, operation_of
 from reseller.secret import Secret
@@ -54,9 +54,9 @@ class RedisTokenStore:
     """
 
     def __init__(self, redis: "Redis", prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
-        self._scripts = {name: AsyncScript(redis, _source(name)) for name in get_args(_Name)}
-        token_keys = [f"{prefix}:token", f"{prefix}:token:gate"]
-        self._keys = [*token_keys, Keys(prefix).claimer(secrets.token_hex(8)), Keys(prefix).refused]
+        self._known = {name: _script(Keys(prefix), name) for name in get_args(_Name)}
+        self._scripts = {name: AsyncScript(redis, script.source) for name, script in self._known.items()}
+        self._claimer_key = Keys(prefix).claimer(secrets.token_hex(8))
         self._calls = 0
         self._clock = clock
 
@@ -66,45 +66,61 @@ class RedisTokenStore:
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
         """Extend the expiry. The first time, mark the token as proven and open the gate."""
-        await self._run("slide", generation, _ms(min_interval_s))
+        await self._run("slide", generation=generation, opens_after_ms=_ms(min_interval_s))
 
     async def refuse(self, generation: str, scope: str) -> Refusal:
         """Record a 401. Bar the scope if the previous token was refused for it as well."""
-        waits = (SUSPICION_S, FIRST_WAIT_S, ALIVE_S)
         is_current, is_proven, barred_ms, is_news = await self._run(
-            "refuse", generation, scope, *map(_ms, waits), institution_of(scope)
+            "refuse",
+            generation=generation,
+            scope=scope,
+            within_ms=_ms(SUSPICION_S),
+            wait_ms=_ms(FIRST_WAIT_S),
+            alive_ms=_ms(ALIVE_S),
+            institution=institution_of(scope),
         )
         barred_s = None if barred_ms < 0 else barred_ms / 1000
         return Refusal(bool(is_current), bool(is_proven), barred_s, bool(is_news))
 
     async def clear(self, scope: str) -> bool:
         """Forget a refusal, and let the institution's other barred scopes be tried."""
-        return bool(await self._run("clear", scope, institution_of(scope)))
+        return bool(await self._run("clear", scope=scope, institution=institution_of(scope)))
 
     async def probe(self, scope: str) -> float | None:
         """Let one request at a time try a barred scope."""
-        wait_ms = await self._run("probe", scope, _ms(FIRST_WAIT_S))
+        wait_ms = await self._run("probe", scope=scope, shortest_ms=_ms(FIRST_WAIT_S))
         return None if wait_ms is None else wait_ms / 1000
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
         """Return a usable token, the right to log in, or why there is neither."""
-        leases = (_ms(lease_s), _ms(min(lease_s, OVERTAKE_S)))
-        return _turn(await self._run("claim", nonce, instead_of or "", *leases, account))
+        return _turn(
+            await self._run(
+                "claim",
+                nonce=nonce,
+                other_than=instead_of or "",
+                lease_ms=_ms(lease_s),
+                lease_after_failure_ms=_ms(min(lease_s, OVERTAKE_S)),
+                account=account,
+            )
+        )
 
     async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
         """Store the token of the process that may log in."""
         institutions = msgspec.json.encode(sorted(login.institution_keys))
-        value = login.value.reveal()
-        return _maybe_token(await self._run("save", nonce, value, institutions, _ms(pause_s)))
+        value, pause_ms = login.value.reveal(), _ms(pause_s)
+        return _maybe_token(
+            await self._run("save", nonce=nonce, value=value, institutions=institutions, pause_ms=pause_ms)
+        )
 
     async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
         """Close the gate for the process that may log in."""
-        await self._run("fail", nonce, str(reason), _ms(pause_s), account)
+        await self._run("fail", nonce=nonce, reason=str(reason), pause_ms=_ms(pause_s), account=account)
 
-    async def _run(self, name: _Name, *args: str | bytes | int) -> Any:
+    async def _run(self, name: _Name, **given: str | bytes | int) -> Any:
         now = "" if self._clock is None else _ms(self._clock())
         self._calls += 1
-        return await self._scripts[name](keys=self._keys, args=[now, *args, self._calls])
+        given |= {"claimer_key": self._claimer_key, "number": self._calls}
+        return await self._scripts[name](*self._known[name].arguments(now, given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +153,15 @@ def barred_of(stored: Mapping[bytes, bytes]) -> list[Barred]:
     return sorted(found, key=lambda barred: barred.since)
 
 
-def _source(name: _Name) -> str:
+def _script(keys: Keys, name: _Name) -> Script:
     waits = {
         "TOKEN_TTL_MS": TOKEN_TTL_S,
         "PROBE_EVERY_MS": PROBE_EVERY_S,
         "LONGEST_SHUT_MS": MAX_RETRY_AFTER_S,
         "LONGEST_REFUSED_MS": LoginPolicy().max_pause_s,
     }
-    constants = (f"local {constant} = {_ms(wait_s)}" for constant, wait_s in waits.items())
-    return "\n".join([*constants, joined("prelude", "token_prelude", f"token_{name}")])
+    constants = {constant: _ms(wait_s) for constant, wait_s in waits.items()}
+    return Script(keys, "prelude", "token_prelude", f"token_{name}", constants=constants)
 
 
 def _ms(seconds: float) -> int:

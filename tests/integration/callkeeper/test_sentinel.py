@@ -19,8 +19,6 @@ from calls.store.keys import Keys
 from calls.store.scripts import Scripts
 from tests.faults.sentinel import Watched, watched_redis
 
-_KEYS = ["ck:due", "ck:wakeup", "ck:wake", "rq:queue:calls"]
-
 
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
@@ -36,6 +34,19 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Watched]:
         yield running
 
 
+NOTE: dict[str, Any] = {
+    "statement_key": "",
+    "member": "c:cu-1:v-1",
+    "note_id": "hint",
+    "note": b"x",
+    "even_settled": "",
+    "wakes": "",
+    "statement_kind": "",
+    "mark_kept_s": 1,
+    "most": 0,
+}
+
+
 class Connections:
     """One connection of each kind that our processes have, and what they do with it."""
 
@@ -49,7 +60,7 @@ class Connections:
         """Write by command, by script and by RQ, as often as it takes."""
         for each in self.all:
             await again(lambda each=each: each.incr("seen"))  # type: ignore[misc]  # bound per round
-        await again(lambda: self._scripts.call("note", _KEYS, ["", "ck", "c:cu-1:v-1", "hint", b"x", "", "", "", 0]))
+        await again(lambda: self._scripts.call("note", **NOTE))
         await again(lambda: asyncio.to_thread(self._waker.enqueue, "a test"))
 
     async def read(self) -> tuple[int, bytes | None, int]:

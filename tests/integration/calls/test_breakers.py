@@ -368,10 +368,9 @@ async def test_calls_of_one_institution_leave_room_for_another(store: Store) -> 
 async def test_report_repeated_by_the_client_counts_once(store: Store, redis: Redis) -> None:
     """A report whose answer was lost and that Redis runs twice leaves the same state as once (C14)."""
     keys = store.keys
-    named = [keys.breakers, keys.claimer("c-1"), keys.due, keys.token, keys.endpoints, keys.live]
     for _ in range(4):
-        args = [store._scripts.now(), 7, keys.prefix, "failure", "calls", "cu-1", "", 0, 5, 3, 15_000, 1000, 60]
-        await store._scripts.call("report", named, args)
+        store.breakers._reports = 6
+        await store.breakers.report(Heard.FAILURE, "cu-1")
     client: Any = redis
     assert [breaker.failures for breaker in breakers_of(await client.hgetall(keys.breakers)).values()] == [1]
 

@@ -24,7 +24,8 @@ from calls.store.idempotent_intake import Intake
 from calls.store.inbox import Ask
 from calls.store.keys import CallId, Keys
 from calls.store.pausing import Pausing
-from calls.store.scripts import Arg, ScriptName, Scripts, source
+from calls.store.script import Arg, Script, ScriptName
+from calls.store.scripts import Scripts
 from calls.store.sso_token import RedisTokenStore
 from reseller import Secret
 from reseller.push_event import PushEvent
@@ -47,14 +48,17 @@ FLEETING = {b"ck:wake", b"ck:wakeup"}
 class Recorder(Scripts):
     """Scripts that remember what they were called with."""
 
-    def __init__(self, redis: "Redis", sent: list[Sent], now_ms: Hand | None = None) -> None:
-        super().__init__(redis, keys=Keys(), now_ms=now_ms)
+    def __init__(
+        self, redis: "Redis", sent: list[Sent], now_ms: Hand | None = None, *, keys: Keys | None = None
+    ) -> None:
+        super().__init__(redis, keys=Keys() if keys is None else keys, now_ms=now_ms)
         self.sent = sent
 
-    async def call(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], **options: Any) -> Any:
+    async def call(self, name: ScriptName, /, *, rest: Sequence[Arg] = (), **given: Any) -> Any:
         """Run a script and remember it."""
-        self.sent.append((name, keys, args))
-        return await super().call(name, keys, args, **options)
+        named = {key: value for key, value in given.items() if key not in {"replicated", "within_s"}}
+        self.sent.append((name, *self._known[name].arguments("", named, rest)))
+        return await super().call(name, rest=rest, **given)
 
 
 class Life:
@@ -66,9 +70,9 @@ class Life:
         self.sent: list[Sent] = []
         self.store, self.other = self._store(), self._store()
         self.archive = ArchiveQueue(redis, Keys(), now_ms=hand)
-        self.archive._scripts = Recorder(redis, self.sent, now_ms=hand)
+        self.archive._scripts = Recorder(redis, self.sent, now_ms=hand, keys=self.archive.keys)
         self.intake = Intake(redis, now_ms=hand, within_s=60.0)
-        self.intake._scripts = Recorder(redis, self.sent)
+        self.intake._scripts = Recorder(redis, self.sent, now_ms=hand)
         self.pausing = Pausing(redis)
         self.pausing._scripts = Recorder(redis, self.sent)
         self.figures = Figures()
@@ -140,7 +144,7 @@ class Life:
         yield
         for _ in range(2):
             self.figures.count(figure.REDIS_FAILED)
-            self.sent.append(("count", self.writer._where(), self.writer._what(self.figures.batch())))
+            self.sent.append(("count", *self.writer._arguments(self.figures.batch())))
             await self.writer.write_async(self.redis)
             yield
         item = await self.claim(self.store, A)
@@ -162,7 +166,7 @@ class Life:
     async def repeat(self, sent: Sent) -> None:
         """Deliver a script once more."""
         name, keys, args = sent
-        await self.redis.eval(source(name), len(keys), *keys, *args)
+        await self.redis.eval(Script(Keys(), "prelude", name).source, len(keys), *keys, *args)
 
 
 def lasting(stored: dict[bytes, Any]) -> dict[bytes, Any]:
@@ -222,18 +226,18 @@ async def test_every_token_script_may_be_repeated_at_any_later_time(redis: Redis
     """No repetition takes the turn to log in, prolongs a token or bars an institution."""
     seconds = itertools.count(1000, 20)
     store = RedisTokenStore(redis, clock=lambda: float(next(seconds)))
-    sent: list[tuple[Any, list[Any]]] = []
+    sent: list[tuple[Any, dict[str, Any]]] = []
     run = store._run
 
-    async def remember(name: Any, *args: Any) -> Any:
-        answer = await run(name, *args)
-        sent.append((name, [*args, store._calls]))
+    async def remember(name: Any, **given: Any) -> Any:
+        answer = await run(name, **given)
+        sent.append((name, {**given, "claimer_key": store._claimer_key, "number": store._calls}))
         return answer
 
     store._run = remember  # type: ignore[method-assign]
     for step in TOKEN_STEPS:
         await step(store)
         before = await dump(redis)
-        for name, args in sent:
-            await store._scripts[name](keys=store._keys, args=[next(seconds) * 1000, *args])
+        for name, given in sent:
+            await store._scripts[name](*store._known[name].arguments(next(seconds) * 1000, given))
             assert await dump(redis) == before, f"{name} was carried out twice"

@@ -1,7 +1,7 @@
 """Claims, fenced writes and due times, on a Redis in this process and on a real one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,8 @@ from calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, enc
 from calls.record import Call, encode_call
 from calls.store.claims_and_leases import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from calls.store.keys import CallId
-from calls.store.scripts import Arg, ScriptName, Scripts
+from calls.store.script import ScriptName
+from calls.store.scripts import Scripts
 from calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
@@ -39,10 +40,10 @@ WORD = Verified(person_id="p-1", validation_type="Other", operator="ann", said_a
 class Twice(Scripts):
     """Scripts whose answer is lost every time: the client runs each one twice and sees the second answer."""
 
-    async def call(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], **options: Any) -> Any:
+    async def call(self, name: ScriptName, /, **given: Any) -> Any:
         """Run a script twice."""
-        await super().call(name, keys, args, **options)
-        return await super().call(name, keys, args, **options)
+        await super().call(name, **given)
+        return await super().call(name, **given)
 
 
 async def claim(store: Store) -> ClaimedItem:

@@ -101,9 +101,8 @@ async def test_wake_up_that_is_repeated_later_changes_nothing_more(store: Store,
 
 async def look(store: Store, redis: Redis, now_ms: int, late_ms: int = LATE_MS) -> int:
     """Look as the watchdog does; return whether a job is asked for."""
-    keys = store.keys
-    named = [keys.due, keys.wake, keys.queue, keys.breakers, keys.epoch, keys.endpoints]
-    return int(await Scripts(redis, keys=keys).call("pulse", named, [now_ms, late_ms, int(QUIET_S * 1000)]))
+    scripts = Scripts(redis, keys=store.keys, now_ms=lambda: now_ms)
+    return int(await scripts.call("pulse", overdue_ms=late_ms, quiet_ms=int(QUIET_S * 1000)))
 
 
 async def test_next_shift_is_asked_for_where_something_is_due_soon_and_no_job_waits(

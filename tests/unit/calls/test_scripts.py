@@ -26,10 +26,10 @@ class Silent(Scripts):
 async def test_script_without_an_answer_in_time_is_given_up(fake_redis: FakeAsyncRedis) -> None:
     """A caller with a deadline gets a TimeoutError; others continue to wait, and later callers are served."""
     scripts = Silent(fake_redis)
-    patient = asyncio.ensure_future(scripts.call("note", [], []))
+    patient = asyncio.ensure_future(scripts.call("retry"))
     with pytest.raises(TimeoutError):
-        await scripts.call("note", [], [], within_s=0.001)
+        await scripts.call("retry", within_s=0.001)
     assert not patient.done()
     scripts.answered.set()
     assert await patient == 1
-    assert await scripts.call("note", [], [], within_s=60) == 1
+    assert await scripts.call("retry", within_s=60) == 1

@@ -1,0 +1,133 @@
+"""A Lua script in ``calls/lua``, and what it takes: its first lines name its keys and arguments.
+
+::
+
+    -- KEYS: item, due                     the locals item_key and due_key
+    -- ARGV: clock, member, rest...        the locals clock and member; rest is the index in ARGV of the first of the rest
+
+Callers pass them by name, so nothing has to count positions.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final, Literal
+
+from calls.record import CHECK_LIMIT
+from calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES, Keys
+
+ScriptName = Literal[
+    "push",
+    "note",
+    "claim",
+    "keep",
+    "save",
+    "leave",
+    "merge",
+    "pulse",
+    "report",
+    "enlist",
+    "probe",
+    "retry",
+    "try_check",
+    "count",
+    "tidy",
+    "lead",
+    "limit",
+    "request_budget",
+    "pause",
+    "remember",
+    "archived",
+]
+"""The scripts that follow only the prelude, one file each."""
+
+Arg = str | bytes | int | float
+
+_LUA: Final = files("calls") / "lua"
+_LOCAL: Final = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
+
+
+class Script:
+    """A script that runs on the keys of one prefix.
+
+    Callers do not pass ``clock``, ``prefix``, the item, inbox and trail of the ``member`` that they pass, or a key that has
+    the name of an attribute of `Keys`.
+
+    Args:
+        keys: The names of our keys.
+        names: The script's file, after those that it follows.
+        constants: Numbers that it shares with Python.
+        folder: Where the files are.
+
+    Raises:
+        ValueError: Its first lines do not name what it takes, or use a name twice.
+    """
+
+    def __init__(
+        self, keys: Keys, *names: str, constants: Mapping[str, int] | None = None, folder: Traversable = _LUA
+    ) -> None:
+        self.name = names[-1]
+        parts = [(folder / f"{name}.lua").read_text() for name in names]
+        self._keys = tuple(f"{name}_key" for name in _listed("KEYS", parts, self.name))
+        args = _listed("ARGV", parts, self.name)
+        self._rest = args.pop().removesuffix("...") if args[-1].endswith("...") else ""
+        self._args = tuple(args)
+        self._names = frozenset((*self._keys, *self._args))
+        self._known = {f"{name}_key": key for name, key in vars(keys).items() if f"{name}_key" in self._names}
+        self._known["prefix"] = keys.prefix
+        of_member = {"item_key": keys.item, "inbox_key": keys.inbox, "trail_key": keys.trail}
+        self._of_member = {name: key_of for name, key_of in of_member.items() if name in self._names}
+        taken = [*self._keys, *self._args, *([self._rest] if self._rest else [])]
+        if len(set(taken)) < len(taken) or not set(taken).isdisjoint(_LOCAL.findall("\n".join(parts[:-1]))):
+            raise ValueError(f"{self.name}.lua names something twice, or hides a local of the files before it")
+        shared = {"CHECK_LIMIT": CHECK_LIMIT, "MOST_TOMBSTONES": MOST_TOMBSTONES, "CHANGES_KEPT": CHANGES_KEPT}
+        numbers = {**shared, **(constants or {})}
+        self.source = "\n".join(
+            [*(f"local {name} = {number}" for name, number in numbers.items()), self._locals(), *parts]
+        )
+
+    @property
+    def asked_for(self) -> frozenset[str]:
+        """The names that callers pass."""
+        return self._names - {"clock"} - self._known.keys() - self._of_member.keys()
+
+    def _locals(self) -> str:
+        named = [(name, f"KEYS[{n}]") for n, name in enumerate(self._keys, 1)]
+        named += [(name, f"ARGV[{n}]") for n, name in enumerate(self._args, 1)]
+        if self._rest:
+            named.append((self._rest, str(len(self._args) + 1)))
+        return f"local {', '.join(name for name, _ in named)} = {', '.join(value for _, value in named)}"
+
+    def arguments(self, clock: Arg, given: Mapping[str, Arg], rest: Sequence[Arg] = ()) -> tuple[list[str], list[Arg]]:
+        """Return KEYS and ARGV.
+
+        Args:
+            clock: The present time in ms, or "" for Redis's own clock.
+            given: What the caller passes, by name.
+            rest: What may be repeated.
+
+        Raises:
+            TypeError: Something is missing, or the script does not take it.
+        """
+        values = {"clock": clock, **self._known, **given}
+        for name, key_of in self._of_member.items():
+            values[name] = key_of(str(given["member"]))
+        if not self._names <= values.keys() or not given.keys() <= self._names or (rest and not self._rest):
+            missing, unknown = sorted(self._names - values.keys()), sorted(given.keys() - self._names)
+            raise TypeError(f"{self.name}.lua: missing {missing}, unknown {unknown}, {len(rest)} more")
+        keys = [str(values[name]) for name in self._keys]
+        return keys, [*(values[name] for name in self._args), *rest]
+
+
+def _listed(what: str, parts: Sequence[str], script: str) -> list[str]:
+    """Return the names after ``-- KEYS:`` or ``-- ARGV:``, which may go on in further lines.
+
+    Raises:
+        ValueError: There is no such line, or more than one, or something else in it.
+    """
+    found = re.findall(rf"^-- {what}: ((?:.*,\n--  +)*.*)$", "\n".join(parts), re.MULTILINE)
+    names = re.split(r",\s*(?:--\s+)?", found[0]) if len(found) == 1 else [""]
+    if not all(re.fullmatch(r"[a-z_]+(\.\.\.)?", name) for name in names):
+        raise ValueError(f"{script}.lua does not name its {what} in its first lines")
+    return names
