@@ -181,7 +181,7 @@ class Store(Inbox):
         since = instant(int(answer[2]))
         if self._changed_at_s is not None:
             # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
-            since = max(since, now - timedelta(seconds=asked_at_s - self._changed_at_s))
+            since = max(since, now - timedelta(seconds=max(0.0, asked_at_s - self._changed_at_s)))
         lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
         epoch = Epoch(
             epoch_id,
