@@ -79,7 +79,7 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
 
     url: str = required("CALLKEEPER_SERVICE_URL", parsing.service_url, "https://service.example")
     """Base address of the voice-verification service, without /external."""
-    ca_file: Path | None = optional("CALLKEEPER_SERVICE_CA_FILE", parsing.authorities, "/etc/ssl/service-ca.pem")
+    ca_file: Path | None = optional("CALLKEEPER_SERVICE_CA", parsing.authorities, "/etc/ssl/service-ca.pem")
     """Certificates of the authorities trusted for the service, a PEM file. Default: the usual public ones."""
     access_token: Secret = required("CALLKEEPER_ACCESS_TOKEN", credentials.issued_header, _ISSUED, secret=True)
     """The access token issued at onboarding; sent only when logging in."""
