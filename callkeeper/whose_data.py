@@ -51,7 +51,7 @@ def erased_in_redis(
     secret = number_key(Secret(token)) if token else None
     found = query_redis(
         lambda redis, keys: Eraser(redis, keys=keys, number_key=secret).erase(
-            whose, holds=holds or Holds(), held=held, archived=archived
+            whose, holds=Holds() if holds is None else holds, held=held, archived=archived
         )
     )
     live = f"; {found.live} calls are live: repeat it after their end" if found.live else ""

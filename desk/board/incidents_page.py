@@ -30,6 +30,9 @@ LENGTHS: Final = {
 """For how long the form acknowledges."""
 
 
+_NAMED: Final = ("kind", "institution")
+
+
 class IncidentsPage:
     """Answers one request each."""
 
@@ -56,8 +59,12 @@ class IncidentsPage:
         """Return the page and its forms."""
         return [
             Route(self._base, self.show),
-            Route(f"{self._base}/acknowledge", self._changer(self._acknowledge), methods=["POST"]),
-            Route(f"{self._base}/end", self._changer(self._end), methods=["POST"]),
+            Route(
+                f"{self._base}/acknowledge",
+                self._changer(self._acknowledge, *_NAMED, "lasts", "note"),
+                methods=["POST"],
+            ),
+            Route(f"{self._base}/end", self._changer(self._end, *_NAMED), methods=["POST"]),
             Route(f"{self._base}/retry", self._changer(self._retry), methods=["POST"]),
         ]
 
@@ -90,11 +97,13 @@ class IncidentsPage:
         together = merged(shown) if person.institutions is None else shown
         return [incident for incident in together if incident.weight is not Weight.NOTE]
 
-    def _changer(self, change: Callable[[Request, Mapping[str, str]], object]) -> Callable[[Request], object]:
+    def _changer(
+        self, change: Callable[[Request, Mapping[str, str]], object], *fields: str
+    ) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
             """Carry out a form, and show the page."""
             try:
-                form = await self._forms.read(request)
+                form = await self._forms.read(request, *fields)
                 asked = await change(request, form)  # type: ignore[misc]  # each is a method of this class
             except FormRefused as problem:
                 return await self._page(request, problem)

@@ -15,6 +15,7 @@ from calls.metrics.signals import SignalReader, note_unstarted
 from calls.metrics.snapshot import FigureReader
 from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 from calls.store.keys import Keys
+from calls.store.script import Arg
 
 NOON = 1_795_262_400_000
 
@@ -103,8 +104,8 @@ async def test_figures_written_twice_count_once(redis: Redis, hand: Hand) -> Non
         def register_script(self, source: str) -> object:
             script = redis.register_script(source)
 
-            async def run(**arguments: object) -> None:
-                await script(**arguments)  # type: ignore[arg-type]  # handed on as they are
+            async def run(keys: list[str], args: list[Arg]) -> None:
+                await script(keys, args)
                 raise RedisConnectionError
 
             return run
@@ -124,7 +125,7 @@ async def test_figures_wait_for_a_redis_that_is_away(redis: Redis, hand: Hand) -
 
     class Away:
         def register_script(self, _source: str) -> object:
-            async def run(**_: object) -> None:
+            async def run(*_: object) -> None:
                 raise RedisConnectionError
 
             return run

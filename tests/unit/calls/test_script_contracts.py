@@ -13,17 +13,18 @@ PRELUDES = {"prelude", "token_prelude"}
 
 
 def _script(call: ast.Call) -> str | None:
-    """Return which script a call names; those of the token are called by ``_run``."""
+    """Return which script a call names: of `Scripts`, of the token (``_run``), or one that is loaded alone."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if not call.args or not isinstance(call.args[0], ast.Constant) or not isinstance(call.args[0].value, str):
+    named = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    if not named:
         return None
-    return {"call": call.args[0].value, "source": call.args[0].value, "_run": f"token_{call.args[0].value}"}.get(name)
+    return {"call": named[0], "Script": named[-1], "_run": f"token_{named[0]}"}.get(name)
 
 
 def test_every_script_has_one_python_function() -> None:
     """As many calls as there are scripts, one for each."""
     files = (path for top in ("calls", "workers", "desk", "callkeeper") for path in (ROOT / top).rglob("*.py"))
-    texts = filter(re.compile(r"\b(call|source|_run)\(").search, (path.read_text() for path in files))
+    texts = filter(re.compile(r"\b(call|Script|_run)\(").search, (path.read_text() for path in files))
     calls = (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     scripts = {path.stem for path in (ROOT / "calls" / "lua").glob("*.lua")} - PRELUDES
     assert Counter(name for name in map(_script, calls) if name in scripts) == Counter(scripts)
