@@ -37,7 +37,10 @@ async def client(redis_url: str) -> AsyncIterator[httpx.AsyncClient]:
     log: Any = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
     app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON}), log)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://evil.example") as client:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://evil.example") as client,
+    ):
         yield client
 
 
