@@ -13,12 +13,13 @@ from math import inf
 from typing import Any, Final
 
 from msgspec.structs import replace
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from starlette.types import Message, Scope, Send
 
 from calls.pause import EVERYWHERE
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from calls.store.tasks import end
+from calls.store.writable import REFUSALS, refusal_in
 from desk.access.people import Sessions
 from desk.access.rights import Person
 from desk.access.routes import RouteRule, rule_of
@@ -33,7 +34,6 @@ AGAIN_S: Final = 600.0
 _WRITTEN_EVERY_S: Final = 20.0
 _MOST_REPEATED: Final = 4096
 
-_UNWRITTEN: Final = b"Redis does not answer: this cannot be written into the audit log, so it is not shown.\n"
 _LONGEST_DETAIL: Final = 120
 
 
@@ -133,6 +133,15 @@ class _Repeats:
     results: int = 0
 
 
+def _unwritten(error: Exception) -> str:
+    """Return what is sent instead of a page whose audit entry cannot be written: why, and what to do."""
+    why, advice = "Redis does not answer", ""
+    if isinstance(error, ResponseError):
+        words = REFUSALS[refusal_in(error)]
+        why, advice = f"Redis refuses writes: {words.what}", f"{words.advice} `callkeeper doctor` tells more.\n"
+    return f"{why}.\nThis cannot be written into the audit log, so it is not shown.\n{advice}"
+
+
 class Auditor:
     """Writes audit entries before the answers are sent. If an entry cannot be written, the answer is not sent."""
 
@@ -172,10 +181,10 @@ class Auditor:
             if message["type"] == "http.response.start":
                 try:
                     await self.write(note, message["status"])
-                except (RedisError, OSError, TimeoutError):
+                except (RedisError, OSError, TimeoutError) as error:
                     is_refused = True
                     await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"5")]})
-                    await send({"type": "http.response.body", "body": _UNWRITTEN})
+                    await send({"type": "http.response.body", "body": _unwritten(error).encode()})
             if not is_refused:
                 await send(message)
 
