@@ -100,7 +100,7 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
     Raises:
         TokenLapsed: 401.
         ServiceBusy: 429.
-        ServiceUnavailable: 5xx.
+        ServiceUnavailable: 5xx, or a web page.
         ServiceRefused: ``success`` is false; or the problem response of add-institution.
         AnswerUnreadable: Anything that the Spec does not describe.
 
@@ -224,6 +224,9 @@ def _read(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
         return reader.read(answer.content)
     except Unreadable as error:
         reason = str(error)
+    if answer.content.lstrip()[:1] == b"<":
+        # Assumed: a gateway, proxy or maintenance page answers in place of the service.
+        raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}, a web page", answer.status_code)
     raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}, {reason}")
 
 

@@ -69,8 +69,8 @@ def refusal(endpoint: Endpoint, given: ServiceResponse) -> ResellerError:
         (DETAILS, answer(403, success=True), AnswerUnreadable),
         (DETAILS, answer(302, success=True), AnswerUnreadable),
         (DETAILS, answer(200), AnswerUnreadable),
-        (DETAILS, responded(200, b"<html>"), AnswerUnreadable),
-        (DETAILS, responded(404, b"<html>"), AnswerUnreadable),
+        (DETAILS, responded(200, b"<html>"), ServiceUnavailable),
+        (DETAILS, responded(404, b"<html>"), ServiceUnavailable),
         (DETAILS, responded(200, b""), AnswerUnreadable),
     ],
 )

@@ -60,7 +60,7 @@ def test_plain_text_names_nobody() -> None:
 @pytest.mark.parametrize(
     ("body", "plain"),
     [
-        (b"<html>", "status 200, not JSON"),
+        (b"<html>", "status 200, a web page"),
         (b'{"success":"no"}', "status 200, BaseAnswer.success"),
         (b"{}", "success is missing"),
     ],
