@@ -176,8 +176,7 @@ class RequestBudget:
         limits: list[str | float] = ["", self._set]
         if scope in self._limited or scope in self._limits:
             limits += [scope, self._limits.get(scope, 0)]
-        args = ["take", int(kind), requests, member, self._spread, *limits]
-        wait_ms = await self._ask(*args)
+        wait_ms = await self._ask("take", int(kind), requests, member, self._spread, *limits)
         if wait_ms:
             self._figures.count(figure.REQUESTS_POSTPONED, kind.name.lower())
         return float(wait_ms) / 1000
