@@ -179,6 +179,7 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         assign_wish=later(call.assign_wish, other.assign_wish),
         withdrawn=_latest(call.withdrawn, other.withdrawn),
         check_wish=later(call.check_wish, other.check_wish),
+        heard_at=max((at for at in (call.heard_at, other.heard_at) if at is not None), default=None),
         has_statements=call.has_statements or other.has_statements,
         core_username=call.core_username or other.core_username,
         authenticated_seen=call.authenticated_seen or other.authenticated_seen,

@@ -143,8 +143,8 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
     """
     oldest = timedelta(seconds=book.maximum_age_s)
     if age is None and epoch.lost is None:
-        is_too_young = now - epoch.since > oldest
-        return charge_unknown_age(replace(call, is_age_unknown=not is_too_young), book, epoch)
+        began_here = now - epoch.since > oldest
+        return charge_unknown_age(replace(call, is_age_unknown=not began_here), book, epoch)
     age = oldest if age is None else age
     # If the call seems older than the maximum age, a clock or a zone differs. The call is not given up for that.
     watched = min(age - (now - epoch.since), timedelta(seconds=book.maximum_age_s / 2))

@@ -174,13 +174,14 @@ class ServiceGate:
 
     def _note_disturbed(self, endpoint: Endpoint, error: BaseException | None, *, is_stopped: bool) -> None:
         """Count a failure that opens no breaker: after an answer of the same endpoint, or an unreadable answer."""
+        if _is_ours(error):
+            return
         if not isinstance(error, _DISTURBING) or isinstance(error, _BUSY):
             if error is None:
                 self._answered.add(endpoint.name)
             return
         if not is_stopped and (endpoint.name in self._answered or isinstance(error, AnswerUnreadable)):
             self._figures.count(figure.REQUESTS_DISTURBED, endpoint.name)
-            self._figures.say(_words_of(error), figure.REQUESTS_DISTURBED, endpoint.name)
         self._answered.discard(endpoint.name)
 
     async def tell(
@@ -255,11 +256,6 @@ _DISTURBING = (ServiceUnavailable, OutcomeUnknown, AnswerUnreadable, Certificate
 _FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)
 
 
-def _words_of(error: ResellerError) -> str:
-    """Return what went wrong, and the service's own words reduced to known ones."""
-    return error.reason if error.plain == error.reason else f"{error.reason}; it says: {error.plain}"
-
-
 def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | None) -> tuple[Heard, str] | None:
     """Return what a request says of the service, and of which institution (`ACCOUNT`: of none); None if nothing.
 
@@ -274,7 +270,7 @@ def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | No
         return None
     match error:
         case NotSent():
-            return None if isinstance(error, Unsendable) else _not_sent(error, institution_key)
+            return _not_sent(error, institution_key)
         case AccessRefused():
             return Heard.ANSWER, ACCOUNT
         case TokenLapsed():
@@ -298,15 +294,18 @@ def _area_of(endpoint: Endpoint, error: ResellerError) -> ErrorArea | None:
         return ErrorArea.STANDING
     if endpoint == QUEUE:
         return ErrorArea.QUEUE
-    is_of_a_call = isinstance(error, ServiceRefused | Unsendable)
-    is_held_back = isinstance(error, NotSent) and not isinstance(error.__cause__, ResellerError | None)
-    return None if is_of_a_call or is_held_back else ErrorArea.CALLS
+    return None if isinstance(error, ServiceRefused) or _is_ours(error) else ErrorArea.CALLS
+
+
+def _is_ours(error: BaseException | None) -> bool:
+    """Tell whether we kept a request back ourselves: our guard stopped it, or it cannot be sent."""
+    is_stopped = isinstance(error, NotSent) and not isinstance(error.__cause__, ResellerError | None)
+    return is_stopped or isinstance(error, Unsendable)
 
 
 def _not_sent(error: NotSent, institution_key: str) -> tuple[Heard, str] | None:
+    if _is_ours(error):
+        return None
     cause = error.__cause__
-    if cause is None:
-        return Heard.FAILURE, institution_key
-    if isinstance(cause, ResellerError):
-        return Heard.FAILURE, ACCOUNT if cause.endpoint == TOKEN.name else institution_key
-    return None  # our own guard stopped it
+    is_login = isinstance(cause, ResellerError) and cause.endpoint == TOKEN.name
+    return Heard.FAILURE, ACCOUNT if is_login else institution_key

@@ -3,9 +3,9 @@
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
 --       cpu, vanished_kept_s, is_last, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, `lately` rows and last
--- words, `running` the processes that have not said goodbye. `minute` is the prefix of the minutes' keys, `number` that of
--- the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the process's own clock,
--- `cpu` its share of a core, `is_last` '1' if this is its goodbye. A process that vanished is remembered for
+-- words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys, `number`
+-- that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the process's own
+-- clock, `cpu` its share of a core, `is_last` '1' if the process shuts down. A process that vanished is remembered for
 -- `vanished_kept_s`. `rest` are (field, increment) pairs. Rows have '+' in front of their field, or '-' if they ended,
 -- words '='.
 -- Returns 1, or 0 for a repetition.

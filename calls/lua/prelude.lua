@@ -1,4 +1,4 @@
--- Shared by all scripts. Each script names its keys and arguments in its first lines, and `calls.store.scripts` makes
+-- Shared by all scripts. Each script names its keys and arguments in its first lines, and `calls.store.script` makes
 -- them locals in front of this file: KEYS with the ending `_key`, ARGV as they are, and of what is repeated (`rest...`)
 -- the index of its first. `clock` is the present time in ms, or '' for Redis's own clock (always, outside of tests).
 -- CHECK_LIMIT, MOST_TOMBSTONES and CHANGES_KEPT are put in front, too.

@@ -82,7 +82,7 @@ class Figures:
                 self._counts[key] = self._counts.get(key, 0) + n
 
     def say(self, words: str, figure: Figure, *labels: str) -> None:
-        """Keep the last words about what a counter counts: an error, a name. They are shown, so they name no person."""
+        """Keep the last name that a counter counted, such as a policy. It is shown, so it names no person."""
         with self._lock:
             self._words[field_name(figure.name, labels)] = words[:MOST_WORDS]
 

@@ -34,7 +34,7 @@ ALIVE_S: Final = 10
 """After this many seconds without a report a process counts as gone."""
 
 VANISHED_S: Final = 600
-"""For how many seconds a process is remembered that stopped reporting without a goodbye."""
+"""For how many seconds a process is remembered that stopped reporting without shutting down in order."""
 
 Kind = Literal["web", "worker"]
 

@@ -59,10 +59,10 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     core username that was acted under. ``detail``: which action, page, account or job. ``status``: the HTTP status of
     the answer; 0 if there was no request.
 
-    ``asked``: the filters of a list or search, such as ``phase=settled q:0f3a6d1c``; after ``:`` is a hash. Of a change of
-    the archive the line that says the same: ``line=13``. ``results``:
-    how many there were; None if that is not counted. ``count``: how many equal requests followed an earlier entry, which
-    this one stands for. ``origin``: the system's user and the host of a command.
+    ``asked``: the filters of a list or search, such as ``phase=settled q:0f3a6d1c``; after ``:`` is a hash. For a command
+    on the archive: the number of the chain's line about it, ``line=13``. ``results``: how many there were; None if that
+    is not counted. ``count``: how many equal requests followed an earlier entry, which this one stands for. ``origin``:
+    the system's user and the host of a command.
     """
 
     event: AuditEvent

@@ -187,7 +187,7 @@ class Eraser:
 
     async def _erase_call(self, place: CallId, whose: Whose, holds: Holds, found: ErasedCalls, seen: _Seen) -> None:
         item = self._keys.item(place.member)
-        stored, merged, settled, nonce, moved = await self._redis.hmget(item, "rec", "was", "settled", "nonce", "moved")
+        stored, merged = await self._redis.hmget(item, "rec", "was")
         if stored is None and merged is None:
             return
         call = readable_call(stored or merged)
@@ -200,23 +200,24 @@ class Eraser:
         elif holds.cover(ids, (call.person_id, *(one.person_id for one in call.candidates))):
             found.held += stored is not None
             seen.kept |= ids
-        elif await self._is_in_use(place, is_settled=settled is not None, nonce=nonce, moved=moved):
+        elif not await self._rewrite(place, whose):
             found.live += stored is not None
             seen.kept |= ids
         else:
-            await self._rewrite(place, whose)
             found.erased += stored is not None
             if whose.is_own(call):
                 seen.note_own(call)
             else:
                 seen.others |= ids
 
-    async def _is_in_use(self, place: CallId, *, is_settled: bool, nonce: bytes | None, moved: bytes | None) -> bool:
+    async def _is_in_use(self, place: CallId) -> bool:
         """Tell whether a call is live, or a worker has it or soon will. One that was merged is like the other."""
+        item = self._keys.item(place.member)
+        settled, nonce, moved = await self._redis.hmget(item, "settled", "nonce", "moved")
         if moved is not None:
             rest = await self._redis.hmget(self._keys.item(moved.decode()), "rec", "settled")
             return rest[0] is not None and rest[1] is None
-        return not is_settled or nonce is not None or bool(await self._redis.exists(self._keys.inbox(place.member)))
+        return settled is None or nonce is not None or bool(await self._redis.exists(self._keys.inbox(place.member)))
 
     async def _places(self, institution_key: str) -> AsyncIterator[CallId]:
         """Yield every call of an institution, also those that no list names: merged ones, and those past their days."""
@@ -227,16 +228,20 @@ class Eraser:
             if isinstance(owner, CallId):
                 yield owner
 
-    async def _rewrite(self, place: CallId, whose: Whose) -> None:
-        """Rewrite a record and its trail. If a worker writes meanwhile, it is done again."""
+    async def _rewrite(self, place: CallId, whose: Whose) -> bool:
+        """Rewrite a record and its trail; return False for a call in use. If a worker writes meanwhile, it is done again."""
         while True:
             with suppress(WatchError):
-                await self._rewrite_once(self._keys.item(place.member), self._keys.trail(place.member), whose)
-                return
+                return await self._rewrite_once(place, whose)
 
-    async def _rewrite_once(self, item: str, trail: str, whose: Whose) -> None:
+    async def _rewrite_once(self, place: CallId, whose: Whose) -> bool:
+        keys, member = self._keys, place.member
+        item, trail = keys.item(member), keys.trail(member)
         async with self._redis.pipeline(transaction=True) as pipe:
-            await pipe.watch(item, trail)
+            await pipe.watch(item, trail, keys.inbox(member))
+            # Asked only now: a worker that claims the call after this would store what it has read, so nothing is written.
+            if await self._is_in_use(place):
+                return False
             stored = {name: await pipe.hget(item, name) for name in ("rec", "was")}
             calls = {name: call for name, value in stored.items() if value and (call := readable_call(value))}
             lines = parse_trail(await pipe.lrange(trail, 0, -1))
@@ -247,6 +252,7 @@ class Eraser:
                 for n, line in enumerate(lines_without_personal(lines)):
                     pipe.lset(trail, n, encode_entry(line))
             await pipe.execute()
+        return True
 
     async def _forget_events(self, institution_key: str, seen: _Seen) -> None:
         """Delete the pushes about a person's calls from the event log: they hold the last digits of the number.

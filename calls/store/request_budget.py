@@ -176,8 +176,7 @@ class RequestBudget:
         limits: list[str | float] = ["", self._set]
         if scope in self._limited or scope in self._limits:
             limits += [scope, self._limits.get(scope, 0)]
-        args = ["take", int(kind), requests, member, self._spread, *limits]
-        wait_ms = await self._ask(*args)
+        wait_ms = await self._ask("take", int(kind), requests, member, self._spread, *limits)
         if wait_ms:
             self._figures.count(figure.REQUESTS_POSTPONED, kind.name.lower())
         return float(wait_ms) / 1000
@@ -234,8 +233,8 @@ class RequestBudget:
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
         self._see(await self._ask(what, scope, set_rate, self.answers.per_s, acted_for))
 
-    async def _ask(self, *args: str | float) -> Any:
-        return await self._scripts.call("request_budget", asked=args[0], rest=args[1:])
+    async def _ask(self, asked: str, *rest: str | float) -> Any:
+        return await self._scripts.call("request_budget", asked=asked, rest=rest)
 
     def _see(self, scopes: list[bytes]) -> None:
         self._limited = frozenset(scope.decode() for scope in scopes)

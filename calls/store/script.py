@@ -51,8 +51,8 @@ _LOCAL: Final = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
 class Script:
     """A script that runs on the keys of one prefix.
 
-    Callers do not pass ``clock``, ``prefix``, the item, inbox and trail of the ``member`` that they pass, or a key that has
-    the name of an attribute of `Keys`.
+    Filled in here: ``clock``, ``prefix``, every key that is named like an attribute of `Keys`, and the item, inbox and
+    trail of the ``member``. Callers pass the rest.
 
     Args:
         keys: The names of our keys.

@@ -51,6 +51,11 @@ _CLOCKS_S: Final = 60
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 """Accepted signatures: with public keys only. A secret that both sides know does not prove who signed."""
 
+_ABOUT_US: Final = ("invalid_client", "unauthorized_client")
+"""Errors of the token endpoint that stop every login, not only one."""
+
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _SUBJECT: Final = re.compile(r"[!-~]{1,255}")
 _ADDRESSES: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -111,7 +116,10 @@ class Provider:
                 if known.get("issuer") != self._config.issuer or not all(
                     _is_safe(known.get(name)) for name in _ADDRESSES
                 ):
+                    await self._note("not the metadata of this issuer")
                     known = f"{self.host} describes itself as another identity provider. Check CALLKEEPER_OIDC_ISSUER."
+                else:
+                    await self._errors.clear(ErrorArea.PROVIDER, ACCOUNT)
             except (ProviderAway, ProviderRefused):
                 known = f"The identity provider {self.host} does not answer, so nobody can log in there now."
             self._metadata = time.monotonic() + (_AWAY_S if isinstance(known, str) else _FRESH_S), known
@@ -183,6 +191,7 @@ class Provider:
         login = quote(config.client_id, safe=""), quote(config.client_secret.reveal(), safe="")
         tokens = await self._ask("POST", about["token_endpoint"], data=fields, auth=login)
         found = await self._ask("GET", about["jwks_uri"])
+        await self._errors.clear(ErrorArea.PROVIDER, ACCOUNT)
         try:
             public = [key for key in found["keys"] if key["kty"] in {"RSA", "EC"}]
             registry = JWSRegistry(algorithms=list(_ALGORITHMS), strict_check_header=False)
@@ -221,7 +230,7 @@ class Provider:
         return Person(id=person_id, operator=operator, role=role, institutions=institutions)
 
     async def _ask(self, method: str, address: str, **more: Any) -> dict[str, Any]:
-        """Return the provider's answer, a JSON object."""
+        """Return the provider's answer, a JSON object. What is wrong with it is noted for the doctor."""
         import httpx  # noqa: PLC0415
 
         # Without a content coding, the bytes that arrive are all that there will be.
@@ -236,23 +245,25 @@ class Provider:
                 async for piece in answer.aiter_raw():
                     body += piece
                     if len(body) > LONGEST_ANSWER:
+                        await self._note("an answer of over 1 MiB")
                         raise ProviderAway(f"The identity provider {self.host} does not answer as it should.")
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
-            await self._errors.note(
-                ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: no whole answer ({type(error).__name__})"
-            )
+            await self._note(f"no whole answer ({type(error).__name__})")
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
-        if answer.status_code != 200:
-            await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: status {answer.status_code}")
+        if answer.status_code != 200 and not (method == "POST" and _is_about_the_code(answer.status_code, body)):
+            await self._note(f"status {answer.status_code}")
         if answer.status_code >= 500:
             raise ProviderAway(f"The identity provider {self.host} fails. Try again in a moment.")
         if answer.status_code != 200:
             raise ProviderRefused(f"answer {answer.status_code}")
-        await self._errors.clear(ErrorArea.PROVIDER, ACCOUNT)
         try:
             return msgspec.json.decode(body, type=dict[str, Any])
-        except msgspec.DecodeError:
+        except _UNREADABLE:
+            await self._note("no JSON object")
             raise ProviderAway(f"The identity provider {self.host} does not answer as it should.") from None
+
+    async def _note(self, words: str) -> None:
+        await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: {words}")
 
     def _key(self, state: str) -> str:
         return self._keys.login(sha256(state.encode("utf-8", "replace")).hexdigest())
@@ -265,6 +276,19 @@ def _values(claims: Mapping[str, Any], path: str) -> Sequence[str]:
         found = found.get(name) if isinstance(found, Mapping) else None
     texts = found if isinstance(found, list) else [found]
     return [text for text in texts if isinstance(text, str)]
+
+
+def _is_about_the_code(status: int, body: bytes) -> bool:
+    """Tell whether the token endpoint refuses only this login. A stranger can invent a code.
+
+    RFC 6749, 5.2: a wrong secret or right of ours has an error of its own.
+    """
+    if status != 400:
+        return False
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any]).get("error") not in _ABOUT_US
+    except _UNREADABLE:
+        return True
 
 
 def _is_safe(address: object) -> bool:

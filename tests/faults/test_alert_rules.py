@@ -144,7 +144,7 @@ async def test_institution_that_is_not_active(watch: Watch) -> None:
 
 
 async def test_worker_that_vanished(watch: Watch) -> None:
-    """If a worker stops reporting, `CallkeeperWorkerVanished` fires until another is started; not after a goodbye."""
+    """If a worker stops reporting, `CallkeeperWorkerVanished` fires until another is started; not after a shutdown."""
     redis = watch.rig.redis
     await FigureWriter(Figures(), Author("old-1-aa", "worker"), now_ms=watch.rig.now_ms).write_async(redis)
     await watch.run(45)

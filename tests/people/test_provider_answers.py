@@ -7,12 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 from starlette.datastructures import QueryParams
 
+from calls.store.breakers import ACCOUNT
 from calls.store.keys import Keys
+from calls.store.last_errors import ErrorArea, parse_errors
 from desk.access.configured_logins import Grant, OidcConfig
 from desk.access.oidc import LONGEST_ANSWER, WITHIN_S, Provider, ProviderAway, ProviderRefused
 from desk.access.rights import Role
@@ -68,6 +72,13 @@ class Misbehaving:
     async def _misbehave(self, writer: asyncio.StreamWriter) -> None:
         if self.how == "elsewhere":
             writer.write(b"307 Temporary Redirect\r\nConnection: close\r\nLocation: /elsewhere\r\n\r\n")
+        elif self.how.startswith("40"):
+            error = json.dumps({"error": self.how[4:]}).encode()
+            writer.write(self.how[:3].encode() + b" Refused\r\nConnection: close\r\n\r\n" + error)
+        elif self.how == "no json":
+            writer.write(b"200 OK\r\nConnection: close\r\n\r\n<html>Down</html>")
+        elif self.how == "another issuer":
+            writer.write(b'200 OK\r\nConnection: close\r\n\r\n{"issuer": "https://another.example"}')
         elif self.how == "packed":
             body = gzip.compress(b'{"a":"' + b"x" * 20 * LONGEST_ANSWER + b'"}')
             writer.write(b"200 OK\r\nConnection: close\r\nContent-Encoding: gzip\r\n\r\n" + body)
@@ -143,3 +154,34 @@ async def test_provider_cannot_send_us_elsewhere(path: str, redis: Redis, misbeh
     with pytest.raises((ProviderAway, ProviderRefused)):
         await log_in(redis, misbehaving)
     assert "/elsewhere" not in misbehaving.asked
+
+
+async def last_error(redis: Redis) -> str:
+    """Return what the doctor shows of the provider, without its address; empty if nothing."""
+    client: Any = redis
+    error = parse_errors([await client.hgetall(Keys().errors)], datetime.now(UTC)).get((ErrorArea.PROVIDER, ACCOUNT))
+    return error.words.partition(": ")[2] if error is not None else ""
+
+
+@pytest.mark.parametrize(
+    ("path", "how", "words"),
+    [
+        (ANSWERS[0], "another issuer", "not the metadata of this issuer"),
+        (ANSWERS[0], "no json", "no JSON object"),
+        ("/jwks", "no json", "no JSON object"),
+        ("/token", "endless", "an answer of over 1 MiB"),
+        ("/token", "401 invalid_client", "status 401"),
+        ("/token", "400 invalid_client", "status 400"),
+        (ANSWERS[0], "400 invalid_grant", "status 400"),
+        ("/token", "400 invalid_grant", ""),
+        ("/token", "400 invalid_request", ""),
+    ],
+)
+async def test_wrong_answer_is_told_to_the_doctor(
+    path: str, how: str, words: str, redis: Redis, misbehaving: Misbehaving
+) -> None:
+    """Whatever keeps everybody out. That a code is refused is not told: a stranger can invent one."""
+    misbehaving.path, misbehaving.how = path, how
+    with pytest.raises((ProviderAway, ProviderRefused)):
+        await log_in(redis, misbehaving)
+    assert await last_error(redis) == words

@@ -5,9 +5,9 @@ import json
 import os
 import platform
 import pwd
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
@@ -28,6 +28,7 @@ from calls.notes import Distrusted, Verified
 from calls.record import Call as Record
 from calls.record import encode_call
 from calls.store.earlier_calls import EarlierCalls, number_key
+from calls.store.erasing import Eraser, Holds, Whose
 from calls.store.idempotent_intake import EventEntry
 from calls.store.keys import CallId, Keys
 from calls.trail import Entry, encode_entry
@@ -375,3 +376,44 @@ async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: "Redis", re
     assert await redis.exists(keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1")) == 0
     assert await redis.zrange(keys.earlier(KEY, "n:+12025550001"), 0, -1) == [b"fraud:v-2"]
     assert (await redis.hget(keys.item(CallId(KEY, "v-2").member), "rec")) == encode_call(other)
+
+
+class Overtaken:
+    """A Redis in which something happens to a call just before a record is watched."""
+
+    def __init__(self, redis: "Redis", happens: Callable[[], Awaitable[object]]) -> None:
+        self._redis = redis
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the real one otherwise."""
+        return getattr(self._redis, name)
+
+    def pipeline(self, **options: Any) -> Any:
+        """Return a pipeline that is overtaken."""
+        pipe: Any = self._redis.pipeline(**options)
+        watch = pipe.watch
+
+        async def overtaken(*names: str) -> None:
+            await self._happens()
+            await watch(*names)
+
+        pipe.watch = overtaken
+        return pipe
+
+
+@pytest.mark.parametrize("how", ["claimed", "live again", "pushed"])
+async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Redis", how: str) -> None:
+    """A worker that has read the record would store the erased data again, so the call is left for the next time."""
+    call, trail = settled(1)
+    member, keys, client = await put(redis, call, trail), Keys(), cast("Any", redis)
+    happens = {
+        "claimed": lambda: client.hset(keys.item(member), "nonce", "w:1"),
+        "live again": lambda: client.hdel(keys.item(member), "settled"),
+        "pushed": lambda: client.rpush(keys.inbox(member), "a note"),
+    }[how]
+    eraser = Eraser(cast("Redis", Overtaken(redis, happens)), keys=keys)
+    found = await eraser.erase(Whose(KEY, person_id="p-1"), holds=Holds())
+    assert (found.erased, found.live) == (0, 1)
+    assert await client.hget(keys.item(member), "rec") == encode_call(call)
+    assert "v-1" in await everything(redis, None)

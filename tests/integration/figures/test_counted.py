@@ -1,10 +1,16 @@
 """The figures of calls agree with the sandbox's counts."""
 
+import pytest
+import structlog
+
 from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import read_present
+from reseller import NotSent, ResellerError, ServiceUnavailable, Unsendable
+from reseller.endpoints import ENROLL
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig
+from workers.service_gate import ServiceGate
 
 END = Happening(Kind.END, 60)
 
@@ -108,3 +114,24 @@ async def test_present_tells_calls_by_phase(rig: Rig) -> None:
     late = await read_present(rig.redis, now_ms=rig.now_ms())
     assert late.overdue >= 2
     assert 50 < late.late_s <= 60
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "disturbed"),
+    [
+        (NotSent("enroll", "the guard stopped it"), RuntimeError("frozen too long"), 0),
+        (Unsendable("enroll", "a line break"), None, 0),
+        (NotSent("enroll", "no connection"), None, 1),
+        (NotSent("enroll", "status 503"), ServiceUnavailable("details", "status 503", 503), 1),
+    ],
+    ids=["our guard", "not sendable", "no connection", "the read before it"],
+)
+async def test_counted_failure_is_the_service_s(
+    rig: Rig, error: ResellerError, cause: Exception | None, disturbed: int
+) -> None:
+    """A request that we stop ourselves says nothing about the service, so it does not count as failing."""
+    gate = ServiceGate(rig.store, structlog.wrap_logger(None, processors=[rig.log]), rig.figures)
+    error.__cause__ = cause
+    await gate.report(ENROLL, KEY, None, 0.1)
+    await gate.report(ENROLL, KEY, error, 0.1)
+    assert (await rig.counted()).count(figure.REQUESTS_DISTURBED, endpoint="enroll") == disturbed

@@ -1,4 +1,4 @@
-"""What happened since something went well, and processes that end with or without a goodbye, in a real Redis."""
+"""What happened since something went well, and processes that shut down or vanish, in a real Redis."""
 
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
@@ -51,7 +51,7 @@ async def test_process_that_reports_no_more_has_vanished(redis: Redis) -> None:
     assert (await signals(redis, hand)).vanished == []
 
 
-def test_process_that_ends_says_goodbye(redis_url: str) -> None:
+def test_process_that_shuts_down_has_not_vanished(redis_url: str) -> None:
     """One that is stopped counts as gone at once, and did not vanish."""
     client = BlockingRedis.from_url(redis_url)
     reporter = Reporter(client, FigureWriter(Figures(), Author.here("worker")), every_s=60)

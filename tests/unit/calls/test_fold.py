@@ -1,5 +1,6 @@
 """Folding notes and readings into a record."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -246,6 +247,7 @@ MERGED_WISHES: dict[str, Any] = {
     "mismatch_seen": True,
     "core_username": "ann",
     "end_hinted_at": NOW,
+    "heard_at": NOW,
 }
 
 
@@ -255,6 +257,13 @@ def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) ->
     other = call(voice_id="alt-1", **{field: value})
     merged, _ = fold_note(call(), Merged(call=other), NOW)
     assert getattr(merged, field) == value
+
+
+def test_fold_of_a_merge_keeps_the_last_moment_at_which_a_person_spoke() -> None:
+    """Whichever record it is in: a call is not given up while a person's word may still be carried out."""
+    spoke, before = call(heard_at=NOW), call(voice_id="alt-1", heard_at=NOW - timedelta(minutes=9))
+    for one, other in ((spoke, before), (before, spoke)):
+        assert fold_note(one, Merged(call=other), NOW)[0].heard_at == NOW
 
 
 @given(ours=st.sampled_from(EffectState), theirs=st.sampled_from(EffectState))
