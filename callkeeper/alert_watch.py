@@ -20,7 +20,8 @@ from callkeeper.alert_courier import AlertCourier
 from callkeeper.connections import worker_redis
 from callkeeper.settings import AlertSettings, StoreSettings
 from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from calls.incidents import Weight, incidents_of
+from calls.incident import Weight
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.metrics.writing import host
 from calls.store.alert_state import AlertState

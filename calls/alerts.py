@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from calls.effect_resolution import without_service_words
-from calls.incidents import Incident, Weight, merged
+from calls.incident import Incident, Weight, merged
 
 FIRES_AFTER: Final = timedelta(seconds=15)
 """A problem that passes sooner is not reported: a worker that is replaced, a request that is repeated."""

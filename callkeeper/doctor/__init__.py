@@ -27,7 +27,7 @@ from callkeeper.doctor.redis_server import store_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
-from calls.incidents import Incident
+from calls.incident import Incident
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
 

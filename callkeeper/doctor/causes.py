@@ -10,7 +10,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from callkeeper.doctor.finding import Finding, Severity, Topic, fault, warning
-from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
+from calls.incident import Incident, IncidentKind, Weight, merged
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.store.breakers import ACCOUNT
 from calls.store.keys import Keys

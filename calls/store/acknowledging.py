@@ -12,7 +12,8 @@ from redis.exceptions import RedisError
 
 from calls.acknowledgement import Acknowledgement, parse_acknowledgements
 from calls.claimed_item import instant
-from calls.incidents import Incident, IncidentKind, incidents_of
+from calls.incident import Incident, IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader, Signals
 from calls.store.keys import Keys
 

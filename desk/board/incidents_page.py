@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
+from calls.incident import Incident, IncidentKind, Weight, merged
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.store.acknowledging import Acknowledging
 from calls.store.breakers import retry_service

@@ -15,7 +15,8 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.cli import main
 from calls.acknowledgement import Acknowledgement
 from calls.alerts import alerts_of
-from calls.incidents import IncidentKind, incidents_of
+from calls.incident import IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.store import acknowledging
 from calls.store.acknowledging import AcknowledgementWatch, Acknowledging

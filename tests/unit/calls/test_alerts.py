@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from calls.incidents import Incident, IncidentKind, Weight
+from calls.incident import Incident, IncidentKind, Weight
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 CHAT, PAGER = Target("1"), Target("2", is_page_only=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
+from calls.incident import Incident, IncidentKind, Weight, merged
+from calls.incidents import incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import field_name
 from calls.metrics.signals import LastCounted, Replaced, Signals, Unstarted

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from calls.incidents import Incident, incidents_of
+from calls.incident import Incident
+from calls.incidents import incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import Figures, field_name
