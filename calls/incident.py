@@ -87,6 +87,11 @@ class Incident:
     acknowledged: Acknowledgement | None = None
 
     @property
+    def known(self) -> str:
+        """Return who has acknowledged it, in a line; empty if nobody has."""
+        return self.acknowledged.words if self.acknowledged is not None else ""
+
+    @property
     def weight(self) -> Weight:
         """Return how much it matters. Refused pushes of one institution can wait: its calls are found by the queue."""
         is_of_some = bool(self.institution_key or self.institutions)
@@ -102,7 +107,7 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
     """Return incidents with equal ones of many institutions as one, in the place of the first."""
     equal: dict[object, list[Incident]] = {}
     for incident in found:
-        same = (incident.kind, incident.title, bool(incident.institution_key), incident.acknowledged)
+        same = (incident.kind, incident.title, bool(incident.institution_key), incident.known)
         equal.setdefault(same, []).append(incident)
     together: list[Incident] = []
     for group in equal.values():
