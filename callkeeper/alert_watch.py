@@ -16,11 +16,13 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from callkeeper.acknowledgement_watch import AcknowledgementWatch
 from callkeeper.alert_courier import AlertCourier
 from callkeeper.connections import worker_redis
 from callkeeper.settings import AlertSettings, StoreSettings
 from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from calls.incidents import Weight, incidents_of
+from calls.incident import Weight
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.metrics.writing import host
 from calls.store.alert_state import AlertState
@@ -121,11 +123,13 @@ class AlertWatch:
             self._log.warning("alert_address_wrong", setting=SETTING, target=self._courier.called(target))
         async with self._open_redis() as redis:
             state = AlertState(redis, self._keys, f"{host()}-{os.getpid()}-{token_hex(4)}")
-            reader = SignalReader(redis, self._keys)
+            reader, acknowledgements = SignalReader(redis, self._keys), AcknowledgementWatch(redis, self._keys)
             try:
                 while True:
                     try:
                         await self.look(state, reader)
+                        if self._leads:
+                            await _quietly(acknowledgements.look())
                     except Exception:  # noqa: BLE001  (a bug here must not end the watch for good)
                         self._log.error("alert_watch_failed", exc_info=True)
                     await asyncio.sleep(LOOK_EVERY_S)

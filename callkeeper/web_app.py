@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.acknowledgement_watch import AcknowledgementWatch
 from callkeeper.alert_watch import alert_watch
 from callkeeper.archive_reader import archived_calls
 from callkeeper.connection_limit import ReservedConnections, room_for_others
@@ -25,7 +26,6 @@ from callkeeper.settings import WebSettings
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.rules import RuleBook, load_rules
-from calls.store.acknowledging import AcknowledgementWatch
 from calls.store.audit_log import AuditLog
 from calls.store.claims_and_leases import Store
 from calls.store.idempotent_intake import Intake

@@ -1,4 +1,4 @@
-"""Acknowledgements: somebody knows of an incident, works on it, and wants no more messages about it until a time.
+"""Acknowledgements: a person knows of an incident, and no messages about it are sent until a time.
 
 An acknowledgement names the incident's kind, and its institution or all of them. It ends at its time, with the incident,
 or when somebody ends it.

@@ -7,7 +7,7 @@ was sent.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from calls.effect_resolution import without_service_words
-from calls.incidents import Incident, Weight, merged
+from calls.incident import Incident, Weight, merged
 
 FIRES_AFTER: Final = timedelta(seconds=15)
 """A problem that passes sooner is not reported: a worker that is replaced, a request that is repeated."""
@@ -109,7 +109,11 @@ def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> li
         incidents: The incidents; notes are left out.
         attention: What needs a person: the reason, by the name of the member.
     """
-    found = [_of_incident(incident) for incident in merged(incidents) if incident.weight is not Weight.NOTE]
+    incidents = list(incidents)
+    found = []
+    for is_acknowledged in (False, True):
+        same = [replace(one, acknowledged=None) for one in incidents if bool(one.acknowledged) is is_acknowledged]
+        found += [_of_incident(one, is_acknowledged) for one in merged(same) if one.weight is not Weight.NOTE]
     if attention:
         reasons = Counter(map(without_service_words, attention.values()))
         listed = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items())[:10])
@@ -126,8 +130,9 @@ def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> li
     return found
 
 
-def _of_incident(incident: Incident) -> Alert:
-    where = "*" if incident.institutions else incident.institution_key
+def _of_incident(incident: Incident, is_acknowledged: bool) -> Alert:
+    many = "* acknowledged" if is_acknowledged else "*"
+    where = many if incident.institutions else incident.institution_key
     key = f"{incident.kind}:{where}" if where else str(incident.kind)
     return Alert(
         key=key,
@@ -138,7 +143,7 @@ def _of_incident(incident: Incident) -> Alert:
         institution_key=incident.institution_key,
         size=max(1, len(incident.institutions)),
         institutions=incident.institutions,
-        is_acknowledged=incident.acknowledged is not None,
+        is_acknowledged=is_acknowledged,
     )
 
 
@@ -152,22 +157,27 @@ def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datet
     present = {alert.key: alert for alert in alerts}
     after = {}
     for key, alert in present.items():
-        known = before.get(key)
+        known = before.get(key) or _group_of(alert, before)
         since, told = (known.since, known.told) if known else (now, {})
         if known is not None and known.alert.is_acknowledged and not alert.is_acknowledged:
             told = {name: msgspec.structs.replace(each, is_sure=False) for name, each in told.items()}  # tell again
         after[key] = OpenAlert(alert=alert, since=since, told=told)
-    merged_now = {key for alert in alerts for key in _merged_into(alert)}
+    lasting = {part for alert in alerts for part in _parts(alert)}
     for key, known in before.items():
-        if key not in present and known.told and key not in merged_now:
+        if key not in present and known.told and not lasting & _parts(known.alert):
             after[key] = msgspec.structs.replace(known, gone_at=known.gone_at or now)
     return after
 
 
-def _merged_into(alert: Alert) -> Iterator[str]:
-    """Yield the keys of the alerts that one of many institutions replaces: they are not over."""
-    for institution in alert.institutions:
-        yield f"{alert.key.removesuffix('*')}{institution}"
+def _parts(alert: Alert) -> set[str]:
+    """Return the keys that an alert would have for each of its institutions alone."""
+    kind = alert.key.partition(":")[0]
+    return {f"{kind}:{institution}" for institution in alert.institutions} or {alert.key}
+
+
+def _group_of(alert: Alert, before: Mapping[str, OpenAlert]) -> OpenAlert | None:
+    """Return the alert of many institutions that this one was a part of: its targets were told."""
+    return next((known for known in before.values() if _parts(alert) <= _parts(known.alert)), None)
 
 
 def _until(now: datetime, known: OpenAlert) -> OpenAlert:

@@ -6,106 +6,20 @@ incident ends with its cause, so nothing here is counted over a longer time than
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from itertools import chain
 from typing import Final
 
 from calls.acknowledgement import Acknowledgement, acknowledgement_of
+from calls.incident import Incident, IncidentKind, named
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
 from calls.pause import EVERYWHERE
-from calls.quiet_outages import QUEUE, quiet_outages
+from calls.quiet_outages import IN_A_ROW, quiet_outages
 from calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
 from calls.store.last_errors import ErrorArea, certificate_words, error_behind, first_refusal
 from calls.store.writable import REFUSALS
-
-
-class IncidentKind(StrEnum):
-    """What can be wrong, causes first."""
-
-    REDIS_REFUSES = "redis_refuses"
-    REDIS_REPLACED = "redis_replaced"
-    NOT_STARTED = "not_started"
-    NO_WORKER = "no_worker"
-    LOGIN_REFUSED = "login_refused"
-    SERVICE_AWAY = "service_away"
-    RATE_LIMITED = "rate_limited"
-    SERVICE_SLOW = "service_slow"
-    INSTITUTION_AWAY = "institution_away"
-    INSTITUTION_REFUSED = "institution_refused"
-    LISTING_REFUSED = "listing_refused"
-    STANDING_UNCONFIRMED = "standing_unconfirmed"
-    LATE = "late"
-    PUSHES_REFUSED = "pushes_refused"
-    NO_PUSH = "no_push"
-    REPLICA_BEHIND = "replica_behind"
-    RECEIVER_AWAY = "receiver_away"
-    ARCHIVE_AWAY = "archive_away"
-    RULES_DIFFER = "rules_differ"
-    CLOCKS_APART = "clocks_apart"
-    VERSIONS_DIFFER = "versions_differ"
-    NO_RESULTS = "no_results"
-    NOT_LISTED = "not_listed"
-    REQUESTS_FAIL = "requests_fail"
-    NOT_ACTIVE = "not_active"
-    POLICIES_UNKNOWN = "policies_unknown"
-    ASSUMPTION_WRONG = "assumption_wrong"
-    WORKER_VANISHED = "worker_vanished"
-    EMERGENCY_LOGIN = "emergency_login"
-
-    @property
-    def section(self) -> str:
-        """Return the heading of its section in docs/operations.md, as an anchor."""
-        return f"incident-{self.value.replace('_', '-')}"
-
-
-class Weight(StrEnum):
-    """How much an incident matters: a person is needed now, in the morning, or only has to know."""
-
-    PAGE = "page"
-    TICKET = "ticket"
-    NOTE = "note"
-
-
-_NOTES: Final = frozenset({IncidentKind.VERSIONS_DIFFER})
-_PAGES: Final = frozenset(
-    {
-        IncidentKind.REDIS_REFUSES,
-        IncidentKind.REDIS_REPLACED,
-        IncidentKind.NO_WORKER,
-        IncidentKind.LOGIN_REFUSED,
-        IncidentKind.SERVICE_AWAY,
-        IncidentKind.PUSHES_REFUSED,
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """One problem: what it is, what to do, for which institution, and since when if known.
-
-    ``institutions``: those of several equal incidents that were merged into this one. ``said``: the words of the last
-    error, if requests fail. ``acknowledged``: by whom, if people asked not to be told of it again.
-    """
-
-    kind: IncidentKind
-    title: str
-    advice: str
-    institution_key: str = ""
-    since: datetime | None = None
-    institutions: tuple[str, ...] = ()
-    said: str = ""
-    acknowledged: Acknowledgement | None = None
-
-    @property
-    def weight(self) -> Weight:
-        """Return how much it matters. Refused pushes of one institution can wait: its calls are found by the queue."""
-        is_of_some = bool(self.institution_key or self.institutions)
-        is_page = self.kind in _PAGES and not (self.kind is IncidentKind.PUSHES_REFUSED and is_of_some)
-        return Weight.PAGE if is_page else Weight.NOTE if self.kind in _NOTES else Weight.TICKET
-
 
 LATE_S: Final = 5.0
 """If a due call waits longer than this, there are too few workers."""
@@ -122,9 +36,6 @@ REPLACED_SHOWN: Final = timedelta(hours=1)
 REPEATED: Final = 3
 """From so many refused pushes in ten minutes on, they are no accident."""
 
-UNPUSHED: Final = 2
-"""Up to this many new calls in a row without a push are not reported."""
-
 _SOON: Final = timedelta(seconds=15)
 _MINUTE: Final = timedelta(minutes=1)
 _A_WHILE: Final = timedelta(seconds=10)
@@ -134,9 +45,18 @@ _BATCH: Final = timedelta(seconds=1.5)
 _LONGEST_GATE: Final = timedelta(minutes=20)
 """After a refused login the next one is tried within a quarter of an hour."""
 
+_K = IncidentKind
+
 
 def incidents_of(signals: Signals) -> list[Incident]:
     """Return what is wrong, causes first. A symptom is left out if its cause is in the list."""
+    found = found_in(signals)
+    hidden = symptoms_of(found)
+    return [_detailed(incident, signals) for incident in found if incident.kind not in hidden]
+
+
+def found_in(signals: Signals) -> list[Incident]:
+    """Return what is wrong, causes first, with the symptoms of other incidents."""
     found = list(
         chain(
             _redis(signals),
@@ -145,19 +65,24 @@ def incidents_of(signals: Signals) -> list[Incident]:
             _institutions(signals),
             _pushes(signals),
             _others(signals),
-            _outages(signals),
         )
     )
-    found = _without_doubles(found)
-    kinds = {incident.kind for incident in found}
-    hidden = set().union(*(_SYMPTOMS.get(kind, frozenset()) for kind in kinds))
-    return [_detailed(incident, signals) for incident in found if incident.kind not in hidden]
+    told = {(one.kind, one.institution_key) for one in found}
+    found += [one for one in quiet_outages(signals) if (one.kind, one.institution_key) not in told]
+    unlisted = {one.institution_key for one in found if one.kind is _K.NOT_LISTED}
+    return [one for one in found if one.kind is not _K.NO_PUSH or one.institution_key not in unlisted]
+
+
+def symptoms_of(found: Iterable[Incident]) -> frozenset[IncidentKind]:
+    """Return the kinds that follow from what was found. While it lasts, nobody can tell whether they are over."""
+    return frozenset().union(*(_SYMPTOMS.get(incident.kind, frozenset()) for incident in found))
 
 
 def _detailed(incident: Incident, signals: Signals) -> Incident:
     """Add what the last error said, and who has acknowledged it. A certificate has a remedy of its own."""
     kind, key = incident.kind, incident.institution_key
-    incident = replace(incident, acknowledged=acknowledgement_of(kind, key, signals.acknowledged))
+    known = [one for one in signals.acknowledged if kind not in _EVENTS or not _is_older(one, incident)]
+    incident = replace(incident, acknowledged=acknowledgement_of(kind, key, known))
     error = error_behind(kind, key, signals.errors)
     if error is None:
         return incident
@@ -166,43 +91,13 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
     return replace(incident, said=error.words, title=title, advice=advice)
 
 
-def _outages(signals: Signals) -> Iterator[Incident]:
-    for one in quiet_outages(signals):
-        yield Incident(IncidentKind(one.kind), *one[1:])
+def _is_older(acknowledgement: Acknowledgement, incident: Incident) -> bool:
+    return incident.since is not None and acknowledgement.at < incident.since
 
 
-def _without_doubles(found: Iterable[Incident]) -> list[Incident]:
-    """Leave out what another incident of the same kind and institution says already, or explains."""
-    firsts: dict[tuple[IncidentKind, str], Incident] = {}
-    for incident in found:
-        firsts.setdefault((incident.kind, incident.institution_key), incident)
-    return [one for (kind, key), one in firsts.items() if kind is not _K.NO_PUSH or (_K.NOT_LISTED, key) not in firsts]
+_EVENTS: Final = frozenset({_K.EMERGENCY_LOGIN, _K.REDIS_REPLACED})
+"""They happen at one moment and are shown for some time. Who knows of one does not know of the next."""
 
-
-MERGED_FROM: Final = 3
-"""From so many institutions on, the same trouble is one incident."""
-
-
-def merged(found: Iterable[Incident]) -> list[Incident]:
-    """Return incidents with equal ones of many institutions as one, in the place of the first."""
-    equal: dict[object, list[Incident]] = {}
-    for incident in found:
-        same = (incident.kind, incident.title, bool(incident.institution_key), incident.acknowledged)
-        equal.setdefault(same, []).append(incident)
-    together: list[Incident] = []
-    for group in equal.values():
-        keys = tuple(sorted(incident.institution_key for incident in group))
-        if len(group) < MERGED_FROM or not all(keys):
-            together += group
-            continue
-        since = min((incident.since for incident in group if incident.since is not None), default=None)
-        advice = f"{len(keys)} institutions: {named(keys)}. {group[0].advice}"
-        said = named({incident.said for incident in group if incident.said}, most=2)
-        together.append(replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, said=said))
-    return together
-
-
-_K = IncidentKind
 _BY_CERTIFICATE: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED})
 _OF_AN_OUTAGE: Final = frozenset(
     {
@@ -247,37 +142,51 @@ def _restored(replaced: Replaced) -> str:
 
 
 def _processes(signals: Signals) -> Iterator[Incident]:
-    for gone in signals.unstarted:
-        if signals.now - gone.at <= timedelta(seconds=UNSTARTED_KEPT_S):
-            advice = f"Its rules or settings on {gone.host} have errors: see its log. Correct them and start it again."
-            yield Incident(_K.NOT_STARTED, f"A {gone.kind} process did not start", advice, since=gone.at)
+    yield from _not_started(signals)
+    yield from _no_worker(signals)
+    yield from _rules_differ(signals)
+    versions = Counter(process.version or "older" for process in signals.processes)
+    if len(versions) > 1:
+        advice = f"{_counted(versions)}. This is normal during a deployment, and should end with it."
+        yield Incident(_K.VERSIONS_DIFFER, "Two releases run side by side", advice)
+
+
+def _not_started(signals: Signals) -> Iterator[Incident]:
+    gone = [one for one in signals.unstarted if signals.now - one.at <= timedelta(seconds=UNSTARTED_KEPT_S)]
+    if not gone:
+        return
+    names = named({f"{one.kind} on {one.host}" for one in gone})
+    advice = f"The rules or settings have errors: {names}. The log there names each. Correct them and start it again."
+    title = f"{len(gone)} processes did not start" if len(gone) > 1 else f"A {gone[0].kind} process did not start"
+    yield Incident(_K.NOT_STARTED, title, advice, since=min(one.at for one in gone))
+
+
+def _no_worker(signals: Signals) -> Iterator[Incident]:
     # Processes show themselves anew within a second or two in a Redis that lost its data.
     is_new = signals.replaced is not None and signals.now - signals.replaced.at <= _A_WHILE
     if not is_new and not any(process.kind == "worker" for process in signals.processes):
         due = f"{signals.due} due. " if signals.due else ""
         last = max((one for one in signals.vanished if one.kind == "worker"), key=lambda one: one.at, default=None)
-        hint = f" The last one, on {last.host}, said no goodbye: see its platform's log." if last is not None else ""
+        hint = f" The last one, on {last.host}, stopped without shutting down: see its platform's log." if last else ""
         advice = f"{due}Pushes are recorded, but calls are not handled. Start workers.{hint}"
         yield Incident(_K.NO_WORKER, "No worker is alive", advice, since=last.at if last is not None else None)
+
+
+def _rules_differ(signals: Signals) -> Iterator[Incident]:
     for kind in ("worker", "web"):
         digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
         if len(digests) > 1:
             advice = f"{_counted(digests)}. Which rules decide a call is random. Give all processes the same rules."
             yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
-            break
-    else:
-        # Other check times than those of the file are set for workers only.
-        files = Counter(process.rules.partition("+")[0] for process in signals.processes if process.rules)
-        if len(files) > 1:
-            advice = (
-                f"{_counted(files)}. The workers' rules decide. Pages show what the web processes' rules would, so they "
-                "may be wrong. Give both the same CALLKEEPER_RULES."
-            )
-            yield Incident(_K.RULES_DIFFER, "Web and workers use different rules", advice)
-    versions = Counter(process.version or "older" for process in signals.processes)
-    if len(versions) > 1:
-        advice = f"{_counted(versions)}. This is normal during a deployment, and should end with it."
-        yield Incident(_K.VERSIONS_DIFFER, "Two releases run side by side", advice)
+            return
+    # Other check times than those of the file are set for workers only.
+    files = Counter(process.rules.partition("+")[0] for process in signals.processes if process.rules)
+    if len(files) > 1:
+        advice = (
+            f"{_counted(files)}. The workers' rules decide. Pages show what the web processes' rules would, so they "
+            "may be wrong. Give both the same CALLKEEPER_RULES."
+        )
+        yield Incident(_K.RULES_DIFFER, "Web and workers use different rules", advice)
 
 
 def _counted(by_name: Counter[str]) -> str:
@@ -333,59 +242,60 @@ def _is_slow(signals: Signals) -> bool:
 
 
 def _institutions(signals: Signals) -> Iterator[Incident]:
-    barred: dict[str, list[str]] = {}
-    for bar in signals.barred:
-        barred.setdefault(bar.institution_key, []).append(bar.operation)
-    for key, operations in sorted(barred.items()):
-        advice = (
-            f"It answers {', '.join(sorted(operations))} with 401 although the token is good. Other institutions are "
-            "not affected. Ask the service's operator what the account may do there."
-        )
-        since = min(bar.since for bar in signals.barred if bar.institution_key == key)
-        yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
-    left_alone = {
-        breaker.institution_key for breaker in signals.breakers if breaker.scope.kind is not EndpointKind.CHECK
-    }
-    for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred.keys() - left_alone):
-        unlisted_at = None if ACCOUNT in left_alone else _unlisted_at(signals, key)
-        if unlisted_at is not None:
-            words = signals.lately.said(figure.REQUESTS_DISTURBED, QUEUE)
-            is_refused = signals.last.at(figure.LISTINGS, key, "refused") == unlisted_at or not words
-            advice = "Calls without a push are not found. " + (
-                "Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
-                if is_refused
-                else "Ask the service's operator."
-            )
-            yield Incident(
-                _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at
-            )
-    unconfirmed = {one.key: one.told_at for one in signals.standings if one.is_unknown(signals.now)}
-    if unconfirmed:
-        advice = (
-            f"It does not answer for {named(unconfirmed)}, and has not named it as Active for 15 minutes. Calls are "
-            "checked and assigned; enrolls and rejects wait. Ask the service's operator."
-        )
-        yield Incident(
-            _K.STANDING_UNCONFIRMED,
-            "The service does not say whether an institution is active",
-            advice,
-            next(iter(unconfirmed)) if len(unconfirmed) == 1 else "",
-            min((at for at in unconfirmed.values() if at is not None), default=None),
-        )
+    yield from _barred(signals)
+    yield from _unlisted(signals)
+    yield from _unconfirmed(signals)
     if signals.late_s > LATE_S:
         advice = f"{signals.due} due, the first for {signals.late_s:.0f} s. Start more workers, or look at their logs."
         yield Incident(_K.LATE, "Calls are late", advice)
 
 
-_NAMED: Final = 8
-"""How many institutions a line names."""
+def _barred(signals: Signals) -> Iterator[Incident]:
+    for key in sorted({bar.institution_key for bar in signals.barred}):
+        bars = [bar for bar in signals.barred if bar.institution_key == key]
+        advice = (
+            f"It answers {', '.join(sorted(bar.operation for bar in bars))} with 401 although the token is good. Other "
+            "institutions are not affected. Ask the service's operator what the account may do there."
+        )
+        since = min(bar.since for bar in bars)
+        yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
 
 
-def named(keys: Iterable[str], most: int = _NAMED) -> str:
-    """Return a list of institutions for people, cut where it is long."""
-    names = sorted(keys)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _unlisted(signals: Signals) -> Iterator[Incident]:
+    left_alone = {one.institution_key for one in signals.breakers if one.scope.kind is not EndpointKind.CHECK}
+    if ACCOUNT in left_alone:
+        return
+    barred = {bar.institution_key for bar in signals.barred}
+    for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred - left_alone):
+        since = _unlisted_at(signals, key)
+        if since is None:
+            continue
+        refused_at, failed_at = (signals.last.at(figure.LISTINGS, key, bad) for bad in ("refused", "failed"))
+        is_refused = refused_at is not None and (failed_at is None or failed_at <= refused_at)
+        ask = (
+            "Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
+            if is_refused
+            else "Ask the service's operator."
+        )
+        advice = f"Calls without a push are not found. {ask}"
+        yield Incident(_K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, since)
+
+
+def _unconfirmed(signals: Signals) -> Iterator[Incident]:
+    unconfirmed = {one.key: one.told_at for one in signals.standings if one.is_unknown(signals.now)}
+    if not unconfirmed:
+        return
+    advice = (
+        f"It does not answer for {named(unconfirmed)}, and has not named it as Active for 15 minutes. Calls are "
+        "checked and assigned; enrolls and rejects wait. Ask the service's operator."
+    )
+    yield Incident(
+        _K.STANDING_UNCONFIRMED,
+        "The service does not say whether an institution is active",
+        advice,
+        next(iter(unconfirmed)) if len(unconfirmed) == 1 else "",
+        min((at for at in unconfirmed.values() if at is not None), default=None),
+    )
 
 
 def _unlisted_at(signals: Signals, key: str) -> datetime | None:
@@ -416,11 +326,9 @@ def _pushes(signals: Signals) -> Iterator[Incident]:
 
 
 def _no_pushes(signals: Signals) -> Iterator[Incident]:
-    tested_at = signals.last.at(figure.PUSHES, "sample")
     for (key, result), _, at in sorted(signals.last.rows(figure.CALLS_PUSHED)):
         calls = signals.lately.in_a_row(figure.CALLS_PUSHED, key, result)
-        is_over = signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
-        if calls > UNPUSHED and not is_over:
+        if calls >= IN_A_ROW and not _is_over(signals, at):
             advice = (
                 f"The queue showed {calls} new calls in a row that were not pushed: they are found some seconds later. Look "
                 "at the push settings and attempts in the service's dashboard, and at what stands before the web process."
@@ -457,19 +365,20 @@ def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) ->
 
 
 def _unpushed(signals: Signals) -> dict[str, datetime | None]:
-    """Return the institutions whose last new call was found by the queue alone, and when one was pushed before.
-
-    A sample that was accepted since shows that somebody has corrected the settings.
-    """
-    tested_at = signals.last.at(figure.PUSHES, "sample")
+    """Return the institutions whose last new call was found by the queue alone, and when one was pushed before."""
     last = {labels: at for labels, _, at in signals.last.rows(figure.CALLS_FOUND)}
     found: dict[str, datetime | None] = {}
     for (key, by), at in last.items():
         pushed_at = last.get((key, "push"))
-        is_over = signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
-        if by == "queue" and not is_over and (pushed_at is None or pushed_at + _A_WHILE < at):
+        if by == "queue" and not _is_over(signals, at) and (pushed_at is None or pushed_at + _A_WHILE < at):
             found[key] = pushed_at
     return found
+
+
+def _is_over(signals: Signals, at: datetime) -> bool:
+    """Tell whether a missing push is too old, or was followed by a sample that was accepted."""
+    tested_at = signals.last.at(figure.PUSHES, "sample")
+    return signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
 
 
 def _others(signals: Signals) -> Iterator[Incident]:

@@ -1,6 +1,6 @@
 """Quiet outages: everything answers, but not as it should; or a process vanished. Pure functions of the signals.
 
-`calls.incidents` makes incidents of what is found. Each is judged by rows: how often something went wrong since it last
+Each is judged by rows: how often something went wrong since it last
 went well (`Figure.good`), so that it ends with the first good one; or by counts of the last minutes.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from calls.incident import Incident, IncidentKind
 from calls.institutions import NOT_ACTIVE
 from calls.metrics import catalogue as figure
 from calls.metrics.catalogue import Figure
@@ -35,24 +36,14 @@ DISTURBED_SHARE: Final = 0.15
 _LATELY: Final = timedelta(minutes=10)
 """How old the last bad one may be. Without calls nobody knows whether it is over."""
 
-_A_WHILE: Final = timedelta(seconds=8)
+_ONE_LISTING: Final = timedelta(seconds=8)
 _JUST_NOW: Final = timedelta(seconds=30)
-_SOON: Final = timedelta(minutes=2)
+_TWO_MINUTES: Final = timedelta(minutes=2)
 _GONE: Final = timedelta(seconds=90)
 """So long after the last one it is over: people are told within two minutes."""
 
 
-class Found(NamedTuple):
-    """An incident: the name of its kind, its title and advice, the institution, and since when if known."""
-
-    kind: str
-    title: str
-    advice: str
-    institution_key: str = ""
-    since: datetime | None = None
-
-
-def quiet_outages(signals: Signals) -> Iterator[Found]:
+def quiet_outages(signals: Signals) -> Iterator[Incident]:
     """Yield what is wrong, the most harmful first."""
     yield from _no_results(signals)
     yield from _not_listed(signals)
@@ -72,7 +63,7 @@ def _rows(signals: Signals, of: Figure, bad: str, least: int) -> Iterator[tuple[
             yield key, count
 
 
-def _no_results(signals: Signals) -> Iterator[Found]:
+def _no_results(signals: Signals) -> Iterator[Incident]:
     pending = dict(_rows(signals, figure.PROVIDER_ANSWERS, "pending", IN_A_ROW))
     silent = dict(_rows(signals, figure.PROVIDER_ANSWERS, "silent", SILENT_CALLS))
     for key in sorted(pending | silent):
@@ -88,10 +79,10 @@ def _no_results(signals: Signals) -> Iterator[Found]:
             f"{what}. Its callers are neither green nor red: verify them in another way. Ask the service's operator "
             "whether the voice provider works."
         )
-        yield Found("no_results", "Checks bring no results", advice, key, shown_at)
+        yield Incident(IncidentKind.NO_RESULTS, "Checks bring no results", advice, key, shown_at)
 
 
-def _not_listed(signals: Signals) -> Iterator[Found]:
+def _not_listed(signals: Signals) -> Iterator[Incident]:
     for key, count in _rows(signals, figure.PUSHED_CALLS, "unlisted", IN_A_ROW):
         if not _answers(signals, key):
             continue  # that the queue is not listed is an incident of its own
@@ -100,8 +91,8 @@ def _not_listed(signals: Signals) -> Iterator[Found]:
             "neither checked nor enrolled. Are their numbers on its ignore list? If not, ask the service's operator why "
             "the queue leaves them out, or shows them under other ids than the pushes."
         )
-        yield Found(
-            *("not_listed", "Pushed calls are never listed", advice, key),
+        yield Incident(
+            *(IncidentKind.NOT_LISTED, "Pushed calls are never listed", advice, key),
             signals.last.at(figure.PUSHED_CALLS, key, "listed"),
         )
 
@@ -113,7 +104,7 @@ def _answers(signals: Signals, key: str) -> bool:
     return answered_at is not None and all(other is None or other <= answered_at for other in at.values())
 
 
-def _requests_fail(signals: Signals) -> Iterator[Found]:
+def _requests_fail(signals: Signals) -> Iterator[Incident]:
     recent = [minute.figures for minute in signals.minutes[-2:]]
     told, first = [], None
     for (endpoint,), _, at in sorted(signals.last.rows(figure.REQUESTS_DISTURBED)):
@@ -126,8 +117,7 @@ def _requests_fail(signals: Signals) -> Iterator[Found]:
         if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
             continue
         failed = outcomes.total() - outcomes["answered"]
-        words = signals.lately.said(figure.REQUESTS_DISTURBED, endpoint)
-        told.append(f"{endpoint}: {failed} of {outcomes.total()} in two minutes, last: {words or 'no answer'}")
+        told.append(f"{endpoint}: {failed} of {outcomes.total()} in two minutes")
         begun = (one.at for one in signals.minutes if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint))
         first = min((at for at in (first, next(begun, None)) if at is not None), default=None)
     if told:
@@ -135,29 +125,33 @@ def _requests_fail(signals: Signals) -> Iterator[Found]:
             f"{'. '.join(told)}. Calls of every institution may be affected: what fails is tried again, so they come late, "
             "and checks that fail are spent. Ask the service's operator; more workers do not help."
         )
-        yield Found("requests_fail", "Many requests to the service fail", advice, since=first)
+        yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=first)
 
 
 def _has_silent_queue(signals: Signals) -> bool:
-    """Tell whether an institution's queue has only failed for a while."""
+    """Tell whether an institution's queue is asked, and only fails."""
     listings = {labels: at for labels, _, at in signals.last.rows(figure.LISTINGS)}
     failed = ((listings.get((key, "answered")), at) for (key, outcome), at in listings.items() if outcome != "answered")
-    return any(answered_at is None or at - answered_at > _A_WHILE for answered_at, at in failed)
+    return any(
+        signals.now - at <= _TWO_MINUTES and (answered_at is None or at - answered_at > _ONE_LISTING)
+        for answered_at, at in failed
+    )
 
 
-def _not_active(signals: Signals) -> Iterator[Found]:
+def _not_active(signals: Signals) -> Iterator[Incident]:
     for one in sorted(signals.standings, key=lambda one: one.key):
         count = signals.open_calls.get(one.key, 0)
         pushed_at = _pushed_at(signals, one.key)
-        is_pushed = pushed_at is not None and signals.now - pushed_at <= _SOON
+        is_pushed = pushed_at is not None and signals.now - pushed_at <= _TWO_MINUTES
         if one.obstacle != NOT_ACTIVE or not (count or is_pushed):
             continue
+        named_as = f"names it as {one.status}" if one.status else "does not name it"
         calls = f"{count} live {'call' if count == 1 else 'calls'}" if count else "pushed calls"
         advice = (
-            f"The service names it as {one.status or 'nothing'}, and it has {calls}: nothing is assigned, enrolled or "
+            f"The service {named_as}, and it has {calls}: nothing is assigned, enrolled or "
             "rejected there. Have the service's operator make it Active, or take it out of CALLKEEPER_INSTITUTIONS."
         )
-        yield Found("not_active", "An institution with calls is not active", advice, one.key)
+        yield Incident(IncidentKind.NOT_ACTIVE, "An institution with calls is not active", advice, one.key)
 
 
 def _pushed_at(signals: Signals, key: str) -> datetime | None:
@@ -165,7 +159,7 @@ def _pushed_at(signals: Signals, key: str) -> datetime | None:
     return max((at for at in seen if at is not None), default=None)
 
 
-def _unknown_names(signals: Signals) -> Iterator[Found]:
+def _unknown_names(signals: Signals) -> Iterator[Incident]:
     counts: Counter[str] = Counter()
     begun: dict[str, datetime] = {}
     for minute in signals.minutes:
@@ -182,11 +176,11 @@ def _unknown_names(signals: Signals) -> Iterator[Found]:
             continue
         words = signals.lately.said(figure.POLICIES_SHOWN, key)
         advice = (
-            f"{calls} calls in ten minutes show what nobody has classified{f', last: {words}' if words else ''}. No rule "
-            "acts on it, so it may hide a green or a red voice. Ask the service's operator what it means; give a policy "
-            "its colour in [policies] of the rules file."
+            f"{calls} calls in ten minutes show policies without a colour, or statuses that the Spec does not "
+            f"define{f', last: {words}' if words else ''}. No rule acts on them, so they may hide a green or a "
+            "red voice. Ask the service's operator what it means; give a policy its colour in [policies] of the rules file."
         )
-        yield Found("policies_unknown", "Policies or statuses that nobody knows", advice, key, begun[key])
+        yield Incident(IncidentKind.POLICIES_UNKNOWN, "Unknown policies or statuses", advice, key, begun[key])
 
 
 class Assumption(NamedTuple):
@@ -215,7 +209,7 @@ ASSUMPTIONS: Final = (
 """Those that traffic can contradict. docs/assumptions.md lists them."""
 
 
-def _assumptions(signals: Signals) -> Iterator[Found]:
+def _assumptions(signals: Signals) -> Iterator[Incident]:
     wrong: dict[str, list[str]] = {}
     for one in ASSUMPTIONS:
         for key, count in sorted(_contradictions(signals, one).items()):
@@ -226,7 +220,7 @@ def _assumptions(signals: Signals) -> Iterator[Found]:
             f"In ten minutes: {'; '.join(words)}. What is concerned is left out, or handled more slowly: see "
             "docs/assumptions.md. Ask the service's operator, and report it with the log."
         )
-        yield Found("assumption_wrong", "The service behaves differently than assumed", advice, key)
+        yield Incident(IncidentKind.ASSUMPTION_WRONG, "The service behaves differently than assumed", advice, key)
 
 
 def _contradictions(signals: Signals, one: Assumption) -> Counter[str]:
@@ -250,18 +244,20 @@ def _contradictions(signals: Signals, one: Assumption) -> Counter[str]:
     return counts
 
 
-def _vanished(signals: Signals) -> Iterator[Found]:
-    """Find processes that neither report nor said goodbye, and were not replaced."""
+def _vanished(signals: Signals) -> Iterator[Incident]:
+    """Find processes that neither report nor have shut down, and were not replaced."""
     gone = [one for kind in ("worker", "web") for one in _unreplaced(signals, kind)]
     if not gone:
         return
+    has_heir = any(process.kind == "worker" for process in signals.processes)
+    taken = " Other workers take its calls over." if has_heir and any(one.kind == "worker" for one in gone) else ""
     names = ", ".join(f"{one.kind} {one.name} on {one.host} at {one.at:%H:%M:%S} UTC" for one in gone[:4])
     advice = (
         f"{names}{f' and {len(gone) - 4} more' if len(gone) > 4 else ''}: killed, out of memory, frozen, or cut off from "
-        "Redis. Other workers have taken its calls over. Look at the platform's log of that host, and start another."
+        f"Redis.{taken} Look at the platform's log of that host, and start another."
     )
     title = f"{len(gone)} processes vanished" if len(gone) > 1 else f"A {gone[0].kind} process vanished"
-    yield Found("worker_vanished", title, advice, since=min(one.at for one in gone))
+    yield Incident(IncidentKind.WORKER_VANISHED, title, advice, since=min(one.at for one in gone))
 
 
 def _unreplaced(signals: Signals, kind: str) -> Sequence[Vanished]:

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from calls.incidents import Incident, IncidentKind, incidents_of
+from calls.incident import Incident, IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics.catalogue import FIGURES, Figure
 from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Present, Process, Snapshot, Spread, read_present

@@ -14,7 +14,8 @@ from callkeeper.settings import AlertSettings
 from callkeeper.terminal import Failed, Misused, say, say_table
 from calls.acknowledgement import LONGEST, SHORTEST, Acknowledgement
 from calls.alerts import AlertMessage, AlertTone, OpenAlert
-from calls.incidents import IncidentKind, incidents_of
+from calls.incident import IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.metrics.writing import host
 from calls.store.acknowledging import Acknowledging

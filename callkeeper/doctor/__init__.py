@@ -27,7 +27,7 @@ from callkeeper.doctor.redis_server import store_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
-from calls.incidents import Incident
+from calls.incident import Incident
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
 
@@ -73,18 +73,18 @@ async def examine(
         if is_away:
             return
         incidents: list[Incident] = []
-        try:
-            incidents = await current_incidents(redis, keys)
-        except RedisError as error:
-            yield fault(Topic.REDIS, f"its data cannot be read ({type(error).__name__})", "see the log of Redis")
+        if not before_deploy:
+            try:
+                incidents = await current_incidents(redis, keys)
+            except RedisError as error:
+                yield fault(Topic.REDIS, f"its data cannot be read ({type(error).__name__})", "see the log of Redis")
         sections = _sections(redis, known, worker, web, incidents, before_deploy=before_deploy, is_release=is_release)
         for topic, section in sections:
             async for finding in guarded(topic, section):
-                if before_deploy or not follows(finding, incidents):
+                if not follows(finding, incidents):
                     yield finding
-        if not before_deploy:
-            for finding in incident_findings(incidents):
-                yield finding
+        for finding in incident_findings(incidents):
+            yield finding
 
 
 def _sections(

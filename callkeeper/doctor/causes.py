@@ -4,17 +4,19 @@ The board judges by the same incidents, so both name the same cause, and neither
 """
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from callkeeper.doctor.finding import Finding, Severity, Topic, fault, warning
-from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
+from calls.incident import Incident, IncidentKind, Weight, merged
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.store.breakers import ACCOUNT
 from calls.store.keys import Keys
-from calls.store.last_errors import ErrorArea
+from calls.store.last_errors import ErrorArea, parse_errors
 from calls.store.writable import REFUSALS, WriteRefusal, refusal_in
 
 _TOPICS: Final = {
@@ -55,7 +57,8 @@ _FOLLOWS: Final = {
     IncidentKind.SERVICE_SLOW: frozenset({Topic.DUE_CALLS}),
     IncidentKind.INSTITUTION_AWAY: _OF_AN_INSTITUTION,
     IncidentKind.INSTITUTION_REFUSED: _OF_AN_INSTITUTION,
-    IncidentKind.LISTING_REFUSED: _OF_AN_INSTITUTION,
+    IncidentKind.LISTING_REFUSED: frozenset({Topic.QUEUE}),
+    IncidentKind.NOT_ACTIVE: frozenset({Topic.INSTITUTIONS}),
     IncidentKind.STANDING_UNCONFIRMED: frozenset({Topic.INSTITUTIONS}),
     IncidentKind.PUSHES_REFUSED: frozenset({Topic.PUSHES}),
     IncidentKind.NO_PUSH: frozenset({Topic.PUSHES}),
@@ -73,8 +76,10 @@ async def current_incidents(redis: "Redis", keys: Keys) -> list[Incident]:
 
 async def provider_findings(redis: "Redis", keys: Keys) -> list[Finding]:
     """Report the identity provider's last error, until it answers again."""
-    signals = await SignalReader(redis, keys).read()
-    error = signals.errors.get((ErrorArea.PROVIDER, ACCOUNT))
+    client: Any = redis  # its stubs do not say that both are awaited
+    seconds, _ = await client.time()
+    errors = parse_errors([await client.hgetall(keys.errors)], datetime.fromtimestamp(seconds, UTC))
+    error = errors.get((ErrorArea.PROVIDER, ACCOUNT))
     if error is None:
         return []
     detail = f"the identity provider failed, since {error.first_at:%H:%M:%S} UTC; last error: {error.words}"

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from callkeeper.commands.pause_and_resume import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
-from calls.incidents import Incident, IncidentKind
+from calls.incident import Incident, IncidentKind
 from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
 from calls.schedule.reads import BUSY

@@ -46,7 +46,7 @@ class Unstarted:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """A process that stopped reporting without a goodbye, and when it reported last."""
+    """A process that stopped reporting without shutting down, and when it reported last."""
 
     name: str
     kind: str
@@ -129,8 +129,8 @@ class Signals:
     archive's database. ``minutes`` are the last ten, oldest first. ``emergency_login_at``: the last use, within a day,
     of the environment's login although people log in by name. ``replaced``: the last time Redis lost data. ``due``: how
     many calls and institutions are due, counted only once the first has waited for a second. ``open_calls``: how many
-    live calls institutions have that are not Active. ``errors``: the last errors of requests. ``acknowledged``: what
-    people said to know of.
+    live calls institutions have that are not Active. ``errors``: the last errors of requests. ``acknowledged``:
+    the incidents that people have acknowledged.
     """
 
     now: datetime
@@ -176,17 +176,7 @@ class SignalReader:
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
-        keys = self._keys
-        pipe = self._redis.pipeline(transaction=False)
-        pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
-        pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
-            keys.archive.breakers
-        ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
-        pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
-        pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True).hgetall(keys.acknowledged)
-        for one in (keys, keys.outbox, keys.archive):
-            pipe.hgetall(one.errors)
-        time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await pipe.execute()
+        time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await self._asked()
         counted, texts, stored_standings, restored, pauses, lately, running, acknowledged, *errors = others
         standings = list(parse_standings(stored_standings).values())
         emergency, untaken = texts
@@ -219,6 +209,21 @@ class SignalReader:
             errors=parse_errors(errors, present),
             acknowledged=parse_acknowledgements(acknowledged, present),
         )
+
+    async def _asked(self) -> list[Any]:
+        """Read what is stored, in one round trip."""
+        keys = self._keys
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
+        pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
+            keys.archive.breakers
+        ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
+        pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
+        pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True).hgetall(keys.acknowledged)
+        for one in (keys, keys.outbox, keys.archive):
+            pipe.hgetall(one.errors)
+        stored: list[Any] = await pipe.execute()
+        return stored
 
     async def _waiting(self, due_at_ms: float | None, standings: Sequence[Standing]) -> tuple[int, dict[str, int]]:
         """Count what is due by a time, and the open calls of institutions that are not Active: rarely anything."""

@@ -1,24 +1,16 @@
-"""Acknowledgements of incidents in Redis, each with an end, and the watch that drops them when their incident is over."""
+"""Acknowledgements of incidents in Redis, each with an end."""
 
-import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from calls.acknowledgement import Acknowledgement, parse_acknowledgements
+from calls.acknowledgement import LONGEST, Acknowledgement, parse_acknowledgements
 from calls.claimed_item import instant
-from calls.incidents import Incident, IncidentKind, incidents_of
-from calls.metrics.signals import SignalReader, Signals
+from calls.incident import IncidentKind
 from calls.store.keys import Keys
-
-WATCHED_EVERY_S: Final = 5.0
-OVER_AFTER: Final = timedelta(seconds=10)
-"""An incident must be gone for this long: it may come back at once."""
 
 
 class Acknowledging:
@@ -29,23 +21,30 @@ class Acknowledging:
         self._key = keys.acknowledged
 
     async def acknowledge(
-        self, kind: IncidentKind, institution_key: str, *, operator: str, lasts: timedelta, note: str = ""
+        self, kind: IncidentKind, *institution_keys: str, operator: str, lasts: timedelta, note: str = ""
     ) -> Acknowledgement:
-        """Acknowledge an incident of an institution, or of all (empty). An earlier one of the same is replaced.
+        """Acknowledge an incident of institutions, or of all (empty). An earlier one of the same is replaced.
+
+        Those that have ended are forgotten, so none is kept for longer than `LONGEST`.
+
+        Returns:
+            The acknowledgement of the last institution.
 
         Raises:
             redis.exceptions.RedisError: Redis is down or refuses writes.
         """
-        now, known = await self._now(), await self.all()
-        one = Acknowledgement(
-            kind=kind, institution_key=institution_key, operator=operator, at=now, until=now + lasts, note=note
-        )
-        kept = [*(other for other in known if other.field != one.field), one]
-        last = max(each.until for each in kept)
+        now, stored = await self._now(), await self._redis.hgetall(self._key)
+        done = [
+            Acknowledgement(kind=kind, institution_key=key, operator=operator, at=now, until=now + lasts, note=note)
+            for key in institution_keys
+        ]
+        ended = stored.keys() - {one.field.encode() for one in parse_acknowledgements(stored, now)}
         pipe = self._redis.pipeline(transaction=True)
-        pipe.hset(self._key, one.field, msgspec.json.encode(one))
-        await pipe.pexpireat(self._key, int(last.timestamp() * 1000)).execute()
-        return one
+        if ended:
+            pipe.hdel(self._key, *ended)
+        pipe.hset(self._key, mapping={one.field: msgspec.json.encode(one) for one in done})
+        await pipe.expire(self._key, LONGEST).execute()
+        return done[-1]
 
     async def end(self, kind: IncidentKind, institution_key: str) -> bool:
         """End an acknowledgement. Return whether there was one."""
@@ -63,40 +62,3 @@ class Acknowledging:
     async def _now(self) -> datetime:
         seconds, micros = await self._redis.time()
         return instant(seconds * 1000 + micros / 1000)
-
-
-class AcknowledgementWatch:
-    """Ends acknowledgements with their incident, so that the next one of the same name is told again."""
-
-    def __init__(self, redis: "Redis", keys: Keys) -> None:
-        self._acknowledging = Acknowledging(redis, keys)
-        self._signals = SignalReader(redis, keys)
-        self._gone_since: dict[str, datetime] = {}
-
-    async def look(self) -> None:
-        """Look once. Without acknowledgements nothing else is read.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is away.
-        """
-        if not await self._acknowledging.all():
-            self._gone_since = {}
-            return
-        signals = await self._signals.read()
-        await self._acknowledging.drop(self._over(signals, incidents_of(signals)))
-
-    def _over(self, signals: Signals, incidents: Sequence[Incident]) -> list[Acknowledgement]:
-        gone = [
-            one
-            for one in signals.acknowledged
-            if not any(one.covers(incident.kind, incident.institution_key) for incident in incidents)
-        ]
-        self._gone_since = {one.field: self._gone_since.get(one.field, signals.now) for one in gone}
-        return [one for one in gone if signals.now - self._gone_since[one.field] >= OVER_AFTER]
-
-    async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            with suppress(RedisError, OSError, TimeoutError):
-                await self.look()
-            await asyncio.sleep(WATCHED_EVERY_S)

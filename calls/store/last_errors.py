@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from calls.claimed_item import instant
+from calls.incident import IncidentKind
 from calls.store.breakers import ACCOUNT, EndpointKind
 from calls.store.keys import Keys
 from reseller.errors import CertificateFault, CertificateRefused, ResellerError
@@ -140,23 +141,23 @@ def _parse(stored: bytes | None) -> LastError | None:
 
 
 _SERVICE: Final = (ErrorArea.CALLS, ErrorArea.QUEUE, ErrorArea.LOGIN)
-_AREAS: Final = {
-    "login_refused": (ErrorArea.LOGIN,),
-    "service_away": _SERVICE,
-    "rate_limited": (ErrorArea.CALLS, ErrorArea.QUEUE),
-    "institution_away": (ErrorArea.CALLS, ErrorArea.CHECK),
-    "institution_refused": (ErrorArea.CALLS, ErrorArea.QUEUE, ErrorArea.STANDING),
-    "listing_refused": (ErrorArea.QUEUE,),
-    "standing_unconfirmed": (ErrorArea.STANDING,),
-    "receiver_away": (ErrorArea.OUTCOMES,),
-    "archive_away": (ErrorArea.ARCHIVE,),
-    "requests_fail": (*_SERVICE, ErrorArea.CHECK),
-    "no_results": (ErrorArea.CHECK,),
+_AREAS: Final[Mapping[IncidentKind, tuple[ErrorArea, ...]]] = {
+    IncidentKind.LOGIN_REFUSED: (ErrorArea.LOGIN,),
+    IncidentKind.SERVICE_AWAY: _SERVICE,
+    IncidentKind.RATE_LIMITED: (ErrorArea.CALLS, ErrorArea.QUEUE),
+    IncidentKind.INSTITUTION_AWAY: (ErrorArea.CALLS, ErrorArea.CHECK),
+    IncidentKind.INSTITUTION_REFUSED: (ErrorArea.CALLS, ErrorArea.QUEUE, ErrorArea.STANDING),
+    IncidentKind.LISTING_REFUSED: (ErrorArea.QUEUE,),
+    IncidentKind.STANDING_UNCONFIRMED: (ErrorArea.STANDING,),
+    IncidentKind.RECEIVER_AWAY: (ErrorArea.OUTCOMES,),
+    IncidentKind.ARCHIVE_AWAY: (ErrorArea.ARCHIVE,),
+    IncidentKind.REQUESTS_FAIL: (*_SERVICE, ErrorArea.CHECK),
+    IncidentKind.NO_RESULTS: (ErrorArea.CHECK,),
 }
 """Which errors explain an incident, by its kind."""
 
 
-def error_behind(kind: str, institution_key: str, errors: Errors) -> LastError | None:
+def error_behind(kind: IncidentKind, institution_key: str, errors: Errors) -> LastError | None:
     """Return the last error that explains an incident of a kind: of its institution, or of any if it is about all."""
     areas = _AREAS.get(kind, ())
     behind = [

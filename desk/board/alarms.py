@@ -9,7 +9,8 @@ from redis.asyncio import Redis
 
 from calls.effect_ledger import EffectState
 from calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK
-from calls.incidents import MERGED_FROM, Incident, IncidentKind, Weight, incidents_of, named
+from calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.record import ASKED, NEWER, Call
 from calls.store.keys import CallId, Keys, parse_member

@@ -8,7 +8,8 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
-from calls.incidents import IncidentKind, incidents_of
+from calls.incident import IncidentKind
+from calls.incidents import incidents_of
 from calls.institutions import UNKNOWN, KnownInstitutions
 from calls.pause import Pause
 from calls.store.last_listing import Standing

@@ -1,6 +1,6 @@
 """The page of incidents: who has acknowledged which, the forms that do and end that, and the button that tries again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
+from calls.incident import Incident, IncidentKind, Weight, merged
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.store.acknowledging import Acknowledging
 from calls.store.breakers import retry_service
@@ -30,11 +31,13 @@ LENGTHS: Final = {
 """For how long the form acknowledges."""
 
 
-_NAMED: Final = ("kind", "institution")
+_NAMED: Final = ("kind", "institution", "known")
+_LONGEST_PLACE: Final = 400
+_CHANGED: Final = "Nothing was changed: this incident is over, or somebody else has changed it."
 
 
 class IncidentsPage:
-    """Answers one request each."""
+    """Serves the page of incidents and its forms."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class IncidentsPage:
             "incidents.html",
             now=self._now(),
             visitor=visitor,
-            incidents=await self._incidents(person),
+            incidents=_together(await self._incidents(person), person),
             may_change=person.may(Role.SUPERVISOR),
             is_of_all=person.institutions is None,
             lengths=LENGTHS,
@@ -91,20 +94,19 @@ class IncidentsPage:
         return HTMLResponse(page, problem.status if problem else 200)
 
     async def _incidents(self, person: Person) -> list[Incident]:
-        """Return what a person may see. Who sees all institutions sees equal incidents of many as one."""
+        """Return what a person may see."""
         found = incidents_of(await self._signals.read())
         shown = [each for each in found if not each.institution_key or person.may_see(each.institution_key)]
-        together = merged(shown) if person.institutions is None else shown
-        return [incident for incident in together if incident.weight is not Weight.NOTE]
+        return [incident for incident in shown if incident.weight is not Weight.NOTE]
 
     def _changer(
-        self, change: Callable[[Request, Mapping[str, str]], object], *fields: str
-    ) -> Callable[[Request], object]:
+        self, change: Callable[[Request, Mapping[str, str]], Awaitable[str | None]], *fields: str
+    ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             """Carry out a form, and show the page."""
             try:
                 form = await self._forms.read(request, *fields)
-                asked = await change(request, form)  # type: ignore[misc]  # each is a method of this class
+                asked = await change(request, form)
             except FormRefused as problem:
                 return await self._page(request, problem)
             return RedirectResponse(f"{self._base}{asked or ''}", 303)
@@ -112,32 +114,47 @@ class IncidentsPage:
         return answer
 
     async def _acknowledge(self, request: Request, form: Mapping[str, str]) -> None:
-        kind, key = self._named(request, form)
         if form.get("lasts") not in LENGTHS:
             raise FormRefused(400, "Choose for how long.")
         note = " ".join(form.get("note", "").split())[:200]
-        person = visitor_of(request).person
-        if not any(incident.kind is kind for incident in await self._incidents(person)):
-            raise FormRefused(409, "Nothing was acknowledged: this incident is over.")
-        lasts = LENGTHS[form["lasts"]][1]
-        await self._acknowledging.acknowledge(kind, key, operator=operator_of(person), lasts=lasts, note=note)
+        operator = operator_of(visitor_of(request).person)
+        named = await self._named(request, form)
+        keys, lasts = [incident.institution_key for incident in named], LENGTHS[form["lasts"]][1]
+        await self._acknowledging.acknowledge(named[0].kind, *keys, operator=operator, lasts=lasts, note=note)
 
     async def _end(self, request: Request, form: Mapping[str, str]) -> None:
-        operator_of(visitor_of(request).person)
-        if not await self._acknowledging.end(*self._named(request, form)):
+        person = visitor_of(request).person
+        operator_of(person)
+        known = {one.acknowledged for one in await self._named(request, form)} - {None}
+        if person.institutions is not None and any(one and not one.institution_key for one in known):
+            raise FormRefused(403, "You may not do this for all institutions.")
+        ended = [await self._acknowledging.end(IncidentKind(one.kind), one.institution_key) for one in known if one]
+        if not any(ended):
             raise FormRefused(409, "Nothing was changed: nobody has acknowledged this incident.")
 
-    def _named(self, request: Request, form: Mapping[str, str]) -> tuple[IncidentKind, str]:
-        """Return kind and institution of the incident that a form names; without an institution it is about all."""
+    async def _named(self, request: Request, form: Mapping[str, str]) -> list[Incident]:
+        """Return the incidents of the card that a form is about: of one institution, of all, or of those that it names."""
         kind, key, person = form.get("kind", ""), form.get("institution", ""), visitor_of(request).person
         if kind not in set(IncidentKind):
             raise FormRefused(400, "Choose an incident.")
         if person.institutions is not None and not (key and person.may_see(key)):
             raise FormRefused(403, "You may not do this for all institutions.")
-        note_of(request).say(institution=key, detail=f"{request.url.path.rpartition('/')[2]} {kind}")
-        return IncidentKind(kind), key
+        found = [one for one in await self._incidents(person) if one.kind == kind]
+        cards = [one for one in _together(found, person) if one.institution_key == key]
+        cards = [one for one in cards if not one.institutions or one.known == form.get("known", "")]
+        keys = {each for one in cards for each in one.institutions or (key,)}
+        if not keys:
+            raise FormRefused(409, _CHANGED)
+        where = ",".join(sorted(keys))[:_LONGEST_PLACE]
+        note_of(request).say(institution=where, detail=f"{request.url.path.rpartition('/')[2]} {kind}")
+        return [one for one in found if one.institution_key in keys]
 
     async def _retry(self, request: Request, _form: Mapping[str, str]) -> str:
         operator_of(visitor_of(request).person)
         await retry_service(self._redis, self._keys)
         return "?retried=1"
+
+
+def _together(found: Sequence[Incident], person: Person) -> list[Incident]:
+    """Return the cards. Who sees all institutions sees equal incidents of many as one."""
+    return merged(found) if person.institutions is None else list(found)

@@ -285,7 +285,7 @@ INCIDENTS = (
         "CallkeeperWorkerVanished",
     ),
     Case(
-        *("policies unheard of", quiet_troubles.policies_unheard_of, "Policies or statuses that nobody knows"),
+        *("policies unheard of", quiet_troubles.policies_unheard_of, "Unknown policies or statuses"),
         *("policies_unknown", "rules cu-2", "CallkeeperPoliciesUnknown"),
         within_s=30,
         over_within_s=120,

@@ -26,7 +26,7 @@ from callkeeper.observer import Audit, Fate, Picture
 from callkeeper.terminal import printable_json, safe, terminal_console
 from calls.alerts import Alert, AlertTold, OpenAlert
 from calls.effect_ledger import Effect, EffectState
-from calls.incidents import Weight
+from calls.incident import Weight
 from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
 from calls.record import Call, Phase, Reading, Reason, encode_call
 from calls.store.delivery_log import Attempt

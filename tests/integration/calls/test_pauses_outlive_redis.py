@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from redis.asyncio import Redis
 
-from calls.incidents import IncidentKind, incidents_of
+from calls.incident import IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.notes import Verified
 from calls.pause import EVERYWHERE, Pause, PauseScope

@@ -7,7 +7,8 @@ import pytest
 from redis.asyncio import Redis
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from calls.incidents import IncidentKind, incidents_of
+from calls.incident import IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
 from calls.notes import Verified
 from calls.outcome_messages import TestMessage

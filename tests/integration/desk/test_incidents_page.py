@@ -1,8 +1,9 @@
 """The page of incidents: acknowledgements with an end, and the button that tries the service again."""
 
+import asyncio
 import html
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -12,13 +13,18 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper import acknowledgement_watch
+from callkeeper.acknowledgement_watch import AcknowledgementWatch
+from callkeeper.alert_courier import AlertCourier
+from callkeeper.alert_watch import AlertWatch
 from callkeeper.cli import main
-from calls.acknowledgement import Acknowledgement
-from calls.alerts import alerts_of
-from calls.incidents import IncidentKind, incidents_of
+from callkeeper.parsing import alert_addresses
+from calls.acknowledgement import LONGEST, Acknowledgement
+from calls.alerts import AlertMessage, alerts_of
+from calls.incident import IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
-from calls.store import acknowledging
-from calls.store.acknowledging import AcknowledgementWatch, Acknowledging
+from calls.store.acknowledging import Acknowledging
 from calls.store.audit_log import AuditEvent
 from calls.store.breakers import breakers_of
 from calls.store.keys import Keys
@@ -74,13 +80,14 @@ async def test_acknowledged_incident_stays_on_the_board_and_is_told_to_nobody(ri
         for sample in family.samples
     }
     assert metrics["institution_away", KEY] == 2.0
-    assert 0 < await rig.redis.ttl(Keys().acknowledged) <= 7200
+    assert 0 < await rig.redis.ttl(Keys().acknowledged) <= LONGEST.total_seconds()
 
 
 async def test_acknowledgement_is_ended_by_a_form(rig: BoardRig) -> None:
     """Whoever ends it has the incident told again."""
     await rig.fill("/incidents/acknowledge", **AWAY, lasts="30m")
     assert "End the acknowledgement" in await rig.page("/incidents")
+    assert '<a href="/board/incidents">Incidents</a>' in await rig.page()
     assert (await rig.fill("/incidents/end", **AWAY)).status_code == 303
     assert await known(rig.redis) == []
     assert (await rig.fill("/incidents/end", **AWAY)).status_code == 409
@@ -92,8 +99,9 @@ async def test_acknowledgement_is_ended_by_a_form(rig: BoardRig) -> None:
         ({"kind": "nothing", "lasts": "2h"}, 400),
         ({**AWAY, "lasts": "9y"}, 400),
         ({"kind": "archive_away", "lasts": "2h"}, 409),
+        ({**AWAY, "institution": "typed-by-hand", "lasts": "2h"}, 409),
     ],
-    ids=["no such kind", "too long", "no such incident now"],
+    ids=["no such kind", "too long", "no such incident now", "no such institution"],
 )
 async def test_acknowledgement_that_means_nothing_is_refused(
     fields: dict[str, str], status: int, rig: BoardRig
@@ -146,9 +154,91 @@ async def test_acknowledgement_ends_with_its_incident(rig: BoardRig, monkeypatch
     await rig.redis.delete(Keys().breakers)
     await watch.look()
     assert len(await known(rig.redis)) == 1
-    monkeypatch.setattr(acknowledging, "OVER_AFTER", timedelta())
+    monkeypatch.setattr(acknowledgement_watch, "OVER_AFTER", timedelta())
     await watch.look()
     assert await known(rig.redis) == []
+
+
+async def test_card_of_many_acknowledges_each_of_them_and_none_that_fails_later(rig: BoardRig) -> None:
+    """Who presses the button knows of those that the card names. One form ends it for all of them."""
+    now_ms = int(time.time() * 1000)
+    away = f"5 {now_ms} {now_ms + 60_000} failure"
+    await rig.redis.hset(Keys().breakers, mapping={"cu-7": away, "cu-8": away})
+    many = {"kind": "institution_away", "institution": ""}
+    assert (await rig.fill("/incidents/acknowledge", **many, lasts="2h")).status_code == 303
+    assert [one.institution_key for one in await known(rig.redis)] == sorted([KEY, "cu-7", "cu-8"])
+    [words] = {one.words for one in await known(rig.redis)}
+    await rig.redis.hset(Keys().breakers, "cu-9", away)
+    found = incidents_of(await SignalReader(rig.redis, Keys()).read())
+    assert {one.institution_key for one in found if one.kind == "institution_away" and not one.known} == {"cu-9"}
+    assert (await rig.fill("/incidents/end", **many)).status_code == 409
+    assert (await rig.fill("/incidents/end", **many, known=words)).status_code == 303
+    assert await known(rig.redis) == []
+
+
+async def test_symptom_stays_acknowledged_while_its_cause_hides_it(
+    rig: BoardRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the service is away, nobody can tell whether one institution's trouble is over."""
+    await Acknowledging(rig.redis, Keys()).acknowledge(
+        IncidentKind.INSTITUTION_AWAY, KEY, operator="ann", lasts=timedelta(hours=2)
+    )
+    now_ms = int(time.time() * 1000)
+    away = f"5 {now_ms} {now_ms + 60_000} failure"
+    monkeypatch.setattr(acknowledgement_watch, "OVER_AFTER", timedelta())
+    watch = AcknowledgementWatch(rig.redis, Keys())
+    for breakers in ({KEY: away, "": away}, {"": away}):
+        await rig.redis.delete(Keys().breakers)
+        await rig.redis.hset(Keys().breakers, mapping=breakers)
+        kinds = {one.kind for one in incidents_of(await SignalReader(rig.redis, Keys()).read())}
+        assert kinds & {"service_away", "institution_away"} == {"service_away"}
+        await watch.look()
+        assert len(await known(rig.redis)) == 1
+    await rig.redis.delete(Keys().breakers)
+    await watch.look()
+    assert await known(rig.redis) == []
+
+
+async def test_acknowledgement_that_has_ended_is_not_kept(redis: Redis) -> None:
+    """Its operator's name goes with the next acknowledgement, at the latest after seven days."""
+    acknowledging, hour = Acknowledging(redis, Keys()), timedelta(hours=1)
+    await acknowledging.acknowledge(IncidentKind.LATE, "", operator="ann", lasts=timedelta(milliseconds=1))
+    await asyncio.sleep(0.005)
+    await acknowledging.acknowledge(IncidentKind.NO_PUSH, "cu-1", "cu-2", operator="ben", lasts=hour)
+    assert sorted(await redis.hkeys(Keys().acknowledged)) == [b"no_push cu-1", b"no_push cu-2"]
+    assert LONGEST.total_seconds() - 5 < await redis.ttl(Keys().acknowledged) <= LONGEST.total_seconds()
+
+
+class Mute(AlertCourier):
+    """Sends nothing, and needs no child process for that."""
+
+    async def wrong(self) -> list[str]:
+        """Return no address."""
+        return []
+
+    async def bring(self, messages: Sequence[AlertMessage]) -> list[AlertMessage]:
+        """Accept everything."""
+        return list(messages)
+
+
+async def test_process_that_sends_alerts_ends_acknowledgements(
+    redis: Redis, redis_url: str, log: FilteringBoundLogger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installation without a web process forgets them too: the next incident of the same name is told."""
+    monkeypatch.setattr(acknowledgement_watch, "OVER_AFTER", timedelta())
+    await Acknowledging(redis, Keys()).acknowledge(
+        IncidentKind.ARCHIVE_AWAY, "", operator="ann", lasts=timedelta(hours=2)
+    )
+    courier = Mute(alert_addresses("json://127.0.0.1:9/"))
+    watch = AlertWatch(lambda: Redis.from_url(redis_url), courier, log, keys=Keys())
+    watch.start()
+    try:
+        end = time.monotonic() + 20
+        while await known(redis) and time.monotonic() < end:  # noqa: ASYNC110  (another thread ends it)
+            await asyncio.sleep(0.1)
+    finally:
+        await asyncio.to_thread(watch.stop)
+    assert await known(redis) == []
 
 
 def command(redis_url: str, *arguments: str) -> Result:

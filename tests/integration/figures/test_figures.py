@@ -8,7 +8,8 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from calls.incidents import IncidentKind, incidents_of
+from calls.incident import IncidentKind
+from calls.incidents import incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures, field_name, parse_field
 from calls.metrics.signals import SignalReader, note_unstarted

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from calls.acknowledgement import Acknowledgement
 from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from calls.incidents import Incident, IncidentKind, Weight
+from calls.incident import Incident, IncidentKind, Weight
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 CHAT, PAGER = Target("1"), Target("2", is_page_only=True)
@@ -117,9 +118,16 @@ def test_what_grows_is_told_again_after_minutes() -> None:
     assert watcher.look(alert("attention", size=1), seconds=3000) == []
 
 
-def of(*keys: str) -> list[Alert]:
-    """Return the alerts about institutions of which no pushes arrive."""
-    return alerts_of([Incident(IncidentKind.NO_PUSH, "No pushes arrive", "Look.", key) for key in keys], {})
+def of(*keys: str, known: Iterable[str] = ()) -> list[Alert]:
+    """Return the alerts about institutions of which no pushes arrive; of those that are known, nobody is told."""
+    found = [Incident(IncidentKind.NO_PUSH, "No pushes arrive", "Look.", key) for key in keys]
+    found += [
+        Incident(IncidentKind.NO_PUSH, "No pushes arrive", "Look.", key, acknowledged=KNOWN) for key in sorted(known)
+    ]
+    return alerts_of(found, {})
+
+
+KNOWN = Acknowledgement(kind="no_push", operator="ann", at=NOON, until=NOON + timedelta(days=1))
 
 
 def test_same_trouble_of_many_institutions_is_one_message() -> None:
@@ -131,6 +139,25 @@ def test_same_trouble_of_many_institutions_is_one_message() -> None:
     assert "40 institutions: cu-0, cu-1, " in watcher.told[-1].body
     assert "and 32 more" in watcher.told[-1].body
     assert watcher.look(seconds=60) == [("1", "no_push:*", True)]
+
+
+def test_group_that_gets_smaller_is_not_over() -> None:
+    """If one of three is acknowledged or ends, the others were told already, and what lasts is not called over."""
+    watcher = Watcher()
+    assert watcher.look(*of("cu-1", "cu-2", "cu-3"), seconds=60) == [("1", "no_push:*", False)]
+    assert watcher.look(*of("cu-2", "cu-3", known=["cu-1"]), seconds=600) == []
+    assert watcher.look(*of("cu-2", known=["cu-1"]), seconds=60) == [("1", "no_push:cu-3", True)]
+    assert watcher.look(*of("cu-1", "cu-2"), seconds=60) == [("1", "no_push:cu-1", False)]
+    assert watcher.look(seconds=60) == [("1", "no_push:cu-1", True), ("1", "no_push:cu-2", True)]
+    assert watcher.open_alerts == {}
+
+
+def test_group_that_is_acknowledged_hides_no_other_group() -> None:
+    """Three that fail later are told, although three others are acknowledged."""
+    watcher, known = Watcher(), ["cu-1", "cu-2", "cu-3"]
+    assert watcher.look(*of(*known), seconds=60) == [("1", "no_push:*", False)]
+    assert watcher.look(*of(known=known), seconds=600) == []
+    assert watcher.look(*of("cu-4", "cu-5", "cu-6", known=known), seconds=60) == [("1", "no_push:*", False)]
 
 
 def test_message_that_nobody_can_vouch_for_is_told_again() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from calls.incidents import Incident, IncidentKind, Weight, incidents_of, merged
+from calls.acknowledgement import Acknowledgement
+from calls.incident import Incident, IncidentKind, Weight, merged
+from calls.incidents import incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import field_name
-from calls.metrics.signals import LastCounted, Replaced, Signals, Unstarted
+from calls.metrics.signals import LastCounted, Lately, Replaced, Signals, Unstarted
 from calls.metrics.snapshot import Minute, Process, Snapshot
 from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
 from calls.store.last_errors import LastError
@@ -19,6 +21,7 @@ from calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
 from tests.unit.calls.test_quiet_outages import QUIET
 
+_NO_PUSH = IncidentKind.NO_PUSH
 WORKER = Process("box-1-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
 WELL = Signals(now=NOW, processes=[WORKER])
 
@@ -155,6 +158,39 @@ def test_listing_that_keeps_failing_is_told() -> None:
     assert kinds(last=unread, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
 
 
+def test_refused_listing_asks_for_the_username_whatever_failed_before() -> None:
+    """A refusal is about the account: what failed before, and the first refusal's time, change nothing in the advice."""
+    words = Lately({}, {field_name(figure.REQUESTS_DISTURBED.name, ("queue",)): "status 502"})
+    errors = {("queue", "cu-1"): said("refused", 1)}
+    seen = last(listed=90, unread=50, unlisted=1)
+    [refused] = incidents_of(replace(WELL, last=seen, errors=errors, lately=words))
+    assert refused.advice.endswith("Is the name in CALLKEEPER_REQUESTED_BY a core username there?")
+    [failed] = incidents_of(replace(WELL, last=last(listed=90, unlisted=50, unread=1), errors=errors, lately=words))
+    assert failed.advice.endswith("Ask the service's operator.")
+
+
+def test_all_processes_that_did_not_start_are_named() -> None:
+    """Web and worker, or two hosts, are one incident that names each: correcting one is not enough."""
+    gone = [Unstarted("web", "box-1", NOW - timedelta(seconds=5)), Unstarted("worker", "box-2", NOW)]
+    [one] = incidents_of(replace(WELL, unstarted=gone))
+    assert (one.title, one.since) == ("2 processes did not start", NOW - timedelta(seconds=5))
+    assert "web on box-1, worker on box-2" in one.advice
+
+
+@pytest.mark.parametrize("kind", [IncidentKind.EMERGENCY_LOGIN, IncidentKind.REDIS_REPLACED])
+def test_acknowledgement_hides_no_later_event(kind: IncidentKind) -> None:
+    """Who knows of one emergency login, or one replaced Redis, does not know of the next one."""
+    known = Acknowledgement(
+        kind=kind, operator="ann", at=NOW - timedelta(hours=1), until=NOW + timedelta(days=7), institution_key=""
+    )
+    for hours_ago, is_known in ((2, True), (0.5, False)):
+        at = NOW - timedelta(hours=hours_ago)
+        signals = {"emergency_login_at": at, "replaced": Replaced(at, False, ["cu-1"], ["cu-1"])}
+        found = incidents_of(replace(WELL, acknowledged=[known], **signals))  # type: ignore[arg-type]
+        [one] = [incident for incident in found if incident.kind is kind]
+        assert (one.acknowledged is not None) is is_known
+
+
 def test_institutions_whose_standing_is_unknown_are_named_in_one_incident() -> None:
     """One institution gets the incident; several share one, so that three hundred do not fill the board."""
     [alone] = incidents_of(replace(WELL, standings=[standing(16, unanswered=True)]))
@@ -207,6 +243,19 @@ def test_equal_incidents_of_many_institutions_are_one() -> None:
     assert (one.institutions, one.institution_key, one.since) == (("cu-1", "cu-2", "cu-3"), "", NOW + timedelta(1))
     assert one.advice == "3 institutions: cu-1, cu-2, cu-3. Look."
     assert others == [late, *both]
+
+
+def test_incidents_that_are_acknowledged_alike_are_merged() -> None:
+    """One form acknowledges each institution. Those that failed later, of which nobody knows, stay apart."""
+    found = []
+    for n in range(6):
+        at = NOW + timedelta(milliseconds=n)
+        known = Acknowledgement(
+            kind="no_push", institution_key=f"cu-{n}", operator="ann", at=at, until=at + timedelta(hours=2)
+        )
+        acknowledged = known if n < 3 else None
+        found.append(Incident(_NO_PUSH, "No pushes arrive", "Look.", f"cu-{n}", acknowledged=acknowledged))
+    assert [one.institutions for one in merged(found)] == [("cu-0", "cu-1", "cu-2"), ("cu-3", "cu-4", "cu-5")]
 
 
 def test_refused_pushes_of_many_institutions_page_nobody() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from calls.incidents import Incident, incidents_of
+from calls.incident import Incident
+from calls.incidents import incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import Figures, field_name
@@ -31,10 +32,7 @@ def lately(words: str = "", **rows: int) -> Lately:
     """Return rows of cu-1 by their figure and bad value, and the last words about anything."""
     names = {"pending": figure.PROVIDER_ANSWERS, "silent": figure.PROVIDER_ANSWERS, "unlisted": figure.PUSHED_CALLS}
     names["missing"] = figure.CALLS_PUSHED
-    said = {
-        field_name(figure.REQUESTS_DISTURBED.name, ("details",)): words,
-        field_name(figure.POLICIES_SHOWN.name, ("cu-1",)): words,
-    }
+    said = {field_name(figure.POLICIES_SHOWN.name, ("cu-1",)): words}
     return Lately({field_name(names[bad].name, ("cu-1", bad)): n for bad, n in rows.items()}, said)
 
 
@@ -82,7 +80,7 @@ GONE = Vanished("box-2-9-bb", "worker", NOW - timedelta(seconds=30))
 QUIET: dict[str, dict[str, Any]] = {
     "no_results": {"lately": lately(pending=3), "last": at(PENDING)},
     "not_listed": {"lately": lately(unlisted=3, missing=9), "last": at(UNLISTED, ANSWERED, MISSING)},
-    "requests_fail": {"last": at(DISTURBED), "minutes": requests(6, 12, 12), "lately": lately("status 502")},
+    "requests_fail": {"last": at(DISTURBED), "minutes": requests(6, 12, 12)},
     "not_active": {"standings": IN_REVIEW, "open_calls": {"cu-1": 4}},
     "worker_vanished": {"vanished": [GONE]},
     "policies_unknown": {"last": at(UNCLASSIFIED), "minutes": unclassified(3), "lately": lately("policy 'Mauve'")},
@@ -92,7 +90,7 @@ QUIET: dict[str, dict[str, Any]] = {
 NAMES = {
     "no_results": ("cu-1", "3 calls in a row"),
     "not_listed": ("cu-1", "none of the last 3 pushed calls"),
-    "requests_fail": ("", "details: 12 of 24 in two minutes, last: status 502"),
+    "requests_fail": ("", "details: 12 of 24 in two minutes. "),
     "not_active": ("cu-1", "Review, and it has 4 live calls"),
     "worker_vanished": ("", "worker box-2-9-bb on box-2 at"),
     "policies_unknown": ("cu-1", "policy 'Mauve'"),
@@ -198,13 +196,11 @@ def test_pushed_calls_while_the_queue_is_refused_are_no_incident_of_their_own() 
 
 def test_queue_that_cannot_be_read_is_one_incident() -> None:
     """Nothing of it is answered, so calls are not listed. The core username is not the reason: the service is asked."""
-    said = {field_name(figure.REQUESTS_DISTURBED.name, ("queue",)): "phoneCalls is missing"}
     [incident] = found(
         last=at((figure.LISTINGS, ("cu-1", "failed"), 1), (figure.REQUESTS_DISTURBED, ("queue",), 1)),
         minutes=minute(
             (figure.REQUESTS_DISTURBED, ("queue",), 9), (figure.SERVICE_REQUESTS, ("queue", "AnswerUnreadable"), 9)
         ),
-        lately=Lately({}, said),
     )
     assert incident.kind.value == "listing_refused"
     assert incident.advice.endswith("Ask the service's operator.")
@@ -226,6 +222,32 @@ def test_refused_queue_of_one_institution_is_one_incident() -> None:
         ),
     )
     assert (incident.kind.value, incident.institution_key) == ("listing_refused", "cu-1")
+
+
+def test_failing_queue_is_told_although_another_failed_hours_ago() -> None:
+    """A queue that is not asked any more, such as that of an institution that was removed, explains nothing."""
+    [incident] = found(
+        last=at(
+            (figure.LISTINGS, ("cu-9", "failed"), 3000),
+            (figure.LISTINGS, ("cu-1", "failed"), 4),
+            (figure.LISTINGS, ("cu-1", "answered"), 1),
+            (figure.REQUESTS_DISTURBED, ("queue",), 4),
+        ),
+        minutes=minute(
+            (figure.REQUESTS_DISTURBED, ("queue",), 9),
+            (figure.SERVICE_REQUESTS, ("queue", "ServiceUnavailable"), 9),
+            (figure.SERVICE_REQUESTS, ("queue", "answered"), 18),
+        ),
+    )
+    assert (incident.kind.value, "queue: 9 of 27" in incident.advice) == ("requests_fail", True)
+
+
+def test_only_a_worker_that_vanished_has_calls_that_others_take_over() -> None:
+    """A web process has no calls."""
+    [worker_gone] = found(vanished=[GONE])
+    [web_gone] = found(vanished=[replace(GONE, kind="web")])
+    assert "Other workers take its calls over." in worker_gone.advice
+    assert "calls" not in web_gone.advice
 
 
 def test_row_ends_with_a_good_one() -> None:
