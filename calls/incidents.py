@@ -5,7 +5,7 @@ incident ends with its cause, so nothing here is counted over a longer time than
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -15,8 +15,9 @@ from calls.acknowledgement import Acknowledgement, acknowledgement_of
 from calls.incident import Incident, IncidentKind, named
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
+from calls.missing_pushes import missing_pushes
 from calls.pause import EVERYWHERE
-from calls.quiet_outages import IN_A_ROW, quiet_outages
+from calls.quiet_outages import quiet_outages
 from calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
 from calls.store.last_errors import ErrorArea, certificate_words, error_behind, first_refusal
 from calls.store.writable import REFUSALS
@@ -33,15 +34,9 @@ SLOW_S: Final = 1.0
 REPLACED_SHOWN: Final = timedelta(hours=1)
 """For how long people are told that Redis lost data, if no pause had to be restored."""
 
-REPEATED: Final = 3
-"""From so many refused pushes in ten minutes on, they are no accident."""
-
 _SOON: Final = timedelta(seconds=15)
 _MINUTE: Final = timedelta(minutes=1)
 _A_WHILE: Final = timedelta(seconds=10)
-_BATCH: Final = timedelta(seconds=1.5)
-"""Counts are written once a second. Of two that lie this close together, the order is unknown."""
-
 _LONGEST_GATE: Final = timedelta(minutes=20)
 """After a refused login the next one is tried within a quarter of an hour."""
 
@@ -63,7 +58,7 @@ def found_in(signals: Signals) -> list[Incident]:
             _processes(signals),
             _service(signals),
             _institutions(signals),
-            _pushes(signals),
+            missing_pushes(signals),
             _others(signals),
         )
     )
@@ -277,7 +272,10 @@ def _unlisted(signals: Signals) -> Iterator[Incident]:
             if is_refused
             else "Ask the service's operator."
         )
-        advice = f"Calls without a push are not found. {ask}"
+        advice = (
+            "Calls without a push are not found, and nobody is assigned to new calls, because candidates come with the "
+            f"queue. {ask}"
+        )
         yield Incident(_K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, since)
 
 
@@ -313,72 +311,6 @@ def _unlisted_at(signals: Signals, key: str) -> datetime | None:
     if last is None or is_over:
         return None
     return first_refusal(signals.errors.get((ErrorArea.QUEUE, key)), listed_at, last)
-
-
-def _pushes(signals: Signals) -> Iterator[Incident]:
-    missing = _unpushed(signals)
-    refused = _refused_pushes(signals, missing)
-    yield from refused
-    told = {incident.institution_key for incident in refused}
-    if ACCOUNT in told:
-        return  # that no pushes arrive follows from it
-    yield from (one for one in _no_pushes(signals) if one.institution_key not in told)
-
-
-def _no_pushes(signals: Signals) -> Iterator[Incident]:
-    for (key, result), _, at in sorted(signals.last.rows(figure.CALLS_PUSHED)):
-        calls = signals.lately.in_a_row(figure.CALLS_PUSHED, key, result)
-        if calls >= IN_A_ROW and not _is_over(signals, at):
-            advice = (
-                f"The queue showed {calls} new calls in a row that were not pushed: they are found some seconds later. Look "
-                "at the push settings and attempts in the service's dashboard, and at what stands before the web process."
-            )
-            came_at = signals.last.at(figure.CALLS_PUSHED, key, "came")
-            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key, came_at)
-
-
-def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) -> list[Incident]:
-    """Return an incident if pushes are refused for their header, and pushes of calls are missing.
-
-    Strangers can send what is refused, so refusals alone say nothing: calls must come that only the queue shows. If
-    other pushes are accepted, it is about the institutions of those calls.
-    """
-    refused_at = signals.last.at(figure.PUSHES_REFUSED, "credentials")
-    refusals = [
-        (minute.at, minute.figures.count(figure.PUSHES_REFUSED, reason="credentials")) for minute in signals.minutes
-    ]
-    if refused_at is None or sum(count for _, count in refusals) < REPEATED or not missing:
-        return []
-    taken = [at for labels, _, at in signals.last.rows(figure.PUSHES) if labels != ("doctor",)]
-    is_accepted = bool(taken) and max(taken) + _BATCH >= refused_at
-    advice = (
-        "Enter in the service's dashboard exactly the value of CALLKEEPER_PUSH_HEADERS, and send a sample from there. "
-        "Their calls are found by the queue, some seconds later."
-    )
-    found = []
-    for key, pushed_at in sorted(missing.items()) if is_accepted else [(ACCOUNT, max(taken, default=None))]:
-        begun = (at for at, count in refusals if count and (pushed_at is None or at + _MINUTE > pushed_at))
-        since = max(min(begun, default=refused_at), pushed_at or signals.minutes[0].at)
-        title = "Pushes of an institution are refused: wrong header" if key else "Pushes are refused: wrong header"
-        found.append(Incident(_K.PUSHES_REFUSED, title, advice, key, min(since, refused_at)))
-    return found
-
-
-def _unpushed(signals: Signals) -> dict[str, datetime | None]:
-    """Return the institutions whose last new call was found by the queue alone, and when one was pushed before."""
-    last = {labels: at for labels, _, at in signals.last.rows(figure.CALLS_FOUND)}
-    found: dict[str, datetime | None] = {}
-    for (key, by), at in last.items():
-        pushed_at = last.get((key, "push"))
-        if by == "queue" and not _is_over(signals, at) and (pushed_at is None or pushed_at + _A_WHILE < at):
-            found[key] = pushed_at
-    return found
-
-
-def _is_over(signals: Signals, at: datetime) -> bool:
-    """Tell whether a missing push is too old, or was followed by a sample that was accepted."""
-    tested_at = signals.last.at(figure.PUSHES, "sample")
-    return signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
 
 
 def _others(signals: Signals) -> Iterator[Incident]:

@@ -1,0 +1,40 @@
+"""Pushes that arrive late are told as that, and not as a wrong header."""
+
+from dataclasses import replace
+
+from calls.incidents import incidents_of
+from calls.metrics import catalogue as figure
+from calls.metrics.snapshot import Minute, Snapshot, Spread
+from tests.unit.calls.test_quiet_outages import NOW, WELL, at
+
+FOUND = at(
+    (figure.CALLS_FOUND, ("cu-1", "queue"), 5.0),
+    (figure.PUSHES_REFUSED, ("credentials",), 300.0),
+    (figure.PUSHES, ("CallStart",), 4.0),
+)
+"""The queue alone has shown a new call. Pushes were refused minutes ago, and are accepted now."""
+
+
+def minutes(lag_s: float, n: int) -> list[Minute]:
+    """Return a present minute in which pushes arrived this long after their event, and one with refused pushes."""
+    refused, present, lags = Snapshot(), Snapshot(), Spread.empty(figure.PUSH_LAG)
+    refused.counts[figure.PUSHES_REFUSED.name] = {("credentials",): 9}
+    lags.counts[next(k for k, bound in enumerate((*lags.bounds, float("inf"))) if lag_s <= bound)] = n
+    present.spreads[figure.PUSH_LAG.name] = {(): lags}
+    return [Minute(NOW.replace(minute=(NOW.minute - 5) % 60), refused), Minute(NOW, present)]
+
+
+def titles(lag_s: float, n: int) -> set[str]:
+    """Return the titles of what is found while pushes arrive this late."""
+    return {one.title for one in incidents_of(replace(WELL, last=FOUND, minutes=minutes(lag_s, n)))}
+
+
+def test_late_pushes_are_no_wrong_header() -> None:
+    """The header is right, as they are accepted: whoever looked at the dashboard would look in the wrong place."""
+    assert titles(75.0, 3) == {"Pushes arrive late"}
+
+
+def test_pushes_in_time_or_too_few_are_not_late() -> None:
+    """Two late pushes may be an accident. Then the refused ones explain the missing calls, as before."""
+    for lag_s, n in ((0.4, 9), (75.0, 2)):
+        assert titles(lag_s, n) == {"Pushes of an institution are refused: wrong header"}
