@@ -83,7 +83,7 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
         return incident
     words = certificate_words(error.fault) if kind in _BY_CERTIFICATE else None
     title, advice = words or (incident.title, incident.advice)
-    return replace(incident, said=error.words, title=title, advice=advice)
+    return replace(incident, said=error.words.rstrip("."), title=title, advice=advice)
 
 
 def _is_older(acknowledgement: Acknowledgement, incident: Incident) -> bool:

@@ -24,6 +24,9 @@ NOT_OURS: Final = "unknown"
 IN_A_ROW: Final = 3
 """From so many calls in a row on, it is no accident."""
 
+LAPSES: Final = 4
+"""From so many logins in two minutes on, tokens do not last. The first of all, and one lapse, are normal."""
+
 SILENT_CALLS: Final = 8
 """From so many calls in a row on, it is odd that the provider says nothing of any voice. Some of them have no voiceprint."""
 
@@ -47,7 +50,7 @@ def quiet_outages(signals: Signals) -> Iterator[Incident]:
     """Yield what is wrong, the most harmful first."""
     yield from _no_results(signals)
     yield from _not_listed(signals)
-    yield from _requests_fail(signals)
+    yield from list(_lapsing_tokens(signals)) or _requests_fail(signals)
     yield from _not_active(signals)
     yield from _vanished(signals)
     yield from _unknown_names(signals)
@@ -102,6 +105,18 @@ def _answers(signals: Signals, key: str) -> bool:
     at = {outcome: signals.last.at(figure.LISTINGS, key, outcome) for outcome in ("answered", "refused", "failed")}
     answered_at = at.pop("answered")
     return answered_at is not None and all(other is None or other <= answered_at for other in at.values())
+
+
+def _lapsing_tokens(signals: Signals) -> Iterator[Incident]:
+    """Yield an incident if tokens lapse long before the 30 minutes that the Spec gives them: each lapse costs a login."""
+    recent = signals.minutes[-2:]
+    logins = sum(minute.figures.count(figure.LOGINS, outcome="answered") for minute in recent)
+    if logins >= LAPSES:
+        advice = (
+            f"{logins} logins in two minutes, though a token lasts for 30. Requests are refused with 401 and repeated, so calls "
+            "of every institution come late. Does something else use the same account? Ask the service's operator."
+        )
+        yield Incident(IncidentKind.REQUESTS_FAIL, "The service's tokens lapse again and again", advice)
 
 
 def _requests_fail(signals: Signals) -> Iterator[Incident]:

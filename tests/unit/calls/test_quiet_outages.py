@@ -262,3 +262,10 @@ def test_row_ends_with_a_good_one() -> None:
         "provider_answers|cu-1|silent": None,
         "provider_answers|cu-2|silent": 3,
     }
+
+
+def test_tokens_that_lapse_again_and_again_are_told() -> None:
+    """Every lapse costs refused requests and a login. The first logins of a day, and one lapse, are no incident."""
+    for logins, titles in ((3, []), (4, ["The service's tokens lapse again and again"])):
+        told = found(minutes=minute((figure.LOGINS, ("answered",), logins)))
+        assert [(one.kind.value, one.title) for one in told] == [("requests_fail", title) for title in titles]
