@@ -113,8 +113,8 @@ def _lapsing_tokens(signals: Signals) -> Iterator[Incident]:
     logins = sum(minute.figures.count(figure.LOGINS, outcome="answered") for minute in recent)
     if logins >= LAPSES:
         advice = (
-            f"{logins} logins in two minutes, though a token lasts for 30. Requests are refused with 401 and repeated, so calls "
-            "of every institution come late. Does something else use the same account? Ask the service's operator."
+            f"{logins} logins in two minutes, though a token lasts for 30. Requests are refused with 401 and repeated, so "
+            "calls of every institution come late. Does something else use the same account? Ask the service's operator."
         )
         yield Incident(IncidentKind.REQUESTS_FAIL, "The service's tokens lapse again and again", advice)
 
