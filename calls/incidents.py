@@ -211,13 +211,19 @@ def _left_alone(breaker: Breaker) -> Incident:
     key, since = breaker.institution_key, breaker.since
     if breaker.scope.kind is EndpointKind.QUEUE:
         title = "The service does not list an institution's calls" if key else "The service does not list calls"
-        advice = f"Calls without a push are not found. Pushed calls are handled: {breaker.words}."
+        advice = (
+            "Calls without a push are not found. Pushed calls are read, but nobody is assigned to them, because candidates "
+            f"come with the queue: {breaker.words}."
+        )
         return Incident(_K.LISTING_REFUSED, title, advice, key, since)
     if breaker.scope.kind is EndpointKind.CHECK:
         advice = f"Its calls are handled, but further checks wait: {breaker.words}. Ask the service's operator."
         return Incident(_K.NO_RESULTS, "Checks bring no results", advice, key, since)
     if breaker.why is Heard.PAUSE:
-        advice = f"No requests are sent until then: {breaker.words}."
+        advice = (
+            f"No requests are sent until then: {breaker.words}. If it lasts, ask the service's operator for the allowed "
+            "rate, and set CALLKEEPER_SERVICE_RPS."
+        )
         return Incident(_K.RATE_LIMITED, "The service limits our requests", advice, key, since)
     if breaker.scope == WHOLE:
         advice = f"Calls are not handled until it answers again: {breaker.words}."

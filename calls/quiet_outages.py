@@ -133,7 +133,9 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
             continue
         failed = outcomes.total() - outcomes["answered"]
         told.append(f"{endpoint}: {failed} of {outcomes.total()} in two minutes")
-        begun = (one.at for one in signals.minutes if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint))
+        begun = (
+            one.at for one in signals.minutes[-2:] if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint)
+        )
         first = min((at for at in (first, next(begun, None)) if at is not None), default=None)
     if told:
         advice = (

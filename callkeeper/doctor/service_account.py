@@ -120,7 +120,11 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
     elif isinstance(error, CertificateRefused):
         _, remedy = certificate_words(error.fault.name) or ("", "")
     elif isinstance(error, ServiceUnavailable):
-        remedy = "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers then continue"
+        remedy = (
+            "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers then continue"
+            if error.status is None
+            else "ask the service's operator: what answers there is a fault, a limit, or something before the service"
+        )
     else:
         remedy = "check CALLKEEPER_SERVICE_URL, _ACCESS_TOKEN, _EMAIL and _PASSWORD"
     return fault(Topic.LOGIN, f"{settings.service.url}: {_told(error)}", remedy)

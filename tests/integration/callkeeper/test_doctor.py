@@ -197,7 +197,7 @@ async def test_doctor_names_an_institution_without_rights(
     ("action", "remedy"),
     [
         ("reset", "workers try again by themselves; if it lasts, ask the service operator"),
-        ("html", "the answer is not in the documented form: report it to the service operator"),
+        ("html", "workers try again by themselves; if it lasts, ask the service operator"),
     ],
 )
 async def test_doctor_does_not_doubt_the_operator_where_the_service_fails(

@@ -5,7 +5,8 @@ from dataclasses import replace
 from calls.incidents import incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import Minute, Snapshot, Spread
-from tests.unit.calls.test_quiet_outages import NOW, WELL, at
+from tests.unit.calls.specimens import NOW
+from tests.unit.calls.test_quiet_outages import WELL, at
 
 FOUND = at(
     (figure.CALLS_FOUND, ("cu-1", "queue"), 5.0),
