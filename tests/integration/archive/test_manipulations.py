@@ -276,8 +276,11 @@ def test_head_is_found_whatever_stands_around_it(wrapped: str) -> None:
     assert (log.hashes, log.unsigned, log.unreadable) == ({(OURS, 2): "b" * 64}, 0, 0)
 
 
+HALF = b'{"event": "archive_head", "institution": "\\ud800", "n": 1, "hash": "a"}'
+
+
 @pytest.mark.parametrize(
-    "line", [b'{"event": "archive_head", "institution": "cu', b"archive_head", b"archive_head \xff {"]
+    "line", [b'{"event": "archive_head", "institution": "cu', b"archive_head", b"archive_head \xff {", HALF]
 )
 def test_head_that_cannot_be_read_is_counted(line: bytes) -> None:
     """Otherwise a log that was cut would prove less, and nobody would see it."""
