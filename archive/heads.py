@@ -6,17 +6,22 @@ names the head that was logged before it, so that the log shows what it lacks.
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from archive.writing import Head
 from reseller.secret import Secret
 
+_EVENT: Final = "archive_head"
+_JSON: Final = json.JSONDecoder()
 
-class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag="archive_head"):
+
+class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag=_EVENT):
     """A line of the log with the head of a chain. Other fields are ignored.
 
     ``before_n`` and ``before_hash`` are the head that was logged before it; None for the first one, and in lines of
@@ -42,13 +47,14 @@ class HeadsLog:
     """The heads in a log.
 
     ``hashes`` are by institution and line, ``times`` too: when the head was read first, in ms. ``unsigned`` counts those
-    without a valid signature, if there is a key; they are not among the others. ``faults`` say what is wrong with the log
-    itself.
+    without a valid signature, if there is a key; they are not among the others. ``unreadable`` counts lines that name a head
+    and cannot be read. ``faults`` say what is wrong with the log itself.
     """
 
     hashes: dict[tuple[str, int], str] = field(default_factory=dict)
     times: dict[tuple[str, int], int] = field(default_factory=dict)
     unsigned: int = 0
+    unreadable: int = 0
     faults: list[str] = field(default_factory=list)
 
 
@@ -63,12 +69,15 @@ def signed_head(
 
 
 def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
-    """Return the heads in a log. Lines that are no heads are ignored, and what stands before the JSON of a line."""
+    """Return the heads in a log. Lines that are no heads are ignored, and what stands around the JSON of a line."""
     log, links = HeadsLog(), dict[tuple[str, int], Head]()
     for line in lines:
-        try:
-            told = msgspec.json.decode(line[line.find(b"{") :], type=LoggedHead)
-        except msgspec.MsgspecError:
+        if _EVENT.encode() not in line:
+            continue
+        objects = list(_objects(line.decode(errors="replace")))
+        told = next(filter(None, map(_head_of, objects)), None)
+        if told is None:
+            log.unreadable += not any(found.get("event", _EVENT) != _EVENT for found in objects)
             continue
         head = Head(told.n, told.hash)
         if key is not None:
@@ -90,6 +99,23 @@ def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
         elif log.hashes[institution, before.n] != before.hash:
             log.faults.append(f"{institution} line {before.n}: the log has two different hashes")
     return log
+
+
+def _objects(line: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a line. Log collectors put labels in braces before it, and Docker the line into a field."""
+    at = line.find("{")
+    while at >= 0:
+        after = at + 1
+        with suppress(ValueError, RecursionError):
+            found, after = _JSON.raw_decode(line, at)
+            yield from _objects(found["log"]) if isinstance(found.get("log"), str) else [found]
+        at = line.find("{", after)
+
+
+def _head_of(found: dict[str, Any]) -> LoggedHead | None:
+    with suppress(msgspec.MsgspecError, RecursionError, UnicodeError):
+        return msgspec.json.decode(json.dumps(found), type=LoggedHead)  # no half characters, unlike msgspec.convert
+    return None
 
 
 def _take(log: HeadsLog, institution: str, head: Head) -> None:

@@ -54,7 +54,7 @@ class Verification:
     """The result.
 
     ``erased`` counts personal values that were erased, ``emptied`` lines without their body, ``unchecked`` bodies that an
-    erasure changed while there is no key to check that.
+    erasure changed while there is no key to check that, ``unlisted`` faults beyond the first thousand.
     """
 
     lines: int = 0
@@ -64,11 +64,14 @@ class Verification:
     heads: dict[str, Head] = field(default_factory=dict)
     tails: dict[str, Tail] = field(default_factory=dict)
     faults: list[ChainFault] = field(default_factory=list)
+    unlisted: int = 0
 
     def fault(self, key: str, n: int, what: str) -> None:
         """Note a fault. What the owner wrote may be no text."""
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(ChainFault(_printable(key), n, _printable(what)))
+        else:
+            self.unlisted += 1
 
 
 def _printable(text: str) -> str:

@@ -30,13 +30,22 @@ PASSWORD_WITHSTANDS: Final = 8.0
 SECRET_WITHSTANDS: Final = 12.0
 """The same for software. Its guesses are not limited, so only the process's speed counts: 5,000 a second at most."""
 
+_CONTENT_WITHSTANDS: Final = 0.75
+"""The same for each character of a text that a secret encodes, until it withstands as much as a secret. Of the random
+secrets of 16 hexadecimal digits one in three thousand encodes a text; zxcvbn expects nearly ten guesses a character."""
+
 LOOKED_AT: Final = 64
 """Characters that are judged: zxcvbn refuses more than 72, and long texts take it long."""
 
 TOKEN_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
 """Names of users and tokens. In trails ``board`` means the board itself, so no user and no token has this name."""
 
-_PLACEHOLDER = re.compile(r"(?i)change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>")
+_PLACEHOLDER = re.compile(
+    r"(?i)change.?(me|this)|example|placeholder|<.*>"
+    r"|(insert|replace|enter|paste).{0,20}?(me|this|with|your|here|token|key|secret|password|value)(.{0,20}here)?"
+    r"|your.{0,20}?(token|key|secret|password|value)(.{0,3}here)?"
+    r"|(token|key|secret|password|value).{0,3}here"
+)
 _DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
 _STRONG: Final = f"of at least {MIN_SECRET} visible characters, hard to guess"
 
@@ -160,18 +169,26 @@ def _is_strong_secret(text: str) -> bool:
 def _is_hard_to_guess(text: str) -> bool:
     """Tell whether a secret of software, and what it encodes, is no placeholder, repetition, sequence or common word."""
     encoded = list(_encoded(text))
-    texts = [text, *(content.decode() for content in encoded if len(content) >= MIN_SECRET and _is_text(content))]
-    if any(map(_PLACEHOLDER.search, texts)) or not all(map(_has_variety, [text.encode("utf-8", "replace"), *encoded])):
+    contents = [content.decode() for content in encoded if _is_text(content)]
+    if any(map(_PLACEHOLDER.search, [text, *contents])):
         return False
-    return all(_guesses_log10(each) >= SECRET_WITHSTANDS for each in texts)
+    if not all(map(_has_variety, [text.encode("utf-8", "replace"), *encoded])):
+        return False
+    needed = {content: min(SECRET_WITHSTANDS, _CONTENT_WITHSTANDS * len(content)) for content in contents}
+    needed[text] = SECRET_WITHSTANDS
+    return all(_guesses_log10(each) >= guesses for each, guesses in needed.items())
 
 
 def _encoded(text: str) -> Iterator[bytes]:
-    """Yield the bytes that a secret encodes in hexadecimal or base64."""
-    decoders: tuple[Callable[[str], bytes], ...] = (bytes.fromhex, lambda text: b64decode(text, validate=True))
+    """Yield the bytes that a secret encodes in hexadecimal or base64, of either alphabet and without padding too."""
+    digits = text.translate(str.maketrans("-_", "+/")).rstrip("=")
+    decoders: tuple[Callable[[], bytes], ...] = (
+        lambda: bytes.fromhex(text.lower().removeprefix("0x")),
+        lambda: b64decode(digits + "=" * (-len(digits) % 4), validate=True),
+    )
     for decode in decoders:
         with suppress(ValueError):
-            yield decode(text)
+            yield decode().rstrip(b"\r\n")  # a line break is what echo adds
 
 
 def _is_text(content: bytes) -> bool:

@@ -30,7 +30,7 @@ from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.routes import rule_of
 from desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
 from desk.archived_calls import ArchivedCalls, known_or_archived
-from desk.bodies import BODIES, read_body
+from desk.bodies import BODIES, read_body, refuse_fields
 from desk.call_list import CallList
 from desk.openapi import document
 from desk.problems import (
@@ -166,11 +166,11 @@ class DeskApi:
             exception_handlers=_HANDLERS,
         )
         app.router.redirect_slashes = False
-
         return RawPath(app)
 
-    async def describe(self, _request: Request) -> Response:
+    async def describe(self, request: Request) -> Response:
         """Return the OpenAPI document. It needs no token."""
+        _query(request)
         return Response(document(), media_type="application/json")
 
     async def list_calls(self, request: Request) -> Response:
@@ -218,7 +218,8 @@ class DeskApi:
             key = _idempotency_key(request)
             body = await read_body(request, BODIES[action])
             if token.operators is not None and body.operator not in token.operators:
-                note_of(request).deny(institution=place.institution_key, detail=f"{action} as another operator")
+                where = await self._named(token, place.institution_key)
+                note_of(request).deny(institution=where, detail=f"{action} as another operator")
                 raise forbidden("operator: this token may not speak for them")
             action_id, call_id = await self._actions.request(token, place, action, body, key)
             note_of(request).operator = body.operator
@@ -254,6 +255,7 @@ class DeskApi:
         """Issue a ticket for the stream."""
         token = await self._token(request)
         _query(request)
+        await refuse_fields(request)
         return _json(await self._tickets.issue(token), 201)
 
     async def _answer(self, call_id: CallId, action_id: str, wait_s: float) -> Response:

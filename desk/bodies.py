@@ -193,6 +193,20 @@ async def read_body(request: Request, kind: type[T]) -> T:
     return said
 
 
+class _NoFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty object."""
+
+
+async def refuse_fields(request: Request) -> None:
+    """Refuse the body of a request that takes none, unless it is an empty object.
+
+    Raises:
+        Problem: As `read_body`.
+    """
+    if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+        await read_body(request, _NoFields)
+
+
 class _Twice(Exception):
     """A name occurs twice; two parsers could take different values."""
 

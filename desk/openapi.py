@@ -57,7 +57,7 @@ def _document() -> dict[str, Any]:
         **{f"{call}/{action}": {"post": _speak(action)} for action in BODIES},
         f"{call}/actions/{{action_id}}": {"get": _watch()},
         "/desk/tickets": {
-            "post": _operation("ticket", "Issue a ticket for the stream", (), {"201": TicketView}, "400")
+            "post": _operation("ticket", "Issue a ticket for the stream", (), {"201": TicketView}, "400", "413", "415")
         },
         "/desk/stream": {"get": _stream()},
     }

@@ -105,7 +105,7 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key)
         with progress("lines") as advance:
             found = verify_chains(database, institution_key=institution, evidence=evidence, progress=advance)
-    if heads is not None and not log.hashes and not log.unsigned:
+    if heads is not None and not (log.hashes or log.unsigned or log.unreadable):
         raise Failed("the log contains no head of a chain")
     for key, head in sorted(found.heads.items()):
         say(f"{key}: ends at line {head.n}, {head.hash}{_tail(found.tails.get(key))}")
@@ -120,7 +120,9 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
             "This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
         )
     unsigned = [f"{log.unsigned} logged heads are not signed with the key"] if log.unsigned else []
-    faults = [*map(str, found.faults), *log.faults, *unsigned]
+    unreadable = [f"{log.unreadable} lines of the log could not be read"] if log.unreadable else []
+    more = [f"and {found.unlisted} more"] if found.unlisted else []
+    faults = [*map(str, found.faults), *more, *log.faults, *unsigned, *unreadable]
     if faults:
         raise Failed(*faults)
     say("Nothing was changed, removed, inserted or moved.")

@@ -32,6 +32,7 @@ from calls.effect_resolution import (
     unresolved,
 )
 from calls.notes import InboxFull, Resolved
+from calls.pause import EVERYWHERE
 from calls.record import ASKED, Call
 from calls.store.audit_log import AuditEvent
 from calls.store.claims_and_leases import Store
@@ -100,7 +101,12 @@ def reconcile(institution: str | None) -> None:
     wanted = sorted(known.names) if institution is None else [institution]
     if not wanted:
         raise click.ClickException("callkeeper knows no institution yet; start a worker first")
-    for key, job_id in zip(wanted, enqueue_reconcile(wanted), strict=True):
+    job_ids = enqueue_reconcile(wanted)
+    where = institution or EVERYWHERE
+    query_redis(
+        lambda redis, keys: note_command(redis, keys, AuditEvent.LISTED_QUEUE, detail="reconcile", institution=where)
+    )
+    for key, job_id in zip(wanted, job_ids, strict=True):
         say(f"{known.called(key)}: {job_id}")
 
 

@@ -9,10 +9,8 @@ import click
 
 from callkeeper.commands.service_terminal import Terminal, institutions_table, queue_table, service_command
 from callkeeper.terminal import safe
-from reseller import (
-    CoreType,
-    ValidationType,
-)
+from reseller import CoreType, PhoneCall, ValidationType
+from reseller.client import Reseller
 
 _CORE = click.Choice([str(each) for each in CoreType])
 
@@ -83,14 +81,16 @@ def queue(
 @service_command
 def assign(terminal: Terminal, institution: str, person: str, voice_id: str | None, phone_number: str | None) -> None:
     """Assign the caller of a call."""
-    settled = terminal.run(
+    settled = terminal.change(
+        "assign",
         lambda service: service.assign(
             institution,
             person_id=person,
             requested_by=terminal.operator(institution),
             voice_id=voice_id,
             phone_number=phone_number,
-        )
+        ),
+        institution=institution,
     )
     terminal.done(f"assigned; the voice id to use from now on: {settled}", voiceId=settled)
 
@@ -103,9 +103,12 @@ def assign(terminal: Terminal, institution: str, person: str, voice_id: str | No
 def details(terminal: Terminal, institution: str, voice_id: str, check: bool) -> None:
     """Show a call's record."""
     operator = terminal.operator(institution)
-    terminal.show_record(
-        terminal.run(lambda service: service.details(institution, voice_id, check=check, requested_by=operator))
-    )
+
+    async def details(service: Reseller) -> PhoneCall:
+        return await service.details(institution, voice_id, check=check, requested_by=operator)
+
+    place = {"institution": institution, "voice_id": voice_id}
+    terminal.show_record(terminal.change("check", details, **place) if check else terminal.run(details))
 
 
 @reseller.command()
@@ -126,7 +129,8 @@ def enroll(
 ) -> None:
     """Enroll the caller's voice. The service records a repeated enroll twice."""
     _confirm(f"Enroll the voice of call {voice_id} for person {person} of {institution}?", yes=yes)
-    terminal.run(
+    terminal.change(
+        "enroll",
         lambda service: service.enroll(
             institution,
             voice_id,
@@ -134,7 +138,9 @@ def enroll(
             validation_type=ValidationType(how),
             notes=notes,
             requested_by=terminal.operator(institution),
-        )
+        ),
+        institution=institution,
+        voice_id=voice_id,
     )
     terminal.done(f"enrolled: {voice_id}")
 
@@ -152,7 +158,12 @@ def reject_voice(terminal: Terminal, institution: str, voice_id: str, yes: bool)
         yes=yes,
     )
     operator = terminal.operator(institution)
-    terminal.run(lambda service: service.reject_voice(institution, voice_id, requested_by=operator))
+    terminal.change(
+        "reject voice",
+        lambda service: service.reject_voice(institution, voice_id, requested_by=operator),
+        institution=institution,
+        voice_id=voice_id,
+    )
     terminal.done(f"rejected: {voice_id}")
 
 
@@ -182,7 +193,8 @@ def get_institution(terminal: Terminal, institution: str) -> None:
 @service_command
 def add_institution(terminal: Terminal, fields: tuple[str, ...]) -> None:
     """Add an institution, for example: name="First Credit Union" core=None."""
-    terminal.run(lambda service: service.add_institution(_pairs(fields)))
+    pairs = _pairs(fields)
+    terminal.change("add institution", lambda service: service.add_institution(pairs))
     terminal.done("added")
 
 
@@ -193,7 +205,11 @@ def add_institution(terminal: Terminal, fields: tuple[str, ...]) -> None:
 @service_command
 def update_institution(terminal: Terminal, institution: str, name: str | None, core: str) -> None:
     """Change INSTITUTION's name and core type."""
-    terminal.run(lambda service: service.update_institution(institution, name=name, core=CoreType(core)))
+    terminal.change(
+        "update institution",
+        lambda service: service.update_institution(institution, name=name, core=CoreType(core)),
+        institution=institution,
+    )
     terminal.done(f"updated: {institution}")
 
 
@@ -213,7 +229,7 @@ def _confirm(question: str, *, yes: bool) -> None:
 def _pairs(fields: tuple[str, ...]) -> dict[str, object]:
     pairs = dict(field.partition("=")[::2] for field in fields)
     if not all("=" in field for field in fields):
-        raise ValueError("fields are given as NAME=VALUE")
+        raise click.ClickException("fields are given as NAME=VALUE")
     return dict(pairs)
 
 

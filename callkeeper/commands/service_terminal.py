@@ -16,11 +16,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from callkeeper.environment import SettingsWrong
 from callkeeper.logs import quiet_log
+from callkeeper.redis_query import note_command, query_redis
 from callkeeper.settings import ServiceSettings
-from callkeeper.terminal import Misused, safe, say, say_json, shown, terminal_console
+from callkeeper.terminal import Failed, Misused, safe, say, say_json, shown, terminal_console
 from callkeeper.wiring import service_config
 from calls.institutions import KnownInstitutions
+from calls.store.audit_log import AuditEvent
 from reseller import (
     AccessRefused,
     AnswerUnreadable,
@@ -88,6 +91,28 @@ class Terminal(NamedTuple):
         except ValueError as error:
             raise click.ClickException(str(error)) from None
 
+    def change(self, what: str, question: Callable[[Reseller], Awaitable[T]], **place: str) -> T:
+        """Send a request that changes something, and record it in the audit log: ``what`` and, if it succeeded, where.
+
+        Raises:
+            click.ClickException: As `run`. If it was sent, it may have been applied, so it is recorded too.
+        """
+        is_sent = False
+
+        async def asked(service: Reseller) -> T:
+            nonlocal is_sent
+            is_sent = True
+            return await question(service)
+
+        try:
+            answer = self.run(asked)
+        except click.ClickException:
+            if is_sent:
+                _record(f"{what} at the service, failed or unknown")
+            raise
+        _record(f"{what} at the service", **place)
+        return answer
+
     def show(self, record: Any, table: RenderableType) -> None:
         """Print a record as a table or as JSON."""
         if self.wants_json:
@@ -131,6 +156,14 @@ class Terminal(NamedTuple):
         problem = KnownInstitutions(names).problem(self.institution) if names else None
         if problem is not None:
             raise Misused(problem)
+
+
+def _record(detail: str, **place: str) -> None:
+    """Write what was done into the audit log. These commands need no Redis, so that only a warning tells if it is away."""
+    try:
+        query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.SAID, detail=detail, **place))
+    except (SettingsWrong, Failed):
+        say("This is not recorded in the audit log: Redis cannot be reached by REDIS_URL.", err=True)
 
 
 def service_command(function: Callable[..., None]) -> Callable[..., None]:

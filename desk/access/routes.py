@@ -37,6 +37,8 @@ class RouteRule:
     @property
     def name(self) -> str:
         """Return what it is about, for people: ``POST /board/calls/institution/voice_id/detail``."""
+        if not self.methods:
+            return "an address that is not listed"
         path = re.sub(r"\(\?P<(\w+)>[^()]*\)", r"\1", self.pattern.pattern).replace("\\", "")
         return f"{'/'.join(sorted(self.methods))} {path}".strip()
 

@@ -807,7 +807,7 @@ CONTROLS: Final = (
     Control(
         "processes do not start with weak credentials",
         "callkeeper/credentials.py",
-        "all(_guesses_log10(each) >= SECRET_WITHSTANDS for",
+        "all(_guesses_log10(each) >= guesses for",
         "all(each for",
         "tests/unit/callkeeper/test_credentials.py",
         "secrets_of_software",

@@ -135,6 +135,7 @@ async def test_every_denial_is_audited(site: Site, redis_url: str) -> None:
     await site.add("limited", Role.ADMIN, "cu-2")
     await site.redis.hset(Keys().standings, "cu-2", b'{"key":"cu-2"}')
     limited, agent, stranger = await site.log_in("limited"), await site.log_in("some-agent"), site.browser()
+    supervisor = await site.log_in("some-supervisor")
     token = form_token((await limited.get("/board/pausing")).text)
     say = {"form_token": token, "because": "canary"}
     gone = await issue(redis_url, "gone")
@@ -152,6 +153,9 @@ async def test_every_denial_is_audited(site: Site, redis_url: str) -> None:
         (limited.post("/board/institutions/cu-2/reconcile", data={"form_token": "canary"}), "limited", 403),
         (agent.post("/board/pause", headers={"Sec-Fetch-Site": "cross-site"}, data={}), "some-agent", 403),
         (agent.get("/board/audit"), "some-agent", 403),
+        (agent.get("/board/canary"), "some-agent", 403),
+        (limited.delete("/board"), "limited", 403),
+        (supervisor.put("/rq/"), "some-supervisor", 403),
         (stranger.get("/board", headers=foreign), "", 403),
         (stranger.post("/login", headers={"Sec-Fetch-Site": "cross-site"}), "", 403),
         (limited.post("/logout", data={"form_token": "canary"}), "", 403),

@@ -176,16 +176,20 @@ async def test_token_has_the_rights_of_its_role(site: Site, redis_url: str) -> N
     viewer = desk(site, await issue(redis_url, "wall", "--role", "viewer"))
     agent = desk(site, await issue(redis_url, "ivr", "--operator", "agent-7", "--operator", "agent-8"))
     call, body = "/desk/calls/cu-1/voice-1", {"operator": "agent-7"}
+    await site.redis.hset(Keys().standings, "cu-1", b'{"key":"cu-1"}')
     assert (await viewer.get("/desk/calls")).status_code == 200
     assert (await viewer.get("/desk/calls", params={"phone": "5550100001"})).status_code == 403
     assert (await viewer.post(f"{call}/check", json=body)).status_code == 403
     assert (await agent.post(f"{call}/check", json=body)).status_code == 404
     refused = await agent.post(f"{call}/check", json={"operator": "somebody-else"})
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    typed = await agent.post("/desk/calls/Vale-2025550147/v-1/check", json={"operator": "somebody-else"})
+    assert typed.status_code == 403
     assert (await agent.post(f"{call}/resolve", json={**body, "applied": True})).status_code == 403
     denied = [entry.entry for entry in await site.audited() if entry.entry.event == "denied"]
     assert {entry.who for entry in denied} == {"token:wall", "token:ivr"}
-    assert ("cu-1", "check as another operator") in {(entry.institution, entry.detail) for entry in denied}
+    others = [entry.institution for entry in denied if entry.detail == "check as another operator"]
+    assert others == ["cu-1", ""], "an institution that somebody typed is in no entry"
 
 
 async def test_ticket_ends_with_its_token(site: Site, redis_url: str) -> None:
@@ -195,6 +199,17 @@ async def test_ticket_ends_with_its_token(site: Site, redis_url: str) -> None:
     assert (await nobody.get("/desk/stream", params={"ticket": ticket[:-1] + "x"})).status_code == 401
     await callkeeper(redis_url, "tokens", "revoke", "desktop")
     assert (await nobody.get("/desk/stream", params={"ticket": ticket})).status_code == 401
+
+
+async def test_what_an_address_does_not_take_is_refused(site: Site, redis_url: str) -> None:
+    """A ticket takes no field, and the description no parameter; a field that says nothing would be believed to work."""
+    software = desk(site, await issue(redis_url, "desktop"))
+    refused = await software.post("/desk/tickets", json={"institution": "cu-1"})
+    assert (refused.status_code, "`institution`" in refused.json()["detail"]) == (400, True)
+    assert (await software.post("/desk/tickets", json={})).status_code == 201
+    assert (await software.post("/desk/tickets")).status_code == 201
+    refused = await site.browser().get("/desk/openapi.json", params={"foo": "1"})
+    assert (refused.status_code, refused.json()["detail"].partition(":")[0]) == (400, "foo")
 
 
 async def test_repeated_look_is_audited_once(site: Site, redis_url: str) -> None:

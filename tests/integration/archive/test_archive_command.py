@@ -86,6 +86,25 @@ def test_verify_says_how_much_is_not_proved(tmp_path: Path) -> None:
     assert "3 lines are not proved by a logged head" in runner.invoke(main, ["archive", "verify"]).output
 
 
+def test_verify_names_lines_that_it_could_not_read_and_faults_that_it_does_not_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head that cannot be read could be the one that differs; and nobody takes the first faults for all."""
+    monkeypatch.setattr("archive.verifying.MOST_FAULTS", 2)
+    with sqlite_archive(tmp_path) as database:
+        Writer(database).write("cu-1", [content(n) for n in range(1, 6)])
+    log = tmp_path / "log"
+    log.write_bytes(b'{"event": "archive_head", "institution": "cu\nnothing\n')
+    runner = CliRunner(env={"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"})
+    result = runner.invoke(main, ["archive", "verify", "--heads", str(log)])
+    assert (result.exit_code, "1 lines of the log could not be read" in result.output) == (1, True)
+    with sqlite_archive(tmp_path) as database, database.writing() as connection:
+        connection.execute(text("UPDATE archive_lines SET body = 'x'"))
+    result = runner.invoke(main, ["archive", "verify"])
+    assert result.output.count("cu-1 line") == 2
+    assert "and 8 more" in result.output
+
+
 @pytest.mark.parametrize("value", ["x'ff'", "CAST(x'ff' AS TEXT)", "'x'"])
 @pytest.mark.parametrize("column", ["institution_key", "n", "kind", "at_ms", "voice_id", "body", "commitments", "hash"])
 def test_value_that_cannot_be_read_is_a_named_fault(tmp_path: Path, column: str, value: str) -> None:

@@ -256,6 +256,37 @@ def test_log_that_lacks_a_head_says_so() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        "{}",
+        '{{app="callkeeper", pod="w-1"}} {}',
+        "worker[1]{{pid=7}}: {}",
+        '{{"stream": "stderr"}} 2026-11-26 {}',
+        "{} (worker 1) }}",
+        "2026-11-26T04:00:00Z stderr F {}\n",
+        "docker",
+    ],
+)
+def test_head_is_found_whatever_stands_around_it(wrapped: str) -> None:
+    """Labels in braces, words before and after it, and Docker's own JSON around the line."""
+    line = msgspec.json.encode({"event": "archive_head", **signed_head(OURS, Head(2, "b" * 64), KEY)}).decode()
+    docker = msgspec.json.encode({"log": f"{line}\n", "stream": "stderr"}).decode()
+    log = parse_heads([(docker if wrapped == "docker" else wrapped.format(line)).encode()], KEY)
+    assert (log.hashes, log.unsigned, log.unreadable) == ({(OURS, 2): "b" * 64}, 0, 0)
+
+
+HALF = b'{"event": "archive_head", "institution": "\\ud800", "n": 1, "hash": "a"}'
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"event": "archive_head", "institution": "cu', b"archive_head", b"archive_head \xff {", HALF]
+)
+def test_head_that_cannot_be_read_is_counted(line: bytes) -> None:
+    """Otherwise a log that was cut would prove less, and nobody would see it."""
+    assert parse_heads([line, b"{}", b'{"event": "other", "of": "archive_head"}'], KEY).unreadable == 1
+
+
 @pytest.mark.parametrize("field", ["n", "hash", "before_n", "before_hash", "at_ms", "institution"])
 def test_signature_covers_all_that_a_head_says(field: str) -> None:
     """Nothing of a signed head can be changed, and the link cannot be left out."""

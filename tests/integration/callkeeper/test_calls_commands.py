@@ -104,6 +104,11 @@ async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, red
         await callkeeper(redis_url, "calls", "reconcile"),
     )
     assert (one.exit_code, every.exit_code) == (0, 0), one.output
+    told = (await callkeeper(redis_url, "audit", "--event", "listed_queue", "--json")).output.splitlines()
+    assert {(line["entry"]["who"], line["entry"]["institution"]) for line in map(json.loads, told)} == {
+        ("command", KEY),
+        ("command", "*"),
+    }
     known = await rig.queries.institutions()
     assert await rig.redis.llen(Keys().queue) == 1 + len(known.names)
     first = (await rig.redis.lindex(Keys().queue, 0)).decode()

@@ -220,3 +220,45 @@ def test_message_about_an_addition_is_shown(run: Run) -> None:
     result = run("institutions", "add", "name=New One", "core=None")
     assert ok(result)
     assert "the service says: new-one" in result.stderr
+
+
+def test_what_changes_something_is_in_the_audit_log(
+    environment: dict[str, str], sandbox_server: ServedSandbox, redis_url: str
+) -> None:
+    """Each request that may have changed something is recorded, without persons, numbers and notes; a look is not."""
+    voice_id, runner = sandbox_server.call()["voice_id"], CliRunner(env={**environment, "REDIS_URL": redis_url})
+    for command in (
+        ("assign", KEY, "--person", "p-1", "--phone-number", PHONE),
+        ("enroll", KEY, voice_id, "--person", "p-1", "--how", "Other", "--notes", "canary", "--yes"),
+        ("details", KEY, voice_id),
+        ("details", KEY, voice_id, "--check"),
+        ("reject-voice", KEY, voice_id, "--yes"),
+        ("institutions", "add", "name=Canary One", "core=None"),
+        ("institutions", "update", KEY, "--core", "None"),
+        ("reject-voice", KEY, "canary", "--yes"),
+        ("reject-voice", "canary", "canary", "--yes"),
+    ):
+        runner.invoke(main, ["reseller", *command])
+    told = runner.invoke(main, ["audit", "--event", "said", "--json"]).output
+    entries = [json.loads(line)["entry"] for line in told.splitlines()]
+    found = [(each["detail"], each.get("institution"), each.get("voice_id")) for each in entries]
+    assert sorted(found, key=str) == [
+        ("add institution at the service", None, None),
+        ("assign at the service", KEY, None),
+        ("check at the service", KEY, voice_id),
+        ("enroll at the service", KEY, voice_id),
+        ("reject voice at the service", KEY, voice_id),
+        ("reject voice at the service, failed or unknown", None, None),
+        ("update institution at the service", KEY, None),
+    ]
+    assert "canary" not in told
+    assert PHONE not in told
+
+
+@pytest.mark.parametrize("url", [None, "redis://127.0.0.1:1/0"])
+def test_change_that_cannot_be_recorded_is_made_and_said(environment: dict[str, str], url: str | None) -> None:
+    """The command works without Redis; the person is told that the audit log lacks it."""
+    command = ["reseller", "institutions", "update", KEY, "--core", "None"]
+    result = CliRunner(env={**environment, "REDIS_URL": url}).invoke(main, command)
+    assert ok(result) == f"updated: {KEY}\n"
+    assert "not recorded in the audit log" in result.stderr

@@ -74,6 +74,16 @@ WEAK_SECRETS = (
     "000102030405060708090a0b0c0d0e0f",
     "cGFzc3dvcmRwYXNzd29yZHBhc3N3b3Jk",
     "change-me-change-me-now",
+    "cGFzc3dvcmQxMjM0",  # password1234
+    "cGFzc3dvcmQxMjM0Cg==",  # with a line break
+    "cGFzc3dvcmQxMjM0NTY3OA",  # password12345678, without padding
+    "Pj4-Pz8_cGFzc3dvcmQxMjM0",  # >>>???password1234, in the alphabet of addresses
+    b"password1234".hex(),
+    f"0x{b'password1234'.hex()}",
+    "insert-your-token-here",
+    "YOUR_PUSH_KEY_HERE",
+    "Replace-with-9x7Qz2Lm4V",
+    b64encode(b"insert-your-9x7Qz2Lm4V-token").decode(),
 )
 PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
     "push headers": (push_headers, "X-Push-Key: "),
@@ -108,9 +118,16 @@ def test_outcome_key_is_hard_to_guess(key: bytes) -> None:
 def test_secrets_that_commands_print_are_taken() -> None:
     """Random secrets of 16 characters and more are never refused, in whatever alphabet."""
     for _ in range(50):
-        for value in (token_hex(8), token_hex(32), token_urlsafe(12), token_urlsafe(32), str(uuid4())):
+        lengths = (token_hex(8), token_hex(16), token_hex(32), token_urlsafe(12), token_urlsafe(24), token_urlsafe(32))
+        for value in (*lengths, b64encode(token_bytes(16)).decode(), f"0x{token_hex(16)}", str(uuid4())):
             assert strong_secret(value).reveal() == value
         assert outcome_secrets(f"whsec_{b64encode(token_bytes(24)).decode()}")
+
+
+@pytest.mark.parametrize("value", [b"xK9#vQ2!".hex(), b"]T0m{4wZ".hex(), b64encode(b"Vq8$nL2@xR5&").decode()])
+def test_random_bytes_that_are_a_text_by_chance_are_taken(value: str) -> None:
+    """A random secret is taken also if its bytes happen to be visible characters."""
+    assert strong_secret(value).reveal() == value
 
 
 @pytest.mark.parametrize("variable", ["CALLKEEPER_ARCHIVE_KEY", "CALLKEEPER_OIDC_CLIENT_SECRET"])
