@@ -12,6 +12,14 @@
 local now = now_ms()
 local running = kind .. ' ' .. name
 if is_last == '1' then
+    -- Whom it replaced stays replaced: one process of its kind that had vanished before it began.
+    local since = num(redis.call('HGET', process_key, 'since'), 0)
+    for _, other in ipairs(redis.call('ZRANGEBYSCORE', running_key, '-inf', '(' .. since)) do
+        if other ~= running and string.sub(other, 1, #kind + 1) == kind .. ' ' then
+            redis.call('ZREM', running_key, other)
+            break
+        end
+    end
     redis.call('ZREM', processes_key, name)
     redis.call('ZREM', running_key, running)
     redis.call('DEL', process_key)

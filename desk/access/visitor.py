@@ -35,6 +35,8 @@ _WRITTEN_EVERY_S: Final = 20.0
 _MOST_REPEATED: Final = 4096
 
 _LONGEST_DETAIL: Final = 120
+_BOARD: Final = "GET /board/?"
+"""The page that says what is wrong. Whoever has looked at it may look again while Redis takes no writes: it is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ class Auditor:
         if note.event in _REPEATED:
             await self.write_repeats(until_s=self._now())
             if (known := self._repeats.get(entry)) is not None:
-                if note.event is not AuditEvent.DENIED:
+                if note.event is not AuditEvent.DENIED and note.page != _BOARD:
                     await self.log.check()  # else pages would be shown that no entry can be written of
                 known.count += 1
                 known.results += note.results or 0

@@ -126,7 +126,7 @@ async def test_answers_that_cannot_be_read(watch: Watch) -> None:
     for _ in range(3):
         await watch.rig.push(watch.rig.stage.call(END))
     await watch.run(15)
-    watch.rig.stage.sandbox.faults.add(Fault(target="details", action=Action.HTML))
+    watch.rig.stage.sandbox.faults.add(Fault(target="details", action=Action.ANSWER, status=200, body="not JSON"))
     await watch.run(60)
     assert "CallkeeperRequestsFail" in watch.fired
 

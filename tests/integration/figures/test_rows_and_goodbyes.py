@@ -61,6 +61,20 @@ def test_process_that_shuts_down_has_not_vanished(redis_url: str) -> None:
     client.close()
 
 
+async def test_process_that_was_replaced_stays_so(redis: Redis) -> None:
+    """When the one that replaced it shuts down in order, the one that vanished before it is told no more."""
+    hand = Hand()
+    await writer(hand, "box-1-7-aa").write_async(redis)
+    hand.ms += ALIVE_S * 1000 + 1
+    heir, other = writer(hand, "box-1-8-bb"), writer(hand, "box-2-9-cc")
+    await heir.write_async(redis)
+    assert [one.name for one in (await signals(redis, hand)).vanished] == ["box-1-7-aa"]
+    hand.ms += 1000
+    await redis.register_script(heir._script.source)(*heir._arguments(Figures().batch(), is_last=True))
+    await other.write_async(redis)
+    assert (await signals(redis, hand)).vanished == []
+
+
 async def test_push_that_comes_after_the_queue_is_not_missing(rig: Rig) -> None:
     """If the queue is faster than the pushes, calls are found by it, and pushes arrive all the same."""
     await rig.run(15)
