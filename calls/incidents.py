@@ -207,14 +207,16 @@ def _service(signals: Signals) -> Iterator[Incident]:
         yield Incident(_K.SERVICE_SLOW, "The service is slow", advice)
 
 
+_WITHOUT_A_QUEUE: Final = (
+    "Calls without a push are not found, and nobody is assigned to new calls, because candidates come with the queue"
+)
+
+
 def _left_alone(breaker: Breaker) -> Incident:
     key, since = breaker.institution_key, breaker.since
     if breaker.scope.kind is EndpointKind.QUEUE:
         title = "The service does not list an institution's calls" if key else "The service does not list calls"
-        advice = (
-            "Calls without a push are not found. Pushed calls are read, but nobody is assigned to them, because candidates "
-            f"come with the queue: {breaker.words}."
-        )
+        advice = f"{_WITHOUT_A_QUEUE}: {breaker.words}."
         return Incident(_K.LISTING_REFUSED, title, advice, key, since)
     if breaker.scope.kind is EndpointKind.CHECK:
         advice = f"Its calls are handled, but further checks wait: {breaker.words}. Ask the service's operator."
@@ -278,10 +280,7 @@ def _unlisted(signals: Signals) -> Iterator[Incident]:
             if is_refused
             else "Ask the service's operator."
         )
-        advice = (
-            "Calls without a push are not found, and nobody is assigned to new calls, because candidates come with the "
-            f"queue. {ask}"
-        )
+        advice = f"{_WITHOUT_A_QUEUE}. {ask}"
         yield Incident(_K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, since)
 
 

@@ -1,7 +1,7 @@
 """Quiet outages: everything answers, but not as it should; or a process vanished. Pure functions of the signals.
 
-Each is judged by rows: how often something went wrong since it last
-went well (`Figure.good`), so that it ends with the first good one; or by counts of the last minutes.
+Each is judged by rows: how often something went wrong since it last went well (`Figure.good`), so that it ends with the
+first good one; or by counts of the last minutes.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ def quiet_outages(signals: Signals) -> Iterator[Incident]:
     """Yield what is wrong, the most harmful first."""
     yield from _no_results(signals)
     yield from _not_listed(signals)
-    yield from list(_lapsing_tokens(signals)) or _requests_fail(signals)
+    yield from list(_lapsing_tokens(signals)) or _requests_fail(signals)  # requests fail because tokens lapse
     yield from _not_active(signals)
     yield from _vanished(signals)
     yield from _unknown_names(signals)

@@ -10,9 +10,10 @@ Callers pass them by name, so nothing has to count positions.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from calls.record import CHECK_LIMIT
 from calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES, Keys
@@ -68,36 +69,13 @@ class Script:
         self, keys: Keys, *names: str, constants: Mapping[str, int] | None = None, folder: Traversable = _LUA
     ) -> None:
         self.name = names[-1]
-        parts = [(folder / f"{name}.lua").read_text() for name in names]
-        self._keys = tuple(f"{name}_key" for name in _listed("KEYS", parts, self.name))
-        args = _listed("ARGV", parts, self.name)
-        self._rest = args.pop().removesuffix("...") if args[-1].endswith("...") else ""
-        self._args = tuple(args)
+        read = _read(names, tuple((constants or {}).items()), folder)  # type: ignore[arg-type]  # a path is hashable
+        self._keys, self._args, self._rest, self.source = read
         self._names = frozenset((*self._keys, *self._args))
         self._known = {f"{name}_key": key for name, key in vars(keys).items() if f"{name}_key" in self._names}
         self._known["prefix"] = keys.prefix
         of_member = {"item_key": keys.item, "inbox_key": keys.inbox, "trail_key": keys.trail}
         self._of_member = {name: key_of for name, key_of in of_member.items() if name in self._names}
-        taken = [*self._keys, *self._args, *([self._rest] if self._rest else [])]
-        if len(set(taken)) < len(taken) or not set(taken).isdisjoint(_LOCAL.findall("\n".join(parts[:-1]))):
-            raise ValueError(f"{self.name}.lua names something twice, or hides a local of the files before it")
-        shared = {"CHECK_LIMIT": CHECK_LIMIT, "MOST_TOMBSTONES": MOST_TOMBSTONES, "CHANGES_KEPT": CHANGES_KEPT}
-        numbers = {**shared, **(constants or {})}
-        self.source = "\n".join(
-            [*(f"local {name} = {number}" for name, number in numbers.items()), self._locals(), *parts]
-        )
-
-    @property
-    def asked_for(self) -> frozenset[str]:
-        """The names that callers pass."""
-        return self._names - {"clock"} - self._known.keys() - self._of_member.keys()
-
-    def _locals(self) -> str:
-        named = [(name, f"KEYS[{n}]") for n, name in enumerate(self._keys, 1)]
-        named += [(name, f"ARGV[{n}]") for n, name in enumerate(self._args, 1)]
-        if self._rest:
-            named.append((self._rest, str(len(self._args) + 1)))
-        return f"local {', '.join(name for name, _ in named)} = {', '.join(value for _, value in named)}"
 
     def arguments(self, clock: Arg, given: Mapping[str, Arg], rest: Sequence[Arg] = ()) -> tuple[list[str], list[Arg]]:
         """Return KEYS and ARGV.
@@ -111,13 +89,41 @@ class Script:
             TypeError: Something is missing, or the script does not take it.
         """
         values = {"clock": clock, **self._known, **given}
-        for name, key_of in self._of_member.items():
-            values[name] = key_of(str(given["member"]))
+        if "member" in given:
+            values |= {name: key_of(str(given["member"])) for name, key_of in self._of_member.items()}
         if not self._names <= values.keys() or not given.keys() <= self._names or (rest and not self._rest):
             missing, unknown = sorted(self._names - values.keys()), sorted(given.keys() - self._names)
             raise TypeError(f"{self.name}.lua: missing {missing}, unknown {unknown}, {len(rest)} more")
         keys = [str(values[name]) for name in self._keys]
         return keys, [*(values[name] for name in self._args), *rest]
+
+
+class _Read(NamedTuple):
+    """What a script takes, and its source. ``rest``: the name of what may be repeated; empty if nothing may."""
+
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    rest: str
+    source: str
+
+
+@cache
+def _read(names: tuple[str, ...], constants: tuple[tuple[str, int], ...], folder: Traversable) -> _Read:
+    """Read a script. Cached: each command and each connection would read all files again."""
+    script, parts = names[-1], [(folder / f"{name}.lua").read_text() for name in names]
+    keys = tuple(f"{name}_key" for name in _listed("KEYS", parts, script))
+    args = _listed("ARGV", parts, script)
+    rest = args.pop().removesuffix("...") if args[-1].endswith("...") else ""
+    taken = [*keys, *args, *([rest] if rest else [])]
+    if len(set(taken)) < len(taken) or not set(taken).isdisjoint(_LOCAL.findall("\n".join(parts[:-1]))):
+        raise ValueError(f"{script}.lua names something twice, or hides a local of the files before it")
+    values = [*(f"KEYS[{n}]" for n, _ in enumerate(keys, 1)), *(f"ARGV[{n}]" for n, _ in enumerate(args, 1))]
+    values += [str(len(args) + 1)] if rest else []
+    numbers = {"CHECK_LIMIT": CHECK_LIMIT, "MOST_TOMBSTONES": MOST_TOMBSTONES, "CHANGES_KEPT": CHANGES_KEPT}
+    shared = [f"local {name} = {number}" for name, number in (*numbers.items(), *constants)]
+    return _Read(
+        keys, tuple(args), rest, "\n".join([*shared, f"local {', '.join(taken)} = {', '.join(values)}", *parts])
+    )
 
 
 def _listed(what: str, parts: Sequence[str], script: str) -> list[str]:

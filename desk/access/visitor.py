@@ -35,7 +35,7 @@ _WRITTEN_EVERY_S: Final = 20.0
 _MOST_REPEATED: Final = 4096
 
 _LONGEST_DETAIL: Final = 120
-_BOARD: Final = "GET /board/?"
+_BOARD: Final = rule_of("GET", "/board")[0].name
 """The page that says what is wrong. Whoever has looked at it may look again while Redis takes no writes: it is counted."""
 
 
