@@ -1,6 +1,6 @@
 """Tests what a chain says about the archive itself: against the tables, the retention, the audit log and logged heads.
 
-The database's owner can write such lines with right hashes, but neither into the audit log nor into the log of heads.
+The database's owner can write such lines with right hashes, but neither into Redis's audit log nor into the log of heads.
 """
 
 from bisect import bisect_left, bisect_right

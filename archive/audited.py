@@ -1,6 +1,7 @@
 """What the audit log's own chain knows of the others: the commands that changed them, and that their heads were logged.
 
-Redis keeps the audit log where the database's owner cannot change it, and workers copy it.
+Redis keeps the audit log where the database's owner cannot change it, and workers copy it. Entries that the owner appends
+to the copy are not told from ours here: docs/archive.md says so.
 """
 
 from collections import defaultdict
