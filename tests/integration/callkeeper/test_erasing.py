@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import pwd
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -102,6 +103,13 @@ async def lived(rig: Archivist) -> tuple[Call, Call]:
     return calls[0], calls[1]
 
 
+def found_in(text: str, *canaries: str) -> list[str]:
+    """Return the canaries in a text. Digits count only where they stand alone: times and ids hold any four by chance."""
+    return [
+        one for one in canaries if re.search(rf"(?<![\w.-]){one}(?![\w-])" if len(one) == 4 else re.escape(one), text)
+    ]
+
+
 async def everything(redis: Any, database: Database | None) -> str:
     """Return all that is stored, as one text."""
     parts: list[str] = []
@@ -133,13 +141,13 @@ async def test_nothing_of_a_person_is_left_anywhere(
     """Number, last digits, names, notes and reasons are gone from Redis and the archive; ids and decisions stay."""
     calls = await lived(rig)
     before = await everything(rig.redis, database)
-    assert all(canary in before for canary in CANARIES)
+    assert found_in(before, *CANARIES) == list(CANARIES)
     erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
     archive = f"sqlite:///{tmp_path}/archive.db"
     told = await run(redis_url, *erase, archive=archive)
     assert "Redis: 2 calls are erased" in told.output
     after = await everything(rig.redis, database)
-    assert [canary for canary in CANARIES if canary in after] == []
+    assert found_in(after, *CANARIES) == []
     written = {"the log": str(rig.log.entries), "the command's answer": told.output}
     for asked in EXPORTS:
         written[" ".join(asked)] = (await run(redis_url, *asked, archive=archive)).output
@@ -149,7 +157,7 @@ async def test_nothing_of_a_person_is_left_anywhere(
         written["the story"] = (await run(redis_url, "calls", "explain", call.voice_id, archive=archive)).output
     for where in ("archive export", "calls export"):
         assert call.voice_id in written[where], "calls stay, without the person"
-    assert [(where, canary) for where, text in written.items() for canary in CANARIES if canary in text] == []
+    assert [(where, found_in(text, *CANARIES)) for where, text in written.items() if found_in(text, *CANARIES)] == []
     assert [(await rig.record(call)).reason for call in calls] == ["unenrolled", "rejected"]
     assert verify(database).faults == []
     shown = await run(redis_url, "archive", "changes", archive=archive)
@@ -245,9 +253,7 @@ async def test_call_under_a_hold_is_not_changed(
     await run(redis_url, "archive", "hold", *held, "--release", *place, archive=archive)
     told = await run(redis_url, "archive", "erase", "--person", call.person_id or "", *place, archive=archive)
     assert "Redis: 1 calls are erased; 0 calls are under a hold" in told.output
-    assert [
-        text for text in ("Marion", "12025550001", "0001", "sounds odd") if text in await everything(redis, None)
-    ] == []
+    assert found_in(await everything(redis, None), "Marion", "12025550001", "0001", "sounds odd") == []
 
 
 async def test_exports_hold_nothing_that_people_typed(

@@ -110,7 +110,7 @@ async def test_effect_unanswered_at_the_deadline_is_unknown(effect: Effect) -> N
     async def respond(arrival: Arrival, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
-    async with raw_service(respond) as service, client(service.url, deadline_s=0.3) as reseller:
+    async with raw_service(respond) as service, client(service.url, deadline_s=1.0) as reseller:
         with pytest.raises(OutcomeUnknown, match="deadline"):
             await effect(reseller, None)
     assert len(service.arrivals) == 1
