@@ -11,12 +11,14 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from calls.institutions import KnownInstitutions, shown
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from calls.store.keys import KEYS, Keys
+from calls.store.script import Script
 from calls.store.scripts import Scripts
 
 WATCHED_EVERY_S: Final = 1.0
@@ -120,8 +122,9 @@ class PauseWatch:
     """Looks at the pauses once a second in a process that does not claim, and restores them if Redis has lost them."""
 
     def __init__(self, redis: "Redis", *, keys: Keys) -> None:
-        self._scripts = Scripts(redis, None, keys=keys)
-        self._keys = keys
+        self._known = Script(keys, "prelude", "remember")
+        # Not `Scripts`: its pipeline would outlive a cancelled look, and connect again after the client was closed.
+        self._script = AsyncScript(redis, self._known.source)
         self._memory = PauseMemory()
 
     async def look(self) -> None:
@@ -131,9 +134,9 @@ class PauseWatch:
             redis.exceptions.RedisError: Redis is away.
         """
         memory = self._memory
-        born, stored = await self._scripts.call(
-            "remember", new_name=token_hex(8), last_born=memory.born, remembered=memory.remembered
-        )
+        given = {"new_name": token_hex(8), "last_born": memory.born, "remembered": memory.remembered}
+        keys, args = self._known.arguments("", given)
+        born, stored = await self._script(keys=keys, args=args)
         memory.see(born, stored)
 
     async def run(self) -> None:

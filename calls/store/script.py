@@ -38,7 +38,6 @@ ScriptName = Literal[
     "limit",
     "request_budget",
     "pause",
-    "remember",
     "archived",
 ]
 """The scripts that follow only the prelude, one file each."""

@@ -188,9 +188,9 @@ async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand
             await life.repeat((sent[0], sent[1], [hand(), *sent[2][1:]]))
         assert lasting(await dump(redis)) == before, f"carried out twice: one of {[name for name, _, _ in life.sent]}"
     untried = set(get_args(ScriptName)) - {name for name, _, _ in life.sent}
-    assert untried == {"pulse", "limit", "retry", "request_budget", "lead", "enlist", "try_check", "remember"}, (
+    assert untried == {"pulse", "limit", "retry", "request_budget", "lead", "enlist", "try_check"}, (
         "pulse and lead write nothing that lasts; a failed login that counts twice, a probe, a look, a turn more are "
-        "safe; a pause is restored once for each loss"
+        "safe"
     )
 
 

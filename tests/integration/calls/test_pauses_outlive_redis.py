@@ -1,10 +1,13 @@
 """A Redis that lost its data gets the pauses back from the processes that saw them, before anything is sent."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.connections import receiver_redis
+from callkeeper.redis_location import RedisLocation
 from calls.incident import IncidentKind
 from calls.incidents import incidents_of
 from calls.metrics.signals import SignalReader
@@ -13,6 +16,8 @@ from calls.pause import EVERYWHERE, Pause, PauseScope
 from calls.store.claims_and_leases import Store
 from calls.store.keys import Keys
 from calls.store.pausing import RESTORED, PauseWatch, Pausing
+from calls.store.tasks import end
+from reseller.secret import Secret
 from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
@@ -84,6 +89,20 @@ async def test_web_writes_back_what_no_worker_knows(redis: Redis, hand: Hand) ->
     await Store(redis, now_ms=hand).claim(1)
     await watch.look()
     assert await reasons(redis) == {}
+
+
+async def test_watch_that_was_ended_does_not_connect_again(redis: Redis, redis_url: str) -> None:
+    """A look is under way when the process closes its connections: nothing of it is left on the server."""
+    client = receiver_redis(RedisLocation(url=Secret(redis_url), sentinels=None, address=redis_url))
+    before = {other["id"] for other in await redis.client_list()}
+    await client.ping()
+    await redis.client_pause(400)
+    watching = asyncio.create_task(PauseWatch(client, keys=Keys()).run())
+    await asyncio.sleep(0.1)
+    await end({watching})
+    await client.aclose()
+    await asyncio.sleep(0.8)
+    assert [other for other in await redis.client_list() if other["id"] not in before] == []
 
 
 async def test_new_installation_and_a_restart_restore_nothing(redis: Redis, hand: Hand) -> None:
