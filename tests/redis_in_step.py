@@ -18,6 +18,7 @@ from typing import Any
 from redis import Redis as BlockingRedis
 from redis.asyncio import Connection, ConnectionPool, Redis
 
+from callkeeper.connections import CommandPacking
 from callkeeper.embedded import embedded_redis
 
 
@@ -53,7 +54,7 @@ class Wire:
         """Return at once: it is closed."""
 
 
-class InStep(Connection):
+class InStep(CommandPacking, Connection):
     """A connection whose answers are waited for outside of the event loop."""
 
     async def _connect(self) -> None:
