@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from callkeeper_sandbox.demo.fleet import ManagedProcess
+
 from benchmarks.answer import Answer, Table
 from benchmarks.due_calls import lay_due_calls, settings
 from benchmarks.effort import Effort
@@ -16,9 +18,8 @@ from benchmarks.peers_environment import REDIS_8, peers_python
 from benchmarks.process import Used
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from callkeeper.fleet import ManagedProcess
-from callkeeper.settings import RuleSettings
-from calls.store.keys import Keys
+from callkeeper.app.settings import RuleSettings
+from callkeeper.calls.store.keys import Keys
 
 WARM_UP = 20
 WAITING_S = 20.0

@@ -15,10 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from redis import Redis as BlockingRedis
 from redis.asyncio import Connection, ConnectionPool, Redis
-
-from callkeeper.embedded import embedded_redis
 
 
 class Wire:

@@ -14,30 +14,30 @@ from typing import Any
 
 import httpx
 import structlog
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from msgspec.structs import replace
 
-from calls.claimed_item import Lease
-from calls.effect_ledger import EffectKind
-from calls.metrics.counting import Figures
-from calls.metrics.snapshot import FigureReader, Snapshot
-from calls.metrics.writing import Author, FigureWriter
-from calls.notes import Note
-from calls.record import Call
-from calls.rules import RuleBook, load_rules
-from calls.store.claims_and_leases import Store
-from calls.store.earlier_calls import number_key
-from calls.store.idempotent_intake import Intake
-from calls.store.keys import CallId, Keys, Retention
-from calls.store.last_listing import Listings
-from calls.store.queries import Queries
-from calls.store.sso_token import RedisTokenStore
-from calls.trail import Entry
-from reseller import Secret, ServiceConfig
-from reseller.client import Reseller
-from reseller.config import LoginPolicy
-from reseller.push_event import PushEvent
-from sandbox.access import Credentials
-from sandbox.state import Call as SandboxCall
+from callkeeper.calls.claimed_item import Lease
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.notes import Note
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules import RuleBook, load_rules
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.earlier_calls import number_key
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import CallId, Keys, Retention
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.store.sso_token import RedisTokenStore
+from callkeeper.calls.trail import Entry
+from callkeeper.service import Secret, ServiceConfig
+from callkeeper.service.client import Reseller
+from callkeeper.service.config import LoginPolicy
+from callkeeper.service.push_event import PushEvent
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claimed_call import Tools

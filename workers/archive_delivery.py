@@ -16,21 +16,21 @@ from typing import Any, ClassVar, Final
 import msgspec
 from redis.exceptions import RedisError
 
-from archive.errors import ArchiveAway, ValueRefused
-from archive.heads import signed_head
-from archive.lines import AUDIT_LOG, audit_content, content_of
-from archive.writing import Head, Writer
-from calls.claimed_item import ClaimedItem, LeaseLost, Placement
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.record import NewerRecord, parse_call
-from calls.store.archive_queue import ArchiveQueue, Stored
-from calls.store.breakers import ACCOUNT, Heard
-from calls.store.keys import CallId
-from calls.store.last_errors import ErrorArea
-from calls.traceback_filter import innermost_place
-from calls.trail import parse_trail
-from reseller.secret import Secret
+from callkeeper.archive.errors import ArchiveAway, ValueRefused
+from callkeeper.archive.heads import signed_head
+from callkeeper.archive.lines import AUDIT_LOG, audit_content, content_of
+from callkeeper.archive.writing import Head, Writer
+from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.record import NewerRecord, parse_call
+from callkeeper.calls.store.archive_queue import ArchiveQueue, Stored
+from callkeeper.calls.store.breakers import ACCOUNT, Heard
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.traceback_filter import innermost_place
+from callkeeper.calls.trail import parse_trail
+from callkeeper.service.secret import Secret
 from workers.outbox import Outbox
 
 AT_ONCE: Final = 400

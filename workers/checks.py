@@ -13,26 +13,26 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from calls.claimed_item import LeaseLost
-from calls.effect_ledger import EffectKind, EffectState
-from calls.end_and_settlement import must_be_listed_again
-from calls.facts_and_colours import Colour, is_named_by_service, signs_of
-from calls.fold import fold_check, fold_reading, reading_of
-from calls.metrics import catalogue as figure
-from calls.pause import PauseScope
-from calls.record import Call, Phase, Reading
-from calls.redis_restart import charge_earlier_record
-from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, must_read_first, take_turns
-from calls.schedule.reads import next_read, read_retry
-from calls.statuses import STATUSES
-from calls.steps import Decline
-from calls.store.breakers import EndpointKind, Heard
-from calls.store.earlier_calls import digits_compared
-from calls.store.inbox import Ask
-from calls.store.keys import CallId
-from calls.store.last_errors import ErrorArea
-from calls.trail import Entry
-from reseller import (
+from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
+from callkeeper.calls.fold import fold_check, fold_reading, reading_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.record import Call, Phase, Reading
+from callkeeper.calls.redis_restart import charge_earlier_record
+from callkeeper.calls.schedule.plan import check_answered, check_booked, check_failed, must_read_first, take_turns
+from callkeeper.calls.schedule.reads import next_read, read_retry
+from callkeeper.calls.settlement import must_be_listed_again
+from callkeeper.calls.statuses import STATUSES
+from callkeeper.calls.steps import Decline
+from callkeeper.calls.store.breakers import EndpointKind, Heard
+from callkeeper.calls.store.earlier_calls import digits_compared
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.trail import Entry
+from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
     CallNotFound,
@@ -41,7 +41,7 @@ from reseller import (
     ServiceRefused,
     TokenLapsed,
 )
-from reseller.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
+from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
 from workers.claimed_call import Claim
 from workers.measurements import LISTED_ANEW
 from workers.service_gate import Why

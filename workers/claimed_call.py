@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from calls.claimed_item import ClaimedItem, ListName, Placement
-from calls.effect_ledger import Effect, EffectKind
-from calls.effect_resolution import (
+from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
+from callkeeper.calls.effect_ledger import Effect, EffectKind
+from callkeeper.calls.effect_resolution import (
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
     is_enrolled,
@@ -25,26 +25,36 @@ from calls.effect_resolution import (
     refusals,
     unresolved,
 )
-from calls.fold import assigned, fold_note, new_call
-from calls.notes import Distrusted, Listed, Merged, Note, Verified, entry_expected, fold_order, parse_note, trace_of
-from calls.pause import PauseScope
-from calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
-from calls.redis_restart import (
+from callkeeper.calls.fold import assigned, fold_note, new_call
+from callkeeper.calls.notes import (
+    Distrusted,
+    Listed,
+    Merged,
+    Note,
+    Verified,
+    entry_expected,
+    fold_order,
+    parse_note,
+    trace_of,
+)
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
+from callkeeper.calls.redis_restart import (
     catch_up,
     charge_earlier_record,
     charge_lost_writes,
     charge_unknown_age,
     fold_epoch,
 )
-from calls.rules.book import RuleBook
-from calls.statement_folding import in_shadow
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId
-from calls.store.last_listing import Listings
-from calls.trail import Entry
-from reseller import ResellerError
-from reseller.client import Reseller
-from reseller.endpoints import follow, is_same_id, new_trace
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.statement_folding import in_shadow
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.trail import Entry
+from callkeeper.service import ResellerError
+from callkeeper.service.client import Reseller
+from callkeeper.service.endpoints import follow, is_same_id, new_trace
 from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, PauseLog, ServiceClock
 from workers.service_gate import ServiceGate

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from rq.job import Job
 
-from calls.store.tasks import end
+from callkeeper.calls.store.cancelling import end
 from workers.measurements import JobSummary
 
 PROGRESS_EVERY_S: Final = 1.0

@@ -13,9 +13,9 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from calls.store.job_queue import Waker
-from calls.store.keys import KEYS, Keys
-from calls.store.script import Script
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.script import Script
 
 LOOK_EVERY_S = 0.2
 LATE_MS = 60

@@ -16,10 +16,10 @@ from redis.exceptions import RedisError, ResponseError
 from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
-from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
-from calls.store.keys import QUEUE_NAME
-from calls.store.writable import REFUSALS, refusal_in
-from calls.traceback_filter import filtered_traceback
+from callkeeper.calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
+from callkeeper.calls.store.keys import QUEUE_NAME
+from callkeeper.calls.store.writable import REFUSALS, refusal_in
+from callkeeper.calls.traceback_filter import filtered_traceback
 from workers.job_description import describe
 from workers.measurements import JobSummary
 from workers.shift import StepsFailed

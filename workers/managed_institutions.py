@@ -22,20 +22,27 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
-from calls.metrics import catalogue as figure
-from calls.store.breakers import ACCOUNT
-from calls.store.claims_and_leases import Store
-from calls.store.last_listing import (
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.store.breakers import ACCOUNT
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.last_listing import (
     ASK_AGAIN,
     STANDING_FRESH,
     STANDING_KEPT,
     Listings,
     Standing,
 )
-from calls.store.request_budget import Permit
-from reseller import AnswerUnreadable, Institution, InstitutionSummary, NotSent, ResellerError, ServiceUnavailable
-from reseller.client import Reseller
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import (
+    AnswerUnreadable,
+    Institution,
+    InstitutionSummary,
+    NotSent,
+    ResellerError,
+    ServiceUnavailable,
+)
+from callkeeper.service.client import Reseller
 from workers.measurements import Counting
 from workers.service_gate import Held, ServiceGate, Wanted, Why
 
@@ -340,7 +347,7 @@ class Standings:
 async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
     """Ask for the standing of institutions, and return also all others that the list names.
 
-    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `reseller.answer_meaning`.
+    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `callkeeper.service.answer_meaning`.
     """
     asked = Standings()
     try:

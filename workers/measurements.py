@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from calls.answer_signs import HEARD_ENOUGH, is_voice_expected, is_voice_shown, signs_shown, unknown_names
-from calls.claimed_item import Epoch
-from calls.end_and_settlement import NOT_LISTED
-from calls.facts_and_colours import Policies, has_result
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.pause import EVERYWHERE, Pauses
-from calls.record import Call, Phase, Reason
-from calls.rules.book import RuleBook
-from calls.schedule.check_plan_and_budget import automatic_left
-from calls.trail import Entry
+from callkeeper.calls.answer_signs import HEARD_ENOUGH, is_voice_expected, is_voice_shown, signs_shown, unknown_names
+from callkeeper.calls.claimed_item import Epoch
+from callkeeper.calls.facts import Policies, has_result
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.pause import EVERYWHERE, Pauses
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.schedule.plan import automatic_left
+from callkeeper.calls.settlement import NOT_LISTED
+from callkeeper.calls.trail import Entry
 
 _QUEUE = (
     ("listed", "call in the queue", "calls in the queue"),

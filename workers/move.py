@@ -1,7 +1,7 @@
 """Advances one claimed call: decide, take the step, repeat until the call has to wait. Settles it at its end.
 
 Before each step that sends or books something, ``workers.request_gate`` is asked. The steps are in ``workers.checks``
-(look, read, check) and ``workers.assign_enroll_reject`` (assign, enroll, reject).
+(look, read, check) and ``workers.effects`` (assign, enroll, reject).
 """
 
 from contextlib import suppress
@@ -11,13 +11,13 @@ from typing import assert_never
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ListName, Placement
-from calls.decide import decide
-from calls.end_and_settlement import CONFIRM_LOOKS_S, HINT_LIVES, is_not_found
-from calls.institutions import FOREIGN
-from calls.record import Phase, Reason
-from calls.statement_folding import may_return
-from calls.steps import (
+from callkeeper.calls.claimed_item import ListName, Placement
+from callkeeper.calls.decide import decide
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.settlement import CONFIRM_LOOKS_S, HINT_LIVES, is_not_found
+from callkeeper.calls.statement_folding import may_return
+from callkeeper.calls.steps import (
     Check,
     Decline,
     Deed,
@@ -35,10 +35,10 @@ from calls.steps import (
     WriteDecision,
     WriteFacts,
 )
-from calls.trail import Entry
-from workers.assign_enroll_reject import establish, intend, send, withdraw, write_decision, write_facts
+from callkeeper.calls.trail import Entry
 from workers.checks import check, decline, look, look_back, read, unite_spellings
 from workers.claimed_call import Claim, attention
+from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
 from workers.request_gate import pass_gate
 
 

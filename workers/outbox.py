@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ClaimedItem
-from calls.store.claims_and_leases import Store
-from calls.store.tasks import end
+from callkeeper.calls.claimed_item import ClaimedItem
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
 
 
 class Outbox(ABC):

@@ -19,13 +19,13 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from calls.claimed_item import ClaimedItem, Placement
-from calls.metrics import catalogue as figure
-from calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
-from calls.store.breakers import EndpointKind
-from calls.store.inbox import Ask
-from calls.store.keys import CallId
-from calls.store.last_listing import (
+from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
+from callkeeper.calls.store.breakers import EndpointKind
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_listing import (
     ListingProgress,
     Paging,
     encode_progress,
@@ -36,8 +36,8 @@ from calls.store.last_listing import (
     newest_start,
     next_look_ms,
 )
-from calls.store.request_budget import Permit
-from reseller import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
 from workers.claimed_call import Tools
 from workers.measurements import JobSummary
 from workers.service_gate import Wanted

@@ -22,8 +22,8 @@ from rq.registry import StartedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
 
-from calls.store.job_queue import RESULT_TTL_S, calls_queue
-from calls.store.keys import QUEUE_NAME
+from callkeeper.calls.store.job_queue import RESULT_TTL_S, calls_queue
+from callkeeper.calls.store.keys import QUEUE_NAME
 from workers.jobs import CallJob
 
 WORKER_TTL_S = 20

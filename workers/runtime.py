@@ -15,24 +15,24 @@ from typing import Any, ClassVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from calls.claimed_item import Lease
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.metrics.cpu_share import CpuShare
-from calls.rules.book import RuleBook
-from calls.store.archive_queue import ArchiveQueue
-from calls.store.breakers import service_away
-from calls.store.claims_and_leases import Store
-from calls.store.delivery_log import DeliveryLog
-from calls.store.earlier_calls import number_key
-from calls.store.inbox import Ask
-from calls.store.keys import KEPT_S, Keys
-from calls.store.last_listing import Listings
-from calls.store.queries import Lookup, Queries
-from calls.store.sso_token import RedisTokenStore
-from calls.store.tasks import end
-from reseller import ServiceConfig
-from reseller.client import Reseller
+from callkeeper.calls.claimed_item import Lease
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.archive_queue import ArchiveQueue
+from callkeeper.calls.store.breakers import service_away
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.delivery_log import DeliveryLog
+from callkeeper.calls.store.earlier_calls import number_key
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import KEPT_S, Keys
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper.calls.store.sso_token import RedisTokenStore
+from callkeeper.service import ServiceConfig
+from callkeeper.service.client import Reseller
 from workers.claimed_call import Tools
 from workers.job_description import progress
 from workers.managed_institutions import Institutions

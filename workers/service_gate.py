@@ -20,13 +20,13 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.store.breakers import ACCOUNT, WHOLE, EndpointKind, Heard, Scope
-from calls.store.claims_and_leases import Store
-from calls.store.last_errors import ErrorArea
-from calls.store.request_budget import Permit
-from reseller import (
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, EndpointKind, Heard, Scope
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
     CertificateRefused,
@@ -42,8 +42,8 @@ from reseller import (
     TurnedAway,
     Unsendable,
 )
-from reseller.client import Reseller
-from reseller.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
+from callkeeper.service.client import Reseller
+from callkeeper.service.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.store.breakers import QUEUES, WHOLE, EndpointKind, Heard, Scope
-from calls.store.keys import CallId
-from calls.store.request_budget import Permit
-from calls.store.tasks import end
-from reseller import ResellerError
+from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, Heard, Scope
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import ResellerError
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 

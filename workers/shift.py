@@ -18,15 +18,15 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ClaimedItem, LeaseLost, Placement
-from calls.institutions import FOREIGN
-from calls.metrics import catalogue as figure
-from calls.record import NewerRecord
-from calls.store.claims_and_leases import MOST_OF_ONE
-from calls.store.keys import CallId, names_of
-from calls.store.tasks import end
-from calls.traceback_filter import innermost_place
-from calls.trail import Entry
+from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import MOST_OF_ONE
+from callkeeper.calls.store.keys import CallId, names_of
+from callkeeper.calls.traceback_filter import innermost_place
+from callkeeper.calls.trail import Entry
 from workers.claimed_call import FORGET, Claim, Tools, follow_member, follow_trace
 from workers.managed_institutions import RELOAD_AT_ONCE_S, Institutions
 from workers.measurements import JobSummary

@@ -23,9 +23,9 @@ from aiohttp.abc import AbstractResolver
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
-from calls.outcome_messages import Message
-from reseller import Secret
-from reseller.endpoints import trace_headers
+from callkeeper.calls.outcome_messages import Message
+from callkeeper.service import Secret
+from callkeeper.service.endpoints import trace_headers
 
 DEADLINE_S: Final = 5.0
 """For one post in seconds, from name resolution to the answer's status. Well below the lease."""

@@ -18,18 +18,18 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ClaimedItem, LeaseLost, ListName, Placement
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.outcome_messages import TEST, TestMessage, message_id, message_of
-from calls.record import NewerRecord
-from calls.store.breakers import ACCOUNT, Heard
-from calls.store.claims_and_leases import Store
-from calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
-from calls.store.keys import CallId, parse_member
-from calls.store.last_errors import ErrorArea
-from calls.store.queries import Known, Lookup
-from calls.webhook_outcomes import CallOutcome, outcomes
+from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, ListName, Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.outcome_messages import TEST, TestMessage, message_id, message_of
+from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.store.breakers import ACCOUNT, Heard
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
+from callkeeper.calls.store.keys import CallId, parse_member
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.calls.webhook_outcomes import CallOutcome, outcomes
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.webhook_client import Answer, Posted, WebhookClient

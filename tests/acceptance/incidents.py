@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from click.testing import CliRunner
 
-from callkeeper.cli import main
+from callkeeper.app.cli import main
 from tests.acceptance import quiet_troubles, troubles
 from tests.acceptance.stack import Stack, until
 from tests.promtool import firing, scrape_of

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+from callkeeper_sandbox.demo.demonstration import Demo, demonstration
+from callkeeper_sandbox.demo.fleet import ManagedProcess
+from callkeeper_sandbox.service import population
 from redis import Redis
 
-from callkeeper.demo import Demo, demonstration
-from callkeeper.fleet import ManagedProcess
-from calls.record import Call, Phase, parse_call
-from calls.store.keys import CallId, Keys
-from calls.trail import Entry, parse_trail
-from sandbox import population
+from callkeeper.calls.record import Call, Phase, parse_call
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.trail import Entry, parse_trail
 
 T = TypeVar("T")
 KEY = "cu-1"

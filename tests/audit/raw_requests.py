@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from desk.signing import FORM_FIELD, FORM_HEADER, form_tokens, key_of_login
-from reseller import Secret
+from callkeeper.desk.signed_tokens import FORM_FIELD, FORM_HEADER, form_tokens, key_of_login
+from callkeeper.service import Secret
 from tests.audit.mutants import TRICKS
 
 PUSH_KEY = "canary-push-1f8b32d9"

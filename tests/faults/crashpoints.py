@@ -37,19 +37,19 @@ from typing import Any
 import httpx
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.logs import set_up_logging
-from callkeeper.settings import WorkerSettings
-from callkeeper.wiring import run_worker
-from calls.claimed_item import ClaimedItem, Placement
-from calls.store.claims_and_leases import Store
-from calls.store.inbox import Ask
-from calls.store.keys import CallId, parse_member
-from calls.store.last_listing import Listings
-from calls.trail import Entry
-from reseller import ServiceConfig, TokenStore
-from reseller.client import Reseller
-from reseller.exchange import Observe
-from reseller.transport import FIRST_BYTE, effects_transport, reads_transport
+from callkeeper.app.logs import set_up_logging
+from callkeeper.app.settings import WorkerSettings
+from callkeeper.app.wiring import run_worker
+from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import CallId, parse_member
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.trail import Entry
+from callkeeper.service import ServiceConfig, TokenStore
+from callkeeper.service.client import Reseller
+from callkeeper.service.exchange import Observe
+from callkeeper.service.transport import FIRST_BYTE, effects_transport, reads_transport
 from workers.runtime import WorkerRuntime
 
 _REQUEST = ("mid-request", "after-request")

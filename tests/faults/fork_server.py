@@ -23,9 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from callkeeper.fleet import STOP_S, ManagedProcess, plain_environment
+from callkeeper_sandbox.demo.fleet import STOP_S, ManagedProcess, plain_environment
 
-PRELOADED = ("callkeeper.wiring", "callkeeper.commands.worker", "callkeeper.web_app", "callkeeper.commands.web")
+PRELOADED = (
+    "callkeeper.app.wiring",
+    "callkeeper.app.commands.worker",
+    "callkeeper.app.web_app",
+    "callkeeper.app.commands.web",
+)
 """Imported before the first fork."""
 
 _LOOK_EVERY_S = 0.01

@@ -15,10 +15,10 @@ from typing import Any
 
 from redis import Redis
 
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import Snapshot
-from calls.metrics.writing import EVERY_S, memory_of
-from calls.store.keys import Keys
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import Snapshot
+from callkeeper.calls.metrics.writing import EVERY_S, memory_of
+from callkeeper.calls.store.keys import Keys
 from tests.faults.deployment import Deployment, deployment
 from tests.faults.redis_server import redis_server
 

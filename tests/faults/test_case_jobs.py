@@ -12,7 +12,7 @@ from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.webhook import Webhook
 
-from calls.store.job_queue import ADVANCE, calls_queue
+from callkeeper.calls.store.job_queue import ADVANCE, calls_queue
 from workers.jobs import job_class
 from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker

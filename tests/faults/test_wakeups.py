@@ -13,14 +13,14 @@ import pytest
 import structlog
 from redis import Redis as BlockingRedis
 
-from calls.claimed_item import ClaimedItem, Placement
-from calls.metrics.counting import Figures
-from calls.notes import Pushed
-from calls.store.breakers import FAILURES_THAT_OPEN, Heard
-from calls.store.claims_and_leases import Store
-from calls.store.job_queue import Waker
-from calls.store.keys import CallId, Keys
-from calls.store.tasks import end
+from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.notes import Pushed
+from callkeeper.calls.store.breakers import FAILURES_THAT_OPEN, Heard
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import CallId, Keys
 from tests.redis_in_step import emptied, in_step
 from workers.job_watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
 from workers.managed_institutions import ENLIST_S

@@ -12,23 +12,23 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Kind
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.action_status import ActionState, line_of, told
-from calls.claimed_item import LEASE
-from calls.institutions import FOREIGN
-from calls.notes import Distrusted, Resolved, Statement
-from calls.record import Call, Phase, parse_call
-from calls.rules.book import RuleBook
-from calls.store.claims_and_leases import FARTHEST_MS
-from calls.store.keys import CallId, Keys, parse_member
-from calls.store.queries import Lookup, follow_tombstones
-from calls.trail import Entry
-from reseller.config import LoginPolicy
-from reseller.push_event import PushEvent
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Kind
+from callkeeper.calls.action_status import ActionState, line_of, told
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.notes import Distrusted, Resolved, Statement
+from callkeeper.calls.record import Call, Phase, parse_call
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.claims import FARTHEST_MS
+from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.queries import Lookup, follow_tombstones
+from callkeeper.calls.trail import Entry
+from callkeeper.service.config import LoginPolicy
+from callkeeper.service.push_event import PushEvent
 from tests.covering import calmed
 from tests.faults.judge import Judge, Kept, Memory, Said
 from tests.faults.seams import Line, PlannedFailure, Wire, WorkerState

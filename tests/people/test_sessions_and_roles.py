@@ -16,17 +16,17 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
-from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
-from calls.store.audit_log import AuditEvent
-from desk.access import access_changes
-from desk.access.gate import SESSION, forms_of
-from desk.access.people import IDLE, Sessions, hash_password
-from desk.access.rights import Role
-from desk.access.routes import RULES, rule_of
-from desk.access.visitor import Visitor
-from desk.board.login_page import is_ours
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
+from callkeeper.calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
+from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.desk.access import access_changes
+from callkeeper.desk.access.gate import SESSION, forms_of
+from callkeeper.desk.access.people import IDLE, Sessions, hash_password
+from callkeeper.desk.access.rights import Role
+from callkeeper.desk.access.routes import RULES, rule_of
+from callkeeper.desk.access.visitor import Visitor
+from callkeeper.desk.board.login_page import is_ours
 from tests.people.conftest import ENVIRON, HTML, METRICS_TOKEN, PASSWORD, Site
 
 

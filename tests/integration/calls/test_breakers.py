@@ -5,12 +5,14 @@ from typing import Any
 
 import httpx
 import pytest
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 
-from calls.claimed_item import Placement
-from calls.notes import Pushed
-from calls.store.breakers import (
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.notes import Pushed
+from callkeeper.calls.store.breakers import (
     ACCOUNT,
     FAILURES_THAT_OPEN,
     PROBE_EVERY_MS,
@@ -23,11 +25,9 @@ from calls.store.breakers import (
     retry_service,
     service_away,
 )
-from calls.store.claims_and_leases import MOST_OF_ONE, Store
-from calls.store.keys import CallId, institution_member
+from callkeeper.calls.store.claims import MOST_OF_ONE, Store
+from callkeeper.calls.store.keys import CallId, institution_member
 from receiver.health import health_routes
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 

@@ -4,11 +4,11 @@ import re
 
 import httpx
 import pytest
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
-from calls.notes import Verified
-from calls.record import Phase
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.record import Phase
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
-from calls.claimed_item import instant
-from calls.incidents import incidents_of
-from calls.metrics.signals import SignalReader
-from calls.store.keys import Keys
-from calls.store.last_errors import AGAIN_S, LASTS, ErrorArea, ErrorNotes, LastError, parse_errors
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_errors import AGAIN_S, LASTS, ErrorArea, ErrorNotes, LastError, parse_errors
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 

@@ -3,13 +3,13 @@
 from dataclasses import replace as but
 
 import pytest
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from msgspec.structs import replace
 
-from calls.action_status import line_of, told
-from calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
-from calls.record import Phase, Reason
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.action_status import line_of, told
+from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
+from callkeeper.calls.record import Phase, Reason
 from tests.rig import Rig
 from tests.sandbox_fixtures import START
 

@@ -4,21 +4,21 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
-from callkeeper.connections import receiver_redis
-from callkeeper.redis_location import RedisLocation
-from calls.incident import IncidentKind
-from calls.incidents import incidents_of
-from calls.metrics.signals import SignalReader
-from calls.notes import Verified
-from calls.pause import EVERYWHERE, Pause, PauseScope
-from calls.store.claims_and_leases import Store
-from calls.store.keys import Keys
-from calls.store.pausing import RESTORED, PauseWatch, Pausing
-from calls.store.tasks import end
-from reseller.secret import Secret
-from sandbox.state import Happening, Kind
+from callkeeper.app.connections import receiver_redis
+from callkeeper.app.redis_location import RedisLocation
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.pausing import RESTORED, PauseWatch, Pausing
+from callkeeper.service.secret import Secret
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
 

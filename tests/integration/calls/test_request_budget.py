@@ -6,19 +6,19 @@ from dataclasses import replace
 import httpx
 import pytest
 import structlog
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.rules import load_rules
-from calls.store.breakers import open_breakers
-from calls.store.claims_and_leases import Store
-from calls.store.keys import Keys
-from calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
-from reseller import ServiceUnavailable
-from reseller.endpoints import DETAILS, QUEUE
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.breakers import open_breakers
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
+from callkeeper.service import ServiceUnavailable
+from callkeeper.service.endpoints import DETAILS, QUEUE
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi

@@ -6,15 +6,15 @@ from dataclasses import replace as changed
 from typing import Any
 
 import pytest
+from callkeeper_sandbox.service.state import Happening, Kind
 from msgspec.structs import replace
 
-from calls.effect_ledger import Effect, EffectState
-from calls.record import encode_call
-from calls.rules import load_rules
-from calls.store.keys import CallId
-from calls.story import tell
-from calls.trail import recorded
-from sandbox.state import Happening, Kind
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.record import encode_call
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.story import tell
+from callkeeper.calls.trail import recorded
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY, PHONE
 

@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.record import NEWER
-from sandbox.state import Call, Happening, Kind
-from tests.integration.callkeeper.test_calls_commands import callkeeper
-from tests.integration.callkeeper.test_doctor import environment, findings
+from callkeeper.calls.record import NEWER
+from tests.integration.app.test_calls_commands import callkeeper
+from tests.integration.app.test_doctor import environment, findings
 from tests.integration.calls.test_newer_release import a_minute_later
 from tests.integration.desk.test_board import BoardRig
 from tests.rig import KEY
@@ -45,7 +45,7 @@ async def test_board_and_desk_name_the_remedy(rig: BoardRig) -> None:
     shown = await rig.page()
     assert "Written by a newer release" in shown
     assert "Roll forward, or start a worker of that release." in shown
-    assert f"calls/{KEY}/{other.voice_id}" in shown
+    assert f"callkeeper/calls/{KEY}/{other.voice_id}" in shown
     assert REMEDY in await rig.page(f"/calls/{KEY}/{call.voice_id}", 503)
     answer = await rig.http.get(f"/calls/{KEY}/{call.voice_id}")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

@@ -1,15 +1,15 @@
 """What happened since something went well, and processes that shut down or vanish, in a real Redis."""
 
+from callkeeper_sandbox.service.state import Happening, Kind
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.metrics.signals import SignalReader, Signals
-from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
-from calls.store.keys import Keys
-from sandbox.state import Happening, Kind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.signals import SignalReader, Signals
+from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
+from callkeeper.calls.store.keys import Keys
 from tests.integration.figures.test_figures import Hand, writer
 from tests.rig import KEY, Rig
 

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.scenario import Progress, Scenario
+from callkeeper_sandbox.service.state import PushSettings
 from redis.asyncio import Redis
 
-from calls.rules import RuleBook
-from sandbox import population
-from sandbox.scenario import Progress, Scenario
-from sandbox.state import PushSettings
+from callkeeper.calls.rules import RuleBook
 from tests.rig import Rig
 from tests.sandbox_fixtures import START, Asgi
 

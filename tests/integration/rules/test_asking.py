@@ -5,15 +5,15 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
-from calls.effect_ledger import EffectState
-from calls.named_lists import NamedLists
-from calls.notes import Distrusted, Resolved, Verified
-from calls.rules import Outcome, Rule, RuleBook, load_rules
-from calls.rules.book import Between, Includes, InList, OnChecks
-from calls.webhook_outcomes import outcomes
-from sandbox.state import Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.named_lists import NamedLists
+from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, load_rules
+from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
+from callkeeper.calls.webhook_outcomes import outcomes
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 

@@ -10,6 +10,7 @@ from functools import cache
 
 import httpx
 import pytest
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -23,15 +24,14 @@ from starlette.types import ASGIApp
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.embedded import EmbeddedRedis
-from calls.store.attempt_limiter import LoginLimiter
-from calls.store.job_queue import calls_queue
-from desk.access.configured_logins import AdminLogin
-from desk.browser_headers import SafeHeaders
-from desk.dashboard import dashboard
-from desk.readable_jobs import MAX_SHOWN
-from desk.signing import FORM_HEADER, FORM_VALID_S, Signer, form_tokens, key_of_login
-from reseller.secret import Secret
+from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.calls.store.job_queue import calls_queue
+from callkeeper.desk.access.configured_logins import AdminLogin
+from callkeeper.desk.browser_headers import SafeHeaders
+from callkeeper.desk.dashboard import dashboard
+from callkeeper.desk.readable_jobs import MAX_SHOWN
+from callkeeper.desk.signed_tokens import FORM_HEADER, FORM_VALID_S, Signer, form_tokens, key_of_login
+from callkeeper.service.secret import Secret
 from tests.signed_in import gate_of
 
 LOGIN = ("ops", "pässword-of-ops")

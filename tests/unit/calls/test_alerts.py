@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from calls.acknowledgement import Acknowledgement
-from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from calls.incident import Incident, IncidentKind, Weight
+from callkeeper.calls.acknowledgement import Acknowledgement
+from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
+from callkeeper.calls.incident import Incident, IncidentKind, Weight
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 CHAT, PAGER = Target("1"), Target("2", is_page_only=True)

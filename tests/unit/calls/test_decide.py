@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from calls.decide import decide
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
-from calls.institutions import FOREIGN
-from calls.record import Call, Phase, Reason
-from calls.rules import RuleBook
-from calls.schedule import reads
-from calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
-from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
+from callkeeper.calls.decide import decide
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.rules import RuleBook
+from callkeeper.calls.schedule import reads
+from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
+from callkeeper.calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.conftest import examples
 from tests.unit.calls.specimens import (
     BOOK,

@@ -3,8 +3,8 @@
 import ast
 import inspect
 
-from calls import facts_and_colours
-from calls.facts_and_colours import FACTS, Facts, facts_of
+from callkeeper.calls import facts
+from callkeeper.calls.facts import FACTS, Facts, facts_of
 
 
 def test_every_fact_is_derived_by_name() -> None:
@@ -20,7 +20,7 @@ def test_every_fact_is_derived_by_name() -> None:
 
 def test_facts_have_no_second_table() -> None:
     """The names of facts are written only in the class; the table for rules is derived from it."""
-    tree = ast.parse(inspect.getsource(facts_and_colours))
+    tree = ast.parse(inspect.getsource(facts))
     tables = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
     keys = {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)}
     assert not keys & set(FACTS)

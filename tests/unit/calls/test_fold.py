@@ -8,15 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.action_status import ActionState, Told, told
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts_and_colours import ENOUGH_ANSWERS, Facts, facts_of
-from calls.fold import fold_check, fold_note, fold_reading, new_call
-from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
-from calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
-from calls.redis_restart import fold_epoch
-from calls.store.keys import CallId
-from calls.trail import Entry
+from callkeeper.calls.action_status import ActionState, Told, told
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.facts import ENOUGH_ANSWERS, Facts, facts_of
+from callkeeper.calls.fold import fold_check, fold_note, fold_reading, new_call
+from callkeeper.calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    Listed,
+    Merged,
+    Note,
+    Pushed,
+    Resolved,
+    Unlisted,
+    Verified,
+)
+from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
+from callkeeper.calls.redis_restart import fold_epoch
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.trail import Entry
 from tests.conftest import examples
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from calls.acknowledgement import Acknowledgement
-from calls.incident import Incident, IncidentKind, Weight, merged
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import field_name
-from calls.metrics.signals import LastCounted, Lately, Replaced, Signals, Unstarted
-from calls.metrics.snapshot import Minute, Process, Snapshot
-from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
-from calls.store.last_errors import LastError
-from calls.store.last_listing import Standing
-from calls.store.sso_token import Barred
-from calls.store.writable import WriteRefusal
+from callkeeper.calls.acknowledgement import Acknowledgement
+from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import field_name
+from callkeeper.calls.metrics.signals import LastCounted, Lately, Replaced, Signals, Unstarted
+from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
+from callkeeper.calls.store.breakers import Breaker, EndpointKind, Heard, Scope
+from callkeeper.calls.store.last_errors import LastError
+from callkeeper.calls.store.last_listing import Standing
+from callkeeper.calls.store.sso_token import Barred
+from callkeeper.calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
 from tests.unit.calls.test_quiet_outages import QUIET
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from calls.pause import Pause, Pauses, PauseScope
+from callkeeper.calls.pause import Pause, Pauses, PauseScope
 from workers.measurements import JobSummary
 
 SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import Minute, Snapshot, Spread
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
 from tests.unit.calls.specimens import NOW
 from tests.unit.calls.test_quiet_outages import WELL, at
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from calls.incident import Incident
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.catalogue import Figure
-from calls.metrics.counting import Figures, field_name
-from calls.metrics.signals import LastCounted, Lately, Signals, Vanished
-from calls.metrics.snapshot import Minute, Process, Snapshot
-from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
-from calls.store.last_listing import Standing
+from callkeeper.calls.incident import Incident
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.catalogue import Figure
+from callkeeper.calls.metrics.counting import Figures, field_name
+from callkeeper.calls.metrics.signals import LastCounted, Lately, Signals, Vanished
+from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
+from callkeeper.calls.store.breakers import Breaker, EndpointKind, Heard, Scope
+from callkeeper.calls.store.last_listing import Standing
 from tests.unit.calls.specimens import NOW
 
 WORKER = Process("box-1-7-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")

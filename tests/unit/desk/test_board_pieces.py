@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import Minute, Snapshot, Spread
-from calls.rules import load_rules
-from desk.board.alarms import Alarm, merged
-from desk.board.hour import Tile, seconds, tiles_of
-from desk.board.live_updates import PageUpdates
-from desk.board.renderer import Renderer, View
-from desk.board.states import StateTone
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
+from callkeeper.calls.rules import load_rules
+from callkeeper.desk.board.alarms import Alarm, merged
+from callkeeper.desk.board.hour import Tile, seconds, tiles_of
+from callkeeper.desk.board.live_updates import PageUpdates
+from callkeeper.desk.board.renderer import Renderer, View
+from callkeeper.desk.board.states import StateTone
 from tests.unit.calls.specimens import NOW
 
 

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from calls.action_status import told
-from calls.decide import decide
-from calls.effect_ledger import Effect, EffectState
-from calls.fold import fold_note
-from calls.notes import Verified
-from calls.record import Call
-from calls.statuses import OTHERWISE
-from calls.steps import WriteDecision
-from calls.store.keys import CallId
-from calls.store.queries import Known
-from calls.story import tell
-from calls.trail import Entry, recorded
-from desk.board.call_page import call_page
-from desk.board.renderer import Renderer
-from desk.board.states import StateName, state_of
+from callkeeper.calls.action_status import told
+from callkeeper.calls.decide import decide
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.fold import fold_note
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.record import Call
+from callkeeper.calls.statuses import OTHERWISE
+from callkeeper.calls.steps import WriteDecision
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.queries import Known
+from callkeeper.calls.story import tell
+from callkeeper.calls.trail import Entry, recorded
+from callkeeper.desk.board.call_page import call_page
+from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.states import StateName, state_of
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.effect_ledger import EffectState
-from calls.rules import load_rules
-from calls.story import Line, Row, Story, Tone, tell
-from calls.trail import Entry, What
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.story import Line, Row, Story, Tone, tell
+from callkeeper.calls.trail import Entry, What
 from tests.unit.rules.recordings import at, record
 
 DEMO = load_rules("demo")
