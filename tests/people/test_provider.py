@@ -379,7 +379,10 @@ async def test_provider_that_is_down_ends_no_session(
         assert (answer.status_code, "does not answer" in answer.text or "fails" in answer.text) == (503, True)
         app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **settings(boxed[1], PUBLIC)}), log)
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="https://desk", headers=HTML) as fresh:
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="https://desk", headers=HTML) as fresh,
+        ):
             page = (await fresh.get("/login")).text
             assert "does not answer, so nobody can log in there now" in page
             assert 'name="password"' in page
