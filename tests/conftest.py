@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
+import uvloop
 from fakeredis import FakeAsyncRedis, FakeServer
 from hypothesis import HealthCheck, settings
 from redis import Redis as BlockingRedis
@@ -17,6 +18,7 @@ from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.app.connections import with_command_packing
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.calls.store.keys import Keys
 
@@ -100,7 +102,7 @@ def redis_url(redis_server: EmbeddedRedis, flushing_redis: "BlockingRedis") -> s
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator["Redis"]:
     """Return an asyncio client of the real Redis server, emptied."""
-    async with Redis.from_url(redis_url) as redis:
+    async with with_command_packing(Redis.from_url(redis_url)) as redis:
         yield redis
 
 
@@ -149,3 +151,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left if item.get_closest_marker("night") else kept).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Any]:
+    """Run tests in production's event loop."""
+    return {"uvloop": uvloop.new_event_loop}

@@ -19,6 +19,8 @@ from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from redis import Redis as BlockingRedis
 from redis.asyncio import Connection, ConnectionPool, Redis
 
+from callkeeper.app.connections import CommandPacking
+
 
 class Wire:
     """Both directions of a connection, with the methods of asyncio's streams that the Redis client uses."""
@@ -52,7 +54,7 @@ class Wire:
         """Return at once: it is closed."""
 
 
-class InStep(Connection):
+class InStep(CommandPacking, Connection):
     """A connection whose answers are waited for outside of the event loop."""
 
     async def _connect(self) -> None:

@@ -237,19 +237,21 @@ class Rig:
         end = self.clock.now + dt.timedelta(seconds=seconds)
         while True:
             for _ in range(50):
-                if not await self.tick():
+                found = await self.tick()
+                ahead_s = await self._due_in_s()
+                if not found or ahead_s > 0:
                     break
             else:
                 raise AssertionError("something is due again and again without time passing")
             if self.clock.now >= end:
                 return
-            self.stage.advance(min(await self._until_due(), (end - self.clock.now).total_seconds()))
+            step_s = max(self.step_s, min(LONGEST_S, ceil(ahead_s / self.step_s) * self.step_s))
+            self.stage.advance(min(step_s, (end - self.clock.now).total_seconds()))
 
-    async def _until_due(self) -> float:
-        """Return how far the clock may move, in seconds."""
+    async def _due_in_s(self) -> float:
+        """Return in how many seconds something is due: 0 or less if it is due now."""
         first = await self.redis.zrange(self.store.keys.due, 0, 0, withscores=True)
-        ahead_s = (first[0][1] - self.now_ms()) / 1000 if first else LONGEST_S
-        return max(self.step_s, min(LONGEST_S, ceil(ahead_s / self.step_s) * self.step_s))
+        return (first[0][1] - self.now_ms()) / 1000 if first else LONGEST_S
 
     async def counted(self) -> Snapshot:
         """Write what was counted and return the totals."""
