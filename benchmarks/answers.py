@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
 from callkeeper_sandbox.service import population, views
 from callkeeper_sandbox.service.answers import Base, TokenAnswer
 from callkeeper_sandbox.service.state import Call, PushSettings

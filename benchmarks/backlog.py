@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from redis.asyncio import Redis
 
 from benchmarks.answer import Answer, Table
@@ -24,6 +23,7 @@ from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.trail import encode_entry
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from workers.archive_delivery import ArchiveDeliveries
 
 CALLS: Final = 10_000

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from callkeeper_sandbox.demo.fleet import ManagedProcess
-
 from benchmarks.answer import Answer, Table
 from benchmarks.due_calls import lay_due_calls, settings
 from benchmarks.effort import Effort
@@ -20,6 +18,7 @@ from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
 from callkeeper.app.settings import RuleSettings
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 WARM_UP = 20
 WAITING_S = 20.0

@@ -16,13 +16,13 @@ from random import Random
 from statistics import NormalDist
 from tempfile import TemporaryDirectory
 
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
 from redis.asyncio import Redis
 
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from callkeeper.calls.rules import RuleBook, Stage, load_rules
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
 from tests.main_job import Receiver
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi

@@ -13,14 +13,14 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.schedule.estimate import shows_result
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper.calls.trail import Recorded
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 

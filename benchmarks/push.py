@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 import msgspec
-from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
@@ -19,6 +18,7 @@ from benchmarks.peers_environment import peers_python
 from benchmarks.process import Used, python
 from benchmarks.spread import Spread
 from benchmarks.stage import BenchmarkFailed, Stage, stage, wait_until
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 RATE = 1000
 HERE = Path(sys.executable)

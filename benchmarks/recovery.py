@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callkeeper_sandbox.demo.fleet import ManagedProcess
-
 from benchmarks.answer import Answer, Table
 from callkeeper.calls.claimed_item import LEASE
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.ports import HeldPort

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from redis.asyncio import Redis
 
 from benchmarks.answer import Answer, Table
@@ -16,6 +15,7 @@ from benchmarks.effort import Effort
 from benchmarks.spread import Spread
 from callkeeper.calls.store.intake import Intake
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 
 REPLICAS = (0, 1, 2)
 ABREAST = 8

@@ -15,8 +15,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import httpx
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from benchmarks.answer import Answer, Cell, Table
@@ -27,6 +25,8 @@ from benchmarks.spread import Spread
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.model import PRIOR_CALL, PRIOR_RESULT
 from callkeeper.calls.statuses import Status
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -20,10 +20,10 @@ from urllib.parse import parse_qs, urlsplit
 import httptools
 import msgspec
 import uvloop
-from callkeeper_sandbox.service.server import address, bind
 
 from benchmarks.answers import Answers, Known
 from benchmarks.starts import Starts, start_calls
+from callkeeper_sandbox.service.server import address, bind
 
 _HEAD = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 

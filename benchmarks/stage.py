@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import msgspec
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from callkeeper_sandbox.demo.fleet import ManagedProcess
 from redis import Redis
 
 from benchmarks.load import PUSH_KEY
 from benchmarks.process import Meter, process, python
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 PATIENCE_S = 60.0
 

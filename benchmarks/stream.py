@@ -17,8 +17,8 @@ from statistics import quantiles
 from tempfile import TemporaryDirectory
 
 import httpx
-from callkeeper_sandbox.demo.demonstration import demonstration
 
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack, until
 
 TOKEN = "benchmark-desk-0123456789"  # noqa: S105  (of a stand-in)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import structlog
-from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 import uvloop
 from fakeredis import FakeAsyncRedis, FakeServer
 from hypothesis import HealthCheck, settings
@@ -21,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.app.connections import with_command_packing
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
 # time, so that a change is judged by itself; everywhere else, and every night with many more, chance looks for new ones.

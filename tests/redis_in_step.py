@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from redis import Redis as BlockingRedis
 from redis.asyncio import Connection, ConnectionPool, Redis
 
 from callkeeper.app.connections import CommandPacking
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 
 
 class Wire:

@@ -14,8 +14,6 @@ from typing import Any
 
 import httpx
 import structlog
-from callkeeper_sandbox.service.access import Credentials
-from callkeeper_sandbox.service.state import Call as SandboxCall
 from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import Lease
@@ -38,6 +36,8 @@ from callkeeper.service import Secret, ServiceConfig
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import LoginPolicy
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claimed_call import Tools

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.app import create_app
 from callkeeper_sandbox.service.server import address, bind, create_server, serve

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import httpx
-from callkeeper_sandbox.service.access import Credentials
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 
 from callkeeper.calls.claimed_item import ClaimedItem
 from callkeeper.calls.store.breakers import retry_service
 from callkeeper.calls.store.cancelling import end
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.faults.test_wakeups import VirtualLoop
 from tests.redis_in_step import emptied, in_step
 from tests.rig import KEY, Rig

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from callkeeper_sandbox.demo.demonstration import Demo, demonstration
-from callkeeper_sandbox.demo.fleet import ManagedProcess
-from callkeeper_sandbox.service import population
 from redis import Redis
 
 from callkeeper.calls.record import Call, Phase, parse_call
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.trail import Entry, parse_trail
+from callkeeper_sandbox.demo.demonstration import Demo, demonstration
+from callkeeper_sandbox.demo.fleet import ManagedProcess
+from callkeeper_sandbox.service import population
 
 T = TypeVar("T")
 KEY = "cu-1"

@@ -16,16 +16,16 @@ import httpx
 import msgspec
 import pytest
 import structlog
-from callkeeper_sandbox.demo.demonstration import demonstration
-from callkeeper_sandbox.service import population
-from callkeeper_sandbox.service.access import Credentials
-from callkeeper_sandbox.service.state import PushSettings
-from callkeeper_sandbox.service.world import World
 from flask import Flask
 from starlette.routing import Mount, Route
 
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
+from callkeeper_sandbox.demo.demonstration import demonstration
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import PushSettings
+from callkeeper_sandbox.service.world import World
 from tests.acceptance.stack import KEY, Stack, end, until
 from tests.acceptance.test_desk import SECRET, TOKEN, Receiver
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from callkeeper_sandbox.commands.run import addresses
-from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from redis import Redis as BlockingRedis
 
 from callkeeper.calls.record import parse_call
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.commands.run import addresses
+from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.acceptance.stack import Stack, end, until
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.demo.demonstration import demonstration
-from callkeeper_sandbox.demo.fleet import ManagedProcess
 from standardwebhooks import Webhook
 
+from callkeeper_sandbox.demo.demonstration import demonstration
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import KEY, Stack, end, until
 from tests.outcome_schemas import keeps_to_its_schema
 

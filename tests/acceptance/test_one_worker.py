@@ -3,7 +3,6 @@
 import signal
 
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-
 from tests.acceptance.stack import KEY, Stack, end, until
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.demo.demonstration import demonstration
 from click.testing import CliRunner, Result
 
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import KEY, Stack, end, until
 
 WHY = ("--because", "core migration", "--operator", "jane")

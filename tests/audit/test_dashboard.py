@@ -6,7 +6,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from playwright.sync_api import Browser, Page
 from redis import Redis
 from rq import Queue
@@ -17,6 +16,7 @@ from callkeeper.desk.access.visitor import Visitor, with_visitor
 from callkeeper.desk.dashboard import pages
 from callkeeper.desk.signed_tokens import FORM_HEADER, form_tokens, key_of_login
 from callkeeper.service.secret import Secret
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.audit.conftest import Target, web_process
 from tests.audit.foreign_page import foreign_page
 from tests.audit.raw_requests import ADMIN

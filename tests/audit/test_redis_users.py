@@ -13,10 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.demo.demonstration import sandbox_url, service_environment
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
-from callkeeper_sandbox.demo.fleet import Fleet
-from callkeeper_sandbox.service import population
 from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -26,6 +22,10 @@ from rq.serializers import JSONSerializer
 
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.signed_tokens import FORM_HEADER
+from callkeeper_sandbox.demo.demonstration import sandbox_url, service_environment
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
+from callkeeper_sandbox.demo.fleet import Fleet
+from callkeeper_sandbox.service import population
 from tests.acceptance.stack import Sides, until
 from tests.audit.conftest import ENVIRON
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN

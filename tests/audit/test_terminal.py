@@ -16,13 +16,6 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from callkeeper_sandbox.commands.run import addresses, picture_panel, summary_lines
-from callkeeper_sandbox.demo.comparison import Audit, Fate, Picture
-from callkeeper_sandbox.demo.demonstration import Demo
-from callkeeper_sandbox.demo.fleet import Fleet
-from callkeeper_sandbox.service.server import address, bind, create_server, serve
-from callkeeper_sandbox.service.service import Sandbox
-from callkeeper_sandbox.service.world import World
 from redis import Redis
 
 from callkeeper.app.logs import quiet_log, render_console
@@ -37,6 +30,13 @@ from callkeeper.calls.store.keys import CallId, Keys, institution_member
 from callkeeper.calls.store.last_listing import Standing, encode_standing
 from callkeeper.calls.store.pausing import Change
 from callkeeper.calls.trail import Entry, Result, Tried, What, encode_entry
+from callkeeper_sandbox.commands.run import addresses, picture_panel, summary_lines
+from callkeeper_sandbox.demo.comparison import Audit, Fate, Picture
+from callkeeper_sandbox.demo.demonstration import Demo
+from callkeeper_sandbox.demo.fleet import Fleet
+from callkeeper_sandbox.service.server import address, bind, create_server, serve
+from callkeeper_sandbox.service.service import Sandbox
+from callkeeper_sandbox.service.world import World
 from tests.sandbox_fixtures import KEY, ServedSandbox
 
 ROOT = Path(__file__).parents[2]

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from callkeeper_sandbox.demo.demonstration import demonstration
 from playwright.sync_api import Page, expect, sync_playwright
 from redis import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack
 from tests.browser.stage import Stage, action_form, launch, line
 

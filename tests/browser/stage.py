@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from callkeeper_sandbox.demo.demonstration import Secrets
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
 
+from callkeeper_sandbox.demo.demonstration import Secrets
 from tests.acceptance.stack import Stack
 from tests.browser.chromium import MISSING, chromium
 

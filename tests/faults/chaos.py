@@ -19,14 +19,14 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from callkeeper_sandbox.demo.fleet import Fleet
-from callkeeper_sandbox.service.population import INSTITUTIONS
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_resolution import recheck
 from callkeeper.calls.record import Call, parse_call
 from callkeeper.calls.steps import Wait
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.fleet import Fleet
+from callkeeper_sandbox.service.population import INSTITUTIONS
 from tests.acceptance.stack import Sides, until
 from tests.covering import calmed
 from tests.faults import archive_audit, audit

@@ -11,13 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
-from callkeeper_sandbox.service.access import Credentials
-from callkeeper_sandbox.service.variants import choose
-
 from callkeeper.archive.database import Database
 from callkeeper.archive.migrating import migrate
 from callkeeper.calls.claimed_item import LEASE
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.variants import choose
 from tests.acceptance.stack import Sides
 from tests.faults import archive_audit
 from tests.faults.ports import HeldPort

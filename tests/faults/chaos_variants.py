@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from callkeeper_sandbox.service.variants import VARIANTS
-
 from tests.covering import covering_sets
 
 

@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
-from callkeeper_sandbox.service import population
-from callkeeper_sandbox.service.access import Credentials
 
 from callkeeper.app.connections import blocking_redis
 from callkeeper.app.redis_location import parse_location
@@ -27,6 +24,9 @@ from callkeeper.calls.metrics.snapshot import Snapshot
 from callkeeper.calls.record import Call, parse_call
 from callkeeper.calls.store.keys import Keys, parse_member
 from callkeeper.calls.trail import Entry, parse_trail
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.access import Credentials
 from tests.faults import audit
 from tests.faults.site import CHECK_AT, PUSH_KEY
 

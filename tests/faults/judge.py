@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import httpx
 import msgspec
-from callkeeper_sandbox.service.access import Operation
-from callkeeper_sandbox.service.state import Call as SandboxCall
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
@@ -21,6 +19,8 @@ from callkeeper.calls.notes import AssignWish, Distrusted, Note, Resolved, State
 from callkeeper.calls.record import Call, Identity, Word
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.faults.seams import Witness
 from tests.sandbox_fixtures import KEY, Asgi
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from callkeeper_sandbox.demo.fleet import ManagedProcess
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE
@@ -24,6 +23,7 @@ from callkeeper.calls.record import Phase
 from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import CallId, Keys, institution_member
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw

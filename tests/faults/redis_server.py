@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from callkeeper_sandbox.demo.embedded_redis import find_server
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from callkeeper_sandbox.demo.embedded_redis import find_server
 from tests.faults.ports import HeldPort
 
 DATABASES = 64

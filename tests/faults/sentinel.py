@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from callkeeper_sandbox.demo.embedded_redis import find_server
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
+
+from callkeeper_sandbox.demo.embedded_redis import find_server
 
 MASTER = "calls-master"
 USER, PASSWORD = "app", "redis-word-4711"

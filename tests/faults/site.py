@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
-from callkeeper_sandbox.service.access import Credentials
 from redis.asyncio import Redis as AsyncRedis
 
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.service.access import Credentials
 from tests.acceptance.stack import Sides, until
 from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server

@@ -6,9 +6,6 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.institutions import InstitutionStatus
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -26,6 +23,9 @@ from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.service.push_event import parse_header_settings
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
 from tests.faults.alert_watch import Watch

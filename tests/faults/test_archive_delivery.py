@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 from sqlalchemy import delete, func, select, update
 
@@ -21,6 +20,7 @@ from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
 from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.archivist import Archivist, sqlite_archive
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.archive_delivery import AT_ONCE, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries

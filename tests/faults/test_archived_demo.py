@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from callkeeper_sandbox.demo.demonstration import Demo, demonstration
 from redis import Redis
 
 from callkeeper.calls.record import parse_call
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.demonstration import Demo, demonstration
 from tests.acceptance.stack import until
 
 PATIENCE_S = 90.0

@@ -5,9 +5,6 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.access import Operation
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
@@ -15,6 +12,9 @@ from callkeeper.calls.notes import CheckWish, Distrusted, Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.plan import Schedule
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.access import Operation
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.shift import MAX_FAILURES

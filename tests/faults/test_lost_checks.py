@@ -10,9 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.access import Operation
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call as SandboxCall
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +18,9 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import automatic_checks
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.faults.failover import OneServer
 from tests.faults.test_model import IS_NIGHTLY
 from tests.faults.world import NOBODY, ONE, World

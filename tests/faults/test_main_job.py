@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from callkeeper_sandbox.service.variants import VARIANTS, choose
 from redis.asyncio import Redis
 
+from callkeeper_sandbox.service.variants import VARIANTS, choose
 from tests.covering import covering_sets
 from tests.main_job import NOT_KEPT, may_lose, not_kept
 

@@ -15,11 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from callkeeper_sandbox.service.access import Operation
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call as SandboxCall
-from callkeeper_sandbox.service.state import Kind
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -33,6 +28,11 @@ from hypothesis.stateful import (
 
 from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Kind
 from tests.covering import covering_sets
 from tests.faults.failover import OneServer, TwoServers
 from tests.faults.seams import Failure, PlannedFailure, Seam

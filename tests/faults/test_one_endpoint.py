@@ -1,13 +1,13 @@
 """Trouble of one endpoint (the queue, checks) does not stop the others."""
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
 from msgspec.structs import replace
 
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.store.breakers import service_away
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import EAGER, KEY, Rig
 
 REFUSED = '{"success": false, "error": "not allowed"}'

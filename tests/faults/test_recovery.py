@@ -5,11 +5,11 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
+
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from msgspec.structs import replace
-
 from tests.conftest import IS_NIGHT
 from tests.recovery import OUTAGES, UNTOLD, outage
 from tests.rig import KEY, Rig

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
@@ -18,6 +17,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.faults.sentinel import Watched, watched_redis
 
 ABREAST = 4

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from callkeeper_sandbox.service.state import Call as SandboxCall
-from callkeeper_sandbox.service.state import Kind
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
@@ -29,6 +27,8 @@ from callkeeper.calls.store.queries import Lookup, follow_tombstones
 from callkeeper.calls.trail import Entry
 from callkeeper.service.config import LoginPolicy
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Kind
 from tests.covering import calmed
 from tests.faults.judge import Judge, Kept, Memory, Said
 from tests.faults.seams import Line, PlannedFailure, Wire, WorkerState

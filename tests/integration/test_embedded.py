@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
+from redis import Redis
+
 from callkeeper_sandbox.demo.embedded_redis import (
     CHOSEN,
     EmbeddedRedis,
@@ -13,7 +15,6 @@ from callkeeper_sandbox.demo.embedded_redis import (
     embedded_redis,
     find_server,
 )
-from redis import Redis
 
 
 def test_embedded_redis_keeps_its_promises(redis_server: EmbeddedRedis) -> None:

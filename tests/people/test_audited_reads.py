@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from click.testing import CliRunner
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
@@ -24,6 +23,7 @@ from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.desk.access.gate import SESSION
 from callkeeper.desk.access.rights import Role
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.archivist import sqlite_archive
 from tests.people.conftest import ENVIRON, Site
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue

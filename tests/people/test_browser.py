@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from callkeeper_sandbox.demo.demonstration import Secrets
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from callkeeper.desk.access.gate import SESSION
+from callkeeper_sandbox.demo.demonstration import Secrets
 from tests.acceptance.stack import Stack, stack, until
 from tests.browser.stage import Stage, action_form, launch, line
 from tests.people.conftest import PASSWORD

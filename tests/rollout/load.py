@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from callkeeper.calls.record import NewerRecord
 from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service import population
-
-from callkeeper.calls.record import NewerRecord
 from tests.acceptance.stack import Stack, until
 from tests.faults import audit
 from tests.faults.chaos import everything_is_settled, read_evidence

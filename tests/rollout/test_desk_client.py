@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from callkeeper_sandbox.demo.demonstration import demonstration
 
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack, until
 from tests.rollout.test_rotation import url
 

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.rollout.dockerfile import Build, Stage
 
 ROOT = Path(__file__).parents[2]

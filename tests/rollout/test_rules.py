@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+
+from callkeeper.calls.rules import load_rules
 from callkeeper_sandbox.demo.demonstration import sandbox_url
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet
-
-from callkeeper.calls.rules import load_rules
 from tests.rollout.test_procfile import PROCFILE, ROOT, SETTINGS
 
 PAGE = (ROOT / "docs" / "your-own-rulebook.md").read_text(encoding="utf-8")

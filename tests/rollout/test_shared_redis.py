@@ -3,8 +3,6 @@
 import contextlib
 from pathlib import Path
 
-from callkeeper_sandbox.demo.demonstration import demonstration
-from callkeeper_sandbox.service import population
 from click.testing import CliRunner
 
 from callkeeper.app.cli import main
@@ -12,6 +10,8 @@ from callkeeper.app.connections import blocking_redis
 from callkeeper.app.redis_location import parse_location
 from callkeeper.calls.record import Phase, parse_call
 from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper_sandbox.demo.demonstration import demonstration
+from callkeeper_sandbox.service import population
 from tests.acceptance.stack import KEY, Sides, until
 from tests.faults.sentinel import TENANT, watched_redis
 

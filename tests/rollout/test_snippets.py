@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-
 from tests.acceptance.stack import KEY, Stack, until
 
 ROOT = Path(__file__).parents[2]

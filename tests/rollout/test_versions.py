@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 from callkeeper.calls.record import ASKED, Call
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import until
 from tests.faults.audit import CHECK_LIMIT
 from tests.faults.chaos import read_evidence

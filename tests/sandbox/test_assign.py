@@ -1,8 +1,8 @@
 """Assign: which call it means, what it answers, what it writes."""
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import PHONE, Asgi
 
 

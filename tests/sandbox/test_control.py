@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
+
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-
 from tests.sandbox_fixtures import KEY, PHONE, Asgi
 
 

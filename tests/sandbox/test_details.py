@@ -1,9 +1,9 @@
 """Details: the record, when the provider is asked, and what stops that."""
 
 import pytest
+
 from callkeeper_sandbox.service.records import PhoneCall
 from callkeeper_sandbox.service.state import Happening, Kind
-
 from tests.sandbox_fixtures import Asgi
 
 RECORD = set(PhoneCall.__struct_encode_fields__)

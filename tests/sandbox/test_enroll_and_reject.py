@@ -1,8 +1,8 @@
 """Enroll and reject-voice: all that they write, and to which calls."""
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import PHONE, Asgi
 
 MANUAL = "Green Manual Authentication"

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import httpx
 import msgspec
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.push import parse_headers
-from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.push import parse_headers
+from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
 from tests.sandbox_fixtures import KEY, PHONE, Asgi
 
 

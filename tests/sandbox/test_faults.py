@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
+
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-
 from tests.sandbox_fixtures import Asgi
 
 CHECK = {"checkVoiceAuthentication": "true"}

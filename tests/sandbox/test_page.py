@@ -4,10 +4,10 @@ import re
 
 import httpx
 import pytest
+
 from callkeeper_sandbox.service.push import Attempt
 from callkeeper_sandbox.service.state import Kind
 from callkeeper_sandbox.service.stories import DEEDS, STORIES, begin
-
 from tests.sandbox_fixtures import KEY, Asgi
 
 

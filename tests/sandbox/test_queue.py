@@ -3,8 +3,8 @@
 import datetime as dt
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import PHONE, START, Asgi
 
 BASE_FIELDS = {"success", "error", "errors", "messages", "code"}

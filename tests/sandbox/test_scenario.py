@@ -5,14 +5,14 @@ from collections import Counter
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from callkeeper_sandbox.service import population
 from callkeeper_sandbox.service.faults import Fault
 from callkeeper_sandbox.service.launch import Launch, build
 from callkeeper_sandbox.service.scenario import Planned, Progress, Scenario, Tempo, plan
 from callkeeper_sandbox.service.state import Happening, Kind, PushSettings, Truth
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.sandbox_fixtures import START, HandClock, Stage
 
 

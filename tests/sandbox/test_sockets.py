@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.server import bind
 
+from callkeeper_sandbox.service.server import bind
 from tests.sandbox_fixtures import ServedSandbox
 
 INSTITUTIONS = "/external/institutions"

@@ -4,12 +4,12 @@ import datetime as dt
 from pathlib import Path
 
 import pytest
+
 from callkeeper_sandbox.service import storage
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.launch import Launch, build
 from callkeeper_sandbox.service.scenario import Progress, Scenario
 from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
-
 from tests.sandbox_fixtures import KEY, START, Asgi, HandClock, Stage
 
 

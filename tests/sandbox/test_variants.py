@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
+
+from callkeeper.app.cli import main
 from callkeeper_sandbox.service import storage
 from callkeeper_sandbox.service.questions import QUESTIONS
 from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
 from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose, document
-from click.testing import CliRunner
-
-from callkeeper.app.cli import main
 from tests.sandbox.test_events import Listener
 from tests.sandbox_fixtures import CREDENTIALS, KEY, LOGIN, PHONE, Asgi
 

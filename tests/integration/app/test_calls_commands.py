@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from itertools import takewhile
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 from redis.asyncio import Redis
@@ -20,6 +18,8 @@ from callkeeper.calls.record import Reason, encode_call
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.job_queue import RECONCILE
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 

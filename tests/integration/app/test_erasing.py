@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 from redis.asyncio import Redis
@@ -35,6 +34,7 @@ from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.secret import Secret
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.archivist import START, Archivist, settled, sqlite_archive
 from tests.rig import KEY
 from tests.sandbox_fixtures import Asgi

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

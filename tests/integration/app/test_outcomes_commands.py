@@ -5,12 +5,12 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import Courier
 from tests.sandbox_fixtures import Asgi
 

@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import find_server
 from redis import Redis
 from redis.exceptions import RedisError
+
+from callkeeper_sandbox.demo.embedded_redis import find_server
 
 BUS_PORTS_ABOVE = 10_000
 """A node of a cluster also listens on a port that is so much higher."""

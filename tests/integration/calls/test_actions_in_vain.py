@@ -1,11 +1,10 @@
 """Actions of people that cannot succeed, or could not before."""
 
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
-
 from callkeeper.calls.action_status import ActionState, Told, line_of, told
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import AssignWish, CheckWish
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 
 END = Happening(Kind.END, 90)

@@ -5,8 +5,6 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 
@@ -27,6 +25,8 @@ from callkeeper.calls.store.breakers import (
 )
 from callkeeper.calls.store.claims import MOST_OF_ONE, Store
 from callkeeper.calls.store.keys import CallId, institution_member
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.health import health_routes
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 
 from callkeeper.calls.notes import CheckWish
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.schedule.plan import Schedule
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 
 LONG = Happening(Kind.END, 900)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 
 from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 
 

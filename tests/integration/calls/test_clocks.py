@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.record import Phase, Reason
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 
@@ -18,6 +17,7 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

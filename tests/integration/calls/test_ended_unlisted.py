@@ -1,11 +1,11 @@
 """A call that ended before the queue listed it gets a record: its details are read once, within an allowance."""
 
-from callkeeper_sandbox.service.state import Happening, Kind
 from msgspec.structs import replace
 
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 
 

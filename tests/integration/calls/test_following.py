@@ -4,11 +4,11 @@ import re
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.record import Phase
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

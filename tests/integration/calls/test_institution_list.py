@@ -1,12 +1,12 @@
 """Which institutions may be acted for: by their list where it can be read, else by each key of the login."""
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.store.request_budget import budget_use
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 

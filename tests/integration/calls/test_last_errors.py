@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
@@ -12,6 +10,8 @@ from callkeeper.calls.incidents import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import AGAIN_S, LASTS, ErrorArea, ErrorNotes, LastError, parse_errors
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 

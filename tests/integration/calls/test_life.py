@@ -6,9 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.institutions import InstitutionStatus
-from callkeeper_sandbox.service.state import Happening, Kind
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
@@ -17,6 +14,9 @@ from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 

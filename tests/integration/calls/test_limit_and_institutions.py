@@ -1,8 +1,8 @@
 """Many idle institutions under a request limit that is too low to list them all as often as planned."""
 
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

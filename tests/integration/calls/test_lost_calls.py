@@ -3,13 +3,13 @@
 from dataclasses import replace as but
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from msgspec.structs import replace
 
 from callkeeper.calls.action_status import line_of, told
 from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
 from callkeeper.calls.record import Phase, Reason
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import START
 

@@ -9,8 +9,6 @@ from urllib.parse import parse_qs, urlencode
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
@@ -20,6 +18,8 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId, institution_member
 from callkeeper.calls.store.last_listing import TO_THE_END_EVERY_S
 from callkeeper.service import PhoneCall
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.shift import MAX_FAILURES, Shift, StepsFailed

@@ -1,14 +1,14 @@
 """One login with fewer institution keys drops no institution."""
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.service.config import LoginPolicy
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.managed_institutions import Institutions

@@ -5,12 +5,12 @@ from dataclasses import replace as changed
 from datetime import timedelta
 
 import pytest
-from callkeeper_sandbox.service.state import Call as SandboxCall
-from callkeeper_sandbox.service.state import Happening, Kind
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import CheckWish
 from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from workers.effects import TWO_RECORDS
 

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, Placement
@@ -10,6 +9,7 @@ from callkeeper.calls.notes import Distrusted, Pushed, Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi

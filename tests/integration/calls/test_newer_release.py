@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from callkeeper_sandbox.service.state import Call as SandboxCall
-from callkeeper_sandbox.service.state import Happening, Kind
 from sqlalchemy import func, select
 
 from callkeeper.archive.database import Database
@@ -21,6 +19,8 @@ from callkeeper.calls.record import NEWER, SCHEMA, NewerRecord, parse_call
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.archivist import Archivist, sqlite_archive
 from tests.courier import Courier
 from tests.integration.calls.test_unreadable import noticed

@@ -4,7 +4,6 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.app.connections import receiver_redis
@@ -19,6 +18,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import RESTORED, PauseWatch, Pausing
 from callkeeper.service.secret import Secret
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
 

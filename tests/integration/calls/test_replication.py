@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
@@ -23,6 +22,7 @@ from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 
 CALL = CallId("cu-1", "v-1")
 PUSH = PushEvent(type="CallStart", institution_key=CALL.institution_key, voice_id=CALL.voice_id)

@@ -6,8 +6,6 @@ from dataclasses import replace
 import httpx
 import pytest
 import structlog
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
@@ -19,6 +17,8 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
 from callkeeper.service import ServiceUnavailable
 from callkeeper.service.endpoints import DETAILS, QUEUE
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi

@@ -1,8 +1,6 @@
 """Finished data is kept as long as the settings say, so months of calls need no more space than days."""
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
@@ -13,6 +11,8 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import CallId, Keys, Retention
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.runtime import Tidying

@@ -5,8 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, ClaimedItem
@@ -20,6 +18,8 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.service import NotSent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Altered, Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -4,8 +4,6 @@ from dataclasses import replace as changed
 from typing import Literal
 
 import pytest
-from callkeeper_sandbox.service.state import Call as SandboxCall
-from callkeeper_sandbox.service.state import Happening, Kind
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
@@ -15,6 +13,8 @@ from callkeeper.calls.record import CHECK_LIMIT, Call, Phase, Reading, Reason, e
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.endpoints import canonical_id, spelling_of
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 
 Place = Literal["push", "queue", "details", "assign"]

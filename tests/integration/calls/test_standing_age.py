@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.institutions import InstitutionStatus
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.incidents import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.store.last_listing import Listings, Standing
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 

@@ -2,9 +2,9 @@
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -4,8 +4,6 @@ import dataclasses
 import itertools
 
 import pytest
-from callkeeper_sandbox.service.state import Call as SandboxCall
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LeaseLost
@@ -15,6 +13,8 @@ from callkeeper.calls.notes import Distrusted, Listed
 from callkeeper.calls.record import Call, Candidate, Phase, Reason
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.mixed_up import MixedUp
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi

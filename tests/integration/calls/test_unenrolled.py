@@ -4,7 +4,6 @@ from dataclasses import replace as but
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.facts import facts_of
@@ -13,6 +12,7 @@ from callkeeper.calls.record import Reason
 from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 900)

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.exceptions import RedisError
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import Courier
 from tests.rig import KEY, Rig
 

@@ -4,13 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.rules import load_rules
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import EAGER, Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.state import Call
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
@@ -17,6 +16,7 @@ from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.desk import Desk
 from callkeeper.service import Secret
+from callkeeper_sandbox.service.state import Call
 from tests.courier import Courier
 from tests.mixed_up import MixedUp
 from tests.rig import KEY, SHIPPED, Rig

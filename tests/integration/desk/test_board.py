@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from msgspec.structs import replace
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
@@ -30,6 +29,7 @@ from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.states import StateName
 from callkeeper.desk.signed_tokens import FORM_FIELD, form_tokens, key_of_login
 from callkeeper.service import Secret
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi

@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-from callkeeper_sandbox.service.access import Credentials
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from standardwebhooks import Webhook
@@ -22,6 +20,8 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig
 from tests.outcome_schemas import keeps_to_its_schema
 from tests.rig import KEY, PHONE

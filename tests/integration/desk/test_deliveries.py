@@ -4,12 +4,12 @@ import json
 from random import Random
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Happening, Kind
 
 from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper.calls.store.keys import KEPT_S, CallId, Keys
 from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import Courier
 from tests.rig import Rig
 from workers.webhook_delivery import Deliveries

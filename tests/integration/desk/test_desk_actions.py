@@ -6,7 +6,6 @@ from dataclasses import replace as changed
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
@@ -15,6 +14,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.story import tell
 from callkeeper.calls.trail import recorded
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY, PHONE
 

@@ -5,11 +5,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 
 from callkeeper.calls.notes import Listed
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY
 

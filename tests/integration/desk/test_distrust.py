@@ -4,8 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
@@ -13,6 +11,8 @@ from callkeeper.calls.fold import fold_note
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.unit.calls.specimens import NOW, reading, seconds
 from tests.unit.calls.specimens import call as live_call

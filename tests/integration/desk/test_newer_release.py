@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.record import NEWER
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.app.test_calls_commands import callkeeper
 from tests.integration.app.test_doctor import environment, findings
 from tests.integration.calls.test_newer_release import a_minute_later

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from standardwebhooks import Webhook
@@ -17,6 +16,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import SECRET, Receiver
 from tests.integration.desk.test_board import BoardRig
 from tests.rig import PHONE, Rig

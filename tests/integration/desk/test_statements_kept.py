@@ -5,9 +5,6 @@ from typing import Any
 
 import httpx
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call as SandboxCall
-from callkeeper_sandbox.service.state import Happening, Kind
 
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.fold import fold_note, new_call
@@ -15,6 +12,9 @@ from callkeeper.calls.notes import MOST_WAITING, AssignWish, Distrusted, parse_n
 from callkeeper.calls.record import Call, Phase, Reason, encode_call
 from callkeeper.calls.store.keys import CallId, Retention
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY
 from workers.claimed_call import FORGET

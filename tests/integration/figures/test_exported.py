@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import promql_parser
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
@@ -24,6 +23,7 @@ from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.metrics import MetricsPage, read_everything
 from callkeeper.service.secret import Secret
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.promtool import alert_rules
 from tests.rig import PHONE, Rig
 from tests.signed_in import gate_of

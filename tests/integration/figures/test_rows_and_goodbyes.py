@@ -1,6 +1,5 @@
 """What happened since something went well, and processes that shut down or vanish, in a real Redis."""
 
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
@@ -10,6 +9,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.figures.test_figures import Hand, writer
 from tests.rig import KEY, Rig
 

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from callkeeper_sandbox.service import population
-from callkeeper_sandbox.service.scenario import Progress, Scenario
-from callkeeper_sandbox.service.state import PushSettings
 from redis.asyncio import Redis
 
 from callkeeper.calls.rules import RuleBook
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.scenario import Progress, Scenario
+from callkeeper_sandbox.service.state import PushSettings
 from tests.rig import Rig
 from tests.sandbox_fixtures import START, Asgi
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
@@ -14,6 +13,7 @@ from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.rules import Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
 from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 

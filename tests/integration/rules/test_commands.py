@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from callkeeper_sandbox.service.state import Happening, Kind
 from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
@@ -17,6 +16,7 @@ from callkeeper.calls.facts import FACTS
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.conditions import forms_of
 from callkeeper.calls.trail import parse_recordings
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

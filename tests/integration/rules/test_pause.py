@@ -4,8 +4,6 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
-from callkeeper_sandbox.service.access import Operation
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
@@ -15,6 +13,8 @@ from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.rules.conftest import MakeRig
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 import structlog
-from callkeeper_sandbox.service.access import Operation
-from callkeeper_sandbox.service.state import Happening, Kind
 from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
@@ -17,6 +15,8 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper.calls.store.last_listing import Listings, Standing
 from callkeeper.calls.store.queries import Queries
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.managed_institutions import Institutions

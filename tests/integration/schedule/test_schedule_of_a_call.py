@@ -1,12 +1,12 @@
 """Laws of the schedule in a running callkeeper: real store and moves against the stand-in, in virtual time."""
 
 import pytest
-from callkeeper_sandbox.service.faults import Action, Fault
-from callkeeper_sandbox.service.state import Call, Happening, Kind
 from redis.asyncio import Redis
 
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.plan import Schedule
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -10,7 +10,6 @@ from functools import cache
 
 import httpx
 import pytest
-from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -32,6 +31,7 @@ from callkeeper.desk.dashboard import dashboard
 from callkeeper.desk.readable_jobs import MAX_SHOWN
 from callkeeper.desk.signed_tokens import FORM_HEADER, FORM_VALID_S, Signer, form_tokens, key_of_login
 from callkeeper.service.secret import Secret
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.signed_in import gate_of
 
 LOGIN = ("ops", "pässword-of-ops")

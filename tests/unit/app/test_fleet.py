@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from callkeeper_sandbox.demo.fleet import FleetFailed, ManagedProcess
 
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from callkeeper_sandbox.commands.run import summary_lines
-from callkeeper_sandbox.demo.comparison import Audit, Fate, fate
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.calls.record import Phase
+from callkeeper_sandbox.commands.run import summary_lines
+from callkeeper_sandbox.demo.comparison import Audit, Fate, fate
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 

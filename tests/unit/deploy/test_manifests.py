@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from callkeeper_sandbox.demo.fleet import STOP_S
 from jsonschema_rs import Draft202012Validator, meta
 
 from callkeeper.app.cli import main
 from callkeeper.app.settings import VARIABLES
+from callkeeper_sandbox.demo.fleet import STOP_S
 from tests.unit.deploy.manifests import (
     COMPOSE,
     DEPLOY,
