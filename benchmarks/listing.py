@@ -18,8 +18,9 @@ from callkeeper.service import Secret, ServiceConfig
 from callkeeper.service.client import Reseller
 from callkeeper.service.memory import MemoryTokenStore
 from workers.claimed_call import Tools
-from workers.measurements import JobSummary, ServiceClock
+from workers.job_summary import JobSummary
 from workers.queue_listing import Listing
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
 Took = tuple[float, float]

@@ -41,10 +41,11 @@ from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claimed_call import Tools
+from workers.counting import Counting
 from workers.managed_institutions import Institutions
-from workers.measurements import Counting, ServiceClock
 from workers.queue_listing import Listing
 from workers.runtime import UnreadableLog
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 from workers.service_health import Probing
 from workers.shift import Shift, Wakeups

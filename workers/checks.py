@@ -43,7 +43,7 @@ from callkeeper.service import (
 )
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
 from workers.claimed_call import Claim
-from workers.measurements import LISTED_ANEW
+from workers.service_clock import LISTED_ANEW
 from workers.service_gate import Why
 
 

@@ -55,8 +55,11 @@ from callkeeper.calls.trail import Entry
 from callkeeper.service import ResellerError
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import follow, is_same_id, new_trace
+from workers.counting import Counting
+from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
-from workers.measurements import Counting, JobSummary, PauseLog, ServiceClock
+from workers.pause_log import PauseLog
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from rq.job import Job
 
 from callkeeper.calls.store.cancelling import end
-from workers.measurements import JobSummary
+from workers.job_summary import JobSummary
 
 PROGRESS_EVERY_S: Final = 1.0
 

@@ -21,7 +21,7 @@ from callkeeper.calls.store.keys import QUEUE_NAME
 from callkeeper.calls.store.writable import REFUSALS, refusal_in
 from callkeeper.calls.traceback_filter import filtered_traceback
 from workers.job_description import describe
-from workers.measurements import JobSummary
+from workers.job_summary import JobSummary
 from workers.shift import StepsFailed
 
 MAX_JOB: Final = 64 * 1024

@@ -43,7 +43,7 @@ from callkeeper.service import (
     ServiceUnavailable,
 )
 from callkeeper.service.client import Reseller
-from workers.measurements import Counting
+from workers.counting import Counting
 from workers.service_gate import Held, ServiceGate, Wanted, Why
 
 LIST_EVERY = timedelta(seconds=90)

@@ -39,7 +39,7 @@ from callkeeper.calls.store.last_listing import (
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
 from workers.claimed_call import Tools
-from workers.measurements import JobSummary
+from workers.job_summary import JobSummary
 from workers.service_gate import Wanted
 
 LISTED_LATER_S = 3.0

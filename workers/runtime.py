@@ -34,11 +34,13 @@ from callkeeper.calls.store.sso_token import RedisTokenStore
 from callkeeper.service import ServiceConfig
 from callkeeper.service.client import Reseller
 from workers.claimed_call import Tools
+from workers.counting import Counting
 from workers.job_description import progress
+from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
-from workers.measurements import Counting, JobSummary, ServiceClock
 from workers.outbox import Outbox
 from workers.queue_listing import Listing
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 from workers.service_health import Probing
 from workers.shift import Shift, Wakeups

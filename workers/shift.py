@@ -28,8 +28,8 @@ from callkeeper.calls.store.keys import CallId, names_of
 from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.calls.trail import Entry
 from workers.claimed_call import FORGET, Claim, Tools, follow_member, follow_trace
+from workers.job_summary import JobSummary
 from workers.managed_institutions import RELOAD_AT_ONCE_S, Institutions
-from workers.measurements import JobSummary
 from workers.move import move
 from workers.queue_listing import Listing
 

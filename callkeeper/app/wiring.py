@@ -20,9 +20,9 @@ from callkeeper.calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
 from callkeeper.service import Secret, ServiceConfig
+from workers.job_summary import JobSummary
 from workers.job_watchdog import Watchdog
 from workers.jobs import CallJob, job_class
-from workers.measurements import JobSummary
 from workers.outbox import Outbox
 from workers.rq_worker import CallWorker, work
 from workers.runtime import WorkerRuntime

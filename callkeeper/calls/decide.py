@@ -22,12 +22,7 @@ from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import Assignment, Verdict, judge, judge_assignment, next_turn, table
-from callkeeper.calls.schedule.plan import (
-    automatic_left,
-    desk_check_obstacle,
-    may_check,
-    must_read_first,
-)
+from callkeeper.calls.schedule.plan import automatic_left, must_read_first
 from callkeeper.calls.schedule.reads import LATE_TOLERANCE, put_off
 from callkeeper.calls.settlement import age_out, close, confirm, is_lost
 from callkeeper.calls.steps import (
@@ -44,6 +39,7 @@ from callkeeper.calls.steps import (
     WriteDecision,
     WriteFacts,
 )
+from callkeeper.calls.stop_rule import desk_check_obstacle, may_check
 from callkeeper.calls.trail import Entry
 
 FRESH = timedelta(seconds=2)

@@ -692,7 +692,7 @@ CONTROLS: Final = (
     ),
     Control(
         "invented institutions share one label",
-        "workers/measurements.py",
+        "workers/counting.py",
         "return institution_key if self.ours is None or institution_key in self.ours else NOT_OURS",
         "return institution_key",
         "tests/audit/test_figures.py",

@@ -9,7 +9,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.service.push_event import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.measurements import NOT_OURS
+from workers.counting import NOT_OURS
 
 INVENTED = 40
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-QUESTIONS = 34
+QUESTIONS = 35
 PRODUCT = ("receiver", "workers", "callkeeper")
 
 

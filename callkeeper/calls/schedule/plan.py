@@ -1,4 +1,4 @@
-"""The check plan of a call: when checks are made, how many of the 20 are left, what forbids one. Pure functions.
+"""The check plan of a call: when checks are made, and how many of the 20 are left. Pure functions.
 
 A ``Schedule`` is a backoff in seconds after the call got its person. Its gaps never shrink after the first check. A
 missed slot is skipped. After the last slot, the last gap repeats while checks are left.
@@ -21,7 +21,6 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from callkeeper.calls.facts import Policies, is_decided, is_rejected_by_anyone
 from callkeeper.calls.record import CHECK_LIMIT, Call
 
 PACE = 0.03
@@ -275,26 +274,3 @@ def must_read_first(call: Call) -> bool:
     if not call.checks_failed or call.last_check_at is None:
         return False
     return call.reading is None or call.reading.read_at <= call.last_check_at
-
-
-def may_check(call: Call, policies: Policies) -> bool:
-    """Tell whether a check may be made."""
-    return check_obstacle(call, policies) is None
-
-
-def check_obstacle(call: Call, policies: Policies) -> str | None:
-    """Return what forbids a further check; None if nothing. Spec: Polling stop rule for authentication checks."""
-    if call.standing is not None:
-        return "institution_not_allowed"
-    if call.end_seen_at is not None:
-        return "call_ended"
-    if is_rejected_by_anyone(call):
-        return "voice_rejected"
-    if call.checks_used >= CHECK_LIMIT:
-        return "no_checks_left"
-    return "already_decided" if is_decided(call, policies) else None
-
-
-def desk_check_obstacle(call: Call, schedule: Schedule, policies: Policies) -> str | None:
-    """Return what forbids a check that a person asks for: what forbids any check, or a spent reserve."""
-    return check_obstacle(call, policies) or (None if reserve_left(call, schedule) else "reserve_spent")

@@ -9,7 +9,8 @@ from zlib import crc32
 
 from callkeeper.calls.facts import Policies
 from callkeeper.calls.record import Call
-from callkeeper.calls.schedule.plan import READ_AFTER_CHECK, may_check, must_read_first
+from callkeeper.calls.schedule.plan import READ_AFTER_CHECK, must_read_first
+from callkeeper.calls.stop_rule import may_check
 
 END_HINT_FOR = timedelta(seconds=10)
 """For how long after a pushed end the details are read every second."""

@@ -20,8 +20,9 @@ from callkeeper.calls.facts import Facts, facts_of
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.rules.matching import Verdict
-from callkeeper.calls.schedule.plan import automatic_checks, may_check
+from callkeeper.calls.schedule.plan import automatic_checks
 from callkeeper.calls.steps import Check, Deed, Intend, Read, Send, Wait, WriteDecision, WriteFacts
+from callkeeper.calls.stop_rule import may_check
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of

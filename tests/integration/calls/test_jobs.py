@@ -31,8 +31,8 @@ from callkeeper.service import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers import runtime
 from workers.claimed_call import Tools
+from workers.job_summary import JobSummary
 from workers.jobs import MAX_JOB, CallJob, job_class
-from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker
 from workers.runtime import WorkerRuntime
 

@@ -17,8 +17,8 @@ from callkeeper.service import MemoryTokenStore, Secret, ServiceConfig
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import REQUEST_DEADLINE_S
 from workers.claimed_call import Tools
-from workers.measurements import ServiceClock
 from workers.runtime import WorkerRuntime
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
 

@@ -20,7 +20,7 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.managed_institutions import Institutions
-from workers.measurements import PauseLog
+from workers.pause_log import PauseLog
 
 DEMO = load_rules("demo")
 

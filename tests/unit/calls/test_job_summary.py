@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from callkeeper.calls.pause import Pause, Pauses, PauseScope
-from workers.measurements import JobSummary
+from workers.job_summary import JobSummary
 
 SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
     "nothing": ({}, 0, "nothing was due"),
