@@ -60,6 +60,20 @@ async def test_ask_puts_the_call_before_a_person_and_sends_nothing(stage: Asgi, 
     assert not await rig.queries.attention()
 
 
+async def test_rule_that_asks_again_asks_since_the_first_time(stage: Asgi, redis: Redis) -> None:
+    """A statement lets the rules decide anew: the same question is asked since the same instant, and logged once."""
+    rig = Rig(stage, redis, book(ASK))
+    call = rig.stage.call(ZEBRA, Happening(Kind.END, 600))
+    await rig.run(12)
+    asked, decided = (await rig.record(call)).asked, (await rig.whats(call)).count("decided ask")
+    verified = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, verified)
+    await rig.run(12)
+    assert (await rig.whats(call)).count("decided ask") == decided + 1
+    assert (await rig.record(call)).asked == asked
+    assert [entry["event"] for entry in rig.log.entries].count("person_asked") == 1
+
+
 async def test_a_person_s_word_answers_what_a_rule_asks(stage: Asgi, redis: Redis) -> None:
     """Who is distrusted is rejected by the rule that comes first, and nothing is asked any more."""
     rig = Rig(stage, redis, book(ASK))

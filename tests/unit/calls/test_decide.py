@@ -13,10 +13,25 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Phase, Reason
-from callkeeper.calls.rules import RuleBook
+from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.schedule import reads
 from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
-from callkeeper.calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
+from callkeeper.calls.steps import (
+    Check,
+    Drop,
+    Establish,
+    Intend,
+    Look,
+    Read,
+    Rest,
+    Send,
+    Settle,
+    Step,
+    Wait,
+    Withdraw,
+    WriteDecision,
+    WriteFacts,
+)
 from tests.conftest import examples
 from tests.unit.calls.specimens import (
     BOOK,
@@ -89,6 +104,17 @@ def test_decide_after_our_enroll_reads_full_authentication_as_manual() -> None:
     facts = facts_of(enrolled, BOOK.policies)
     assert (facts.green, facts.manual) == (False, True)
     assert type(next_deed(enrolled)) is Wait
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ASK, Outcome.HOLD])
+def test_decide_after_our_enroll_writes_only_what_asks_a_person(outcome: Outcome) -> None:
+    """After an enroll, a new verdict is written if it puts the call before a person, and otherwise not."""
+    rule = Rule("odd", (("assigned", True),), outcome, "Is it her?")
+    book = dataclasses.replace(BOOK, rules=(rule, BOOK.rules[-1]))
+    enrolled = call(enroll=ENROLLED, last_verdict="earlier")
+    step = decide(enrolled, book, NOW)
+    written = step.then if isinstance(step, WriteFacts) else step
+    assert isinstance(written, WriteDecision) is (outcome is Outcome.ASK)
 
 
 STOPS: dict[str, dict[str, Any]] = {

@@ -1,10 +1,29 @@
-"""Facts are declared once: name, type and meaning are in one place."""
+"""The facts of a call that rules and the law use."""
 
 import ast
 import inspect
 
+import pytest
+
 from callkeeper.calls import facts
 from callkeeper.calls.facts import FACTS, Facts, facts_of
+from callkeeper.calls.record import Call
+from tests.unit.calls.specimens import BOOK, NOW, call, seconds
+
+
+@pytest.mark.parametrize(
+    ("assigned", "expected"),
+    [
+        (call(watch_from=NOW - seconds(29.9)), 29),
+        (call(watch_from=NOW), 0),
+        (call(watch_from=None), 0),
+        (call(watch_from=NOW - seconds(29), person_id=None), None),
+    ],
+    ids=["for a while", "just now", "not yet watched", "nobody"],
+)
+def test_time_since_the_assignment(assigned: Call, expected: int | None) -> None:
+    """Whole seconds since the call got its person; none while it has none."""
+    assert facts_of(assigned, BOOK.policies, NOW).assigned_s == expected
 
 
 def test_every_fact_is_derived_by_name() -> None:
