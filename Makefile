@@ -13,7 +13,7 @@ PROVIDER := tests/people/provider
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix lock install
+.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix generate lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -160,6 +160,16 @@ check: $(STAMP) ## Lint, types, layers, formatting
 fix: $(STAMP) ## Format and repair what the linter can repair
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+generate: $(STAMP) ## Write every page and index that is made from the code
+	@mkdir -p $(BUILD)
+	$(BIN)/callkeeper rules docs > $(BUILD)/generated && mv $(BUILD)/generated docs/rules.md
+	$(BIN)/python -m callkeeper.app.documents > $(BUILD)/generated && mv $(BUILD)/generated docs/configuration.md
+	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json
+	$(BIN)/python -m tests.audit.controls_document > $(BUILD)/generated && mv $(BUILD)/generated docs/security-controls.md
+	$(BIN)/python -m tests.faults.matrix_document
+	$(BIN)/python -m tests.sandbox.test_variants
+	$(BIN)/python -m tests.sandbox.test_index
 
 # What the image and the platforms install.
 IMAGE_EXTRAS = web worker sandbox archive oidc alerts
