@@ -55,9 +55,10 @@ class Counting:
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
             if by == "queue":
                 self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
-            else:
-                result = "unlisted" if after.listed_at is None else "listed"
-                self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), result)
+            elif after.listed_at is not None:
+                self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "listed")
+            elif not _is_end_first_hint(after):  # the start of an unlisted call was counted when its hint was dropped
+                self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "unlisted")
 
     def shown(self, before: Call, after: Call, policies: Policies) -> None:
         """Count what a call's record shows for the first time: classified policies, others, an unknown status."""

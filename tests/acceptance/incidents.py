@@ -106,6 +106,9 @@ def assert_told(case: Case, stack: Stack) -> Told:
     watchers = Watchers(stack)
     try:
         return _told(case, watchers)
+    except AssertionError as error:
+        error.add_note(f"alarms: {watchers.alarms()}")
+        raise
     finally:
         watchers.http.close()
 
@@ -302,7 +305,7 @@ INCIDENTS = (
     ),
     Case(
         *("one header wrong", quiet_troubles.one_header_wrong, "Pushes of an institution are refused: wrong header"),
-        *("pushes_refused", "pushes", "CallkeeperInstitutionTrouble"),
+        *("pushes_refused", f"pushes {quiet_troubles.ELSEWHERE}", "CallkeeperInstitutionTrouble"),
         within_s=60,
     ),
 )

@@ -31,8 +31,11 @@ def calls_unlisted(stack: Stack) -> Iterator[None]:
     stack.control("PUT", f"/institutions/{ELSEWHERE}/ignored", phones)
     for phone in phones:
         stack.control("POST", "/calls", {"institution_key": ELSEWHERE, "phone_number": phone, "script": [end(60)]})
-    yield
-    _good_call(stack)
+    try:
+        yield
+    finally:
+        stack.control("PUT", f"/institutions/{ELSEWHERE}/ignored", [])
+        _good_call(stack)
 
 
 @contextmanager

@@ -46,6 +46,17 @@ async def test_counted_call_whose_start_was_lost(rig: Rig) -> None:
     assert (await rig.counted()).by(figure.PUSHES_LOST, "type") == {"CallStart": 1}
 
 
+async def test_counted_call_that_is_never_listed(rig: Rig) -> None:
+    """A call that the queue leaves out counts once, when its start is given up: not again when its end is pushed."""
+    call = rig.stage.call(END)
+    rig.stage.world.state.institutions[KEY].ignored.append(call.phone_number)
+    await rig.push(call)
+    await rig.run(62)
+    await rig.push(call, "CallEnd")
+    await rig.run(60)
+    assert (await rig.counted()).by(figure.PUSHED_CALLS, "result") == {"unlisted": 1}
+
+
 async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
     """Every check is counted once, with what came back; late ones are measured."""
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, skip=2, times=1))
