@@ -16,7 +16,8 @@ from callkeeper.calls.fold import MOST_TEXT
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.rules import Outcome
-from callkeeper.calls.rules.matching import Assignment, Verdict
+from callkeeper.calls.rules.assignment import Assignment
+from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry

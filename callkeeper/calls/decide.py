@@ -20,8 +20,9 @@ from callkeeper.calls.effect_resolution import (
 from callkeeper.calls.facts import Facts, begun_at, facts_of
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Phase
+from callkeeper.calls.rules.assignment import Assignment, judge_assignment
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
-from callkeeper.calls.rules.matching import Assignment, Verdict, judge, judge_assignment, next_turn, table
+from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table
 from callkeeper.calls.schedule.plan import automatic_left, must_read_first
 from callkeeper.calls.schedule.reads import LATE_TOLERANCE, put_off
 from callkeeper.calls.settlement import age_out, close, confirm, is_lost

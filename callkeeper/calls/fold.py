@@ -15,8 +15,8 @@ from callkeeper.calls.facts import MANUAL_GREEN, Colour, is_named_by_service, si
 from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from callkeeper.calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from callkeeper.calls.redis_restart import charge_if_assigned
+from callkeeper.calls.rules.assignment import is_free
 from callkeeper.calls.rules.book import RuleBook
-from callkeeper.calls.rules.matching import is_free
 from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
 from callkeeper.calls.statement_folding import (

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.record import Reason
-from callkeeper.calls.rules.matching import Assignment, Verdict
+from callkeeper.calls.rules.assignment import Assignment
+from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.trail import Entry
 
 
