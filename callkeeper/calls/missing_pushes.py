@@ -81,12 +81,18 @@ def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) ->
 
 
 def _unpushed(signals: Signals) -> dict[str, datetime | None]:
-    """Return the institutions whose last new call was found by the queue alone, and when one was pushed before."""
+    """Return the institutions whose last new calls were found by the queue alone, and when one was pushed before.
+
+    One such call within seconds of a pushed one may have been a race; three in a row are none.
+    """
     last = {labels: at for labels, _, at in signals.last.rows(figure.CALLS_FOUND)}
     found: dict[str, datetime | None] = {}
     for (key, by), at in last.items():
         pushed_at = last.get((key, "push"))
-        if by == "queue" and not _is_over(signals, at) and (pushed_at is None or pushed_at + _A_WHILE < at):
+        if by != "queue" or _is_over(signals, at):
+            continue
+        in_a_row = signals.lately.in_a_row(figure.CALLS_PUSHED, key, "missing")
+        if pushed_at is None or pushed_at + _A_WHILE < at or in_a_row >= IN_A_ROW:
             found[key] = pushed_at
     return found
 

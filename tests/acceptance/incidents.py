@@ -307,6 +307,7 @@ INCIDENTS = (
         *("one header wrong", quiet_troubles.one_header_wrong, "Pushes of an institution are refused: wrong header"),
         *("pushes_refused", f"pushes {quiet_troubles.ELSEWHERE}", "CallkeeperInstitutionTrouble"),
         within_s=60,
+        over_within_s=120,
     ),
 )
 FREQUENT = INCIDENTS[:5]

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from callkeeper.calls.incidents import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.signals import LastCounted
 from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
 from tests.unit.calls.specimens import NOW
-from tests.unit.calls.test_quiet_outages import WELL, at
+from tests.unit.calls.test_quiet_outages import MISSING, WELL, at, lately
 
 FOUND = at(
     (figure.CALLS_FOUND, ("cu-1", "queue"), 5.0),
@@ -39,3 +40,12 @@ def test_pushes_in_time_or_too_few_are_not_late() -> None:
     """Two late pushes may be an accident. Then the refused ones explain the missing calls, as before."""
     for lag_s, n in ((0.4, 9), (75.0, 2)):
         assert titles(lag_s, n) == {"Pushes of an institution are refused: wrong header"}
+
+
+def test_header_that_becomes_wrong_within_seconds_is_named_after_three_calls() -> None:
+    """A call without its push, seconds after one with it, may be a race. Three in a row are refused pushes."""
+    found = (figure.CALLS_FOUND, ("cu-1", "push"), 9.0), (figure.CALLS_FOUND, ("cu-1", "queue"), 5.0), MISSING
+    last = LastCounted({**FOUND.at_ms, **at(*found).at_ms})
+    for n, expected in ((1, set()), (3, {"Pushes of an institution are refused: wrong header"})):
+        seen = replace(WELL, last=last, minutes=minutes(0.4, 9), lately=lately(missing=n))
+        assert {one.title for one in incidents_of(seen)} == expected
