@@ -14,6 +14,7 @@ from callkeeper.calls.institutions import NOT_ACTIVE
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.signals import Signals, Vanished
+from callkeeper.calls.metrics.snapshot import Snapshot
 
 QUEUE: Final = "queue"
 """The endpoint that lists calls."""
@@ -127,7 +128,7 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
         outcomes = sum(
             (minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=endpoint) for minute in recent), Counter()
         )
-        if endpoint == QUEUE and _has_silent_queue(signals):
+        if endpoint == QUEUE and (_has_silent_queue(signals) or _is_of_one_queue(recent)):
             continue  # that a queue is not listed is an incident of its own
         if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
             continue
@@ -143,6 +144,15 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
             "and checks that fail are spent. Ask the service's operator; more workers do not help."
         )
         yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=first)
+
+
+def _is_of_one_queue(recent: Sequence[Snapshot]) -> bool:
+    """Tell whether one institution's listings fail or failed, between the answered ones of others."""
+    keys = {is_good: set[str]() for is_good in (True, False)}
+    for minute in recent:
+        for (key, outcome), _ in minute.rows(figure.LISTINGS):
+            keys[outcome == "answered"].add(key)
+    return len(keys[False]) == 1 and bool(keys[True] - keys[False])
 
 
 def _has_silent_queue(signals: Signals) -> bool:

@@ -150,6 +150,22 @@ def test_quiet_outage_is_over_with_its_cause(how: str) -> None:
     assert found(**OVER[how]) == []
 
 
+@pytest.mark.parametrize(("failing", "expected"), [(("cu-1",), set()), (("cu-1", "cu-2"), {"requests_fail"})])
+def test_queue_of_one_institution_that_is_listed_again_leaves_no_incident(
+    failing: tuple[str, ...], expected: set[str]
+) -> None:
+    """Its failures lay between the answers of others, and were an incident of their own."""
+    counted = (
+        (figure.REQUESTS_DISTURBED, ("queue",), 7),
+        (figure.SERVICE_REQUESTS, ("queue", "answered"), 39),
+        (figure.SERVICE_REQUESTS, ("queue", "AccessRefused"), 7),
+        (figure.LISTINGS, ("cu-3", "answered"), 39),
+        *((figure.LISTINGS, (key, "refused"), 7) for key in failing),
+    )
+    last = at((figure.REQUESTS_DISTURBED, ("queue",), 5), *((figure.LISTINGS, (key, "answered"), 1) for key in failing))
+    assert {one.kind.value for one in found(last=last, minutes=minute(*counted))} == expected
+
+
 def test_institution_that_had_results_and_has_none_any_more_is_told() -> None:
     """If nothing at all shows for eight calls in a row, although results came before, the provider may be silent."""
     [incident] = found(lately=lately(silent=8), last=at(SILENT, (*SHOWN[:2], 600)))
