@@ -45,6 +45,7 @@ COMMANDS: Final = {
         "doctor",
         "Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
     ),
+    "jobs": CommandEntry("jobs", "List the RQ jobs of our queue, enqueue failed ones again, delete jobs."),
     "outcomes": CommandEntry("outcome_deliveries", "Show which outcomes were posted, post them again, post a test."),
     "pause": CommandEntry(
         "pause_and_resume",

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 from msgspec.structs import replace
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -50,6 +51,21 @@ def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
         return asyncio.run(ask())
     except NewerRecord as error:
         raise Failed(f"the call's record cannot be read: {error}") from None
+    except RedisError as error:
+        raise _unanswered(settings, error) from None
+
+
+def query_jobs(question: Callable[["BlockingRedis", Keys], T]) -> T:
+    """Run a query over a blocking connection that answers in bytes, as RQ needs it.
+
+    Raises:
+        SettingsWrong: The settings that lead to Redis are incomplete or wrong.
+        Failed: Redis does not answer.
+    """
+    settings = StoreSettings.load(os.environ)
+    try:
+        with blocking_redis(settings.redis) as redis:
+            return question(redis, settings.keys)
     except RedisError as error:
         raise _unanswered(settings, error) from None
 
@@ -121,13 +137,11 @@ def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:
     """
     from callkeeper.calls.store.job_queue import Waker  # noqa: PLC0415  (few commands need RQ)
 
-    settings = StoreSettings.load(os.environ)
-    try:
-        with blocking_redis(settings.redis) as redis:
-            waker = Waker(redis, keys=settings.keys)
-            return [waker.reconcile(key) for key in institution_keys]
-    except RedisError as error:
-        raise _unanswered(settings, error) from None
+    def enqueue(redis: "BlockingRedis", keys: Keys) -> list[str]:
+        waker = Waker(redis, keys=keys)
+        return [waker.reconcile(key) for key in institution_keys]
+
+    return query_jobs(enqueue)
 
 
 class Span(click.ParamType[timedelta]):

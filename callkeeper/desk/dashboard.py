@@ -1,17 +1,17 @@
-"""The RQ dashboard: rq-dashboard's pages, made safe to keep open in production.
+"""The RQ dashboard: rq-dashboard's pages, read-only, made safe to keep open in production.
 
 Weaknesses of its release 0.9, and what this module does about each:
 
 - It unpickles job data from Redis. `callkeeper.desk.readable_jobs` reads JSON only.
 - It writes the queue's name from the address into a script without escaping. Here only listed addresses reach its
   pages, and every value that templates write into scripts is encoded as JSON.
-- It shows, empties and requeues every queue and job in Redis. Here it has access to our queue only.
-- ``GET /requeue/<queue>`` changes state. Here routes that accept POST accept no other method.
+- It shows every queue and job in Redis. Here it has access to our queue only.
+- It requeues and deletes jobs, some by GET. Here every route that changes something is refused, and its buttons are
+  left out: ``callkeeper jobs`` does this.
 - It writes descriptions, results and tracebacks into its pages as HTML. Its templates are changed to escape them.
 - It shows the Redis URL and opens a connection per request. Here it gets an address without credentials, and our
   connection.
-- Another site's page can press its buttons. Here a change needs the token of a page, and other sites cannot link to
-  it.
+- Another site's page can link to a crafted address of it. Here such requests are refused.
 - Its script is inside the page, and its templates are compiled by ``eval``. A nonce allows this one script, and
   ``eval`` gets only texts of the package's own files.
 - It redirects to the host in the Host header. Here it never redirects.
@@ -33,19 +33,17 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from rq import Queue
 from rq.exceptions import InvalidJobOperation, NoSuchJobError
-from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq.worker import BaseWorker
 from rq_dashboard import web as rq_pages
 from starlette.types import ASGIApp
 
 from callkeeper.calls.store.keys import QUEUE_NAME
-from callkeeper.desk.access.visitor import Visitor, visitor_of
-from callkeeper.desk.readable_jobs import ReadableJob, ReadableQueue, readable_workers
-from callkeeper.desk.signed_tokens import FORM_HEADER
+from callkeeper.desk.readable_jobs import ReadableJob, ReadableQueue, readable_job, readable_workers
 
 _THREADS = 4
-_MAX_BODY = 64 * 1024
+
+_READ_ONLY: Final = "This page changes nothing. Use `callkeeper jobs requeue` or `callkeeper jobs delete`.\n"
 
 _UNESCAPED = re.compile(r"<%=(?!\s*\$\('<div/>'\))")
 """Underscore's tag for raw output, but for the two places that escape by hand."""
@@ -68,15 +66,22 @@ _OWN_QUEUE: Final = "CALLKEEPER_QUEUE"
 
 _SCRIPT = '<script type="text/javascript">'
 _NAMED_SCRIPT = """<script nonce="{{ g.nonce }}">
-$.ajaxPrefilter(function (_options, _original, request) {
-    request.setRequestHeader("%s", {{ form_token()|tojson }});
-});
 // A description of ours is a sentence: it is shown whole, on several lines.
 $("script[name=job-row]").text((_n, row) => row.replace(" ellipsify", ""));
 """
 
 _NAVIGATION: Final = '<ul class="navbar-nav mr-auto">'
 _TO_BOARD: Final = '<li class="nav-item"><a href="/board" class="nav-link">\u2039 Board</a></li>'
+
+_INSTANCES: Final = '<div id="rq-instances-row">'
+_HOW_TO_CHANGE: Final = '<span class="navbar-text mr-3">To requeue or delete jobs: <code>callkeeper jobs</code></span>'
+
+_BUTTONS: Final = re.compile(
+    r'<th class="narrow">Actions</th>|<td class="actions.*?</td>|'
+    r'<(a|button)\b[^>]*"(?:requeue|delete|empty|compact)[\w-]*-btn".*?</\1>',
+    re.DOTALL,
+)
+"""The buttons that change something, and the column of them."""
 
 _ALL_QUEUED: Final = "This list below contains all the queued jobs on queue"
 _ALL_OF_REGISTRY: Final = "These are the {{ registry_name }} jobs of queue"
@@ -104,20 +109,18 @@ def pages(connection: "Redis", *, address: str, queue_name: str) -> Flask:
     """Build the Flask application that `dashboard` serves."""
     _replace_readers()
     app = _Pages(connection)
-    app.config.update(RQ_DASHBOARD_REDIS_URL=(address,), MAX_CONTENT_LENGTH=_MAX_BODY)
-    app.config[_OWN_QUEUE] = queue_name
+    app.config.update({"RQ_DASHBOARD_REDIS_URL": (address,), _OWN_QUEUE: queue_name})
     app.before_request(_name_the_script)
     app.before_request(_no_links_from_other_sites)
+    app.before_request(_refuse_changes)
     app.before_request(_only_known_addresses)
-    app.before_request(_change_by_post_only)
-    app.before_request(_change_by_token_only)
     app.after_request(_add_policy)
-    app.jinja_env.globals["form_token"] = _form_token
-    app.register_error_handler(NoSuchJobError, lambda _error: ("No such job.\n", 404))
-    app.register_error_handler(InvalidJobOperation, lambda _error: ("The job has not failed.\n", 409))
+    for is_gone in (NoSuchJobError, InvalidJobOperation):  # the latter: it was deleted while it was read
+        app.register_error_handler(is_gone, lambda _error: ("No such job.\n", 404))
     app.register_error_handler(RedisError, _on_redis)
     app.register_error_handler(403, lambda _error: ("Open this page from the board, or type its address.\n", 403))
     app.register_error_handler(404, lambda _error: ("Not found.\n", 404))
+    app.register_error_handler(405, lambda _error: (_READ_ONLY, 403))  # the gate audits each 403
     app.register_blueprint(rq_pages.blueprint)
     return app
 
@@ -125,33 +128,29 @@ def pages(connection: "Redis", *, address: str, queue_name: str) -> Flask:
 def _replace_readers() -> None:
     """Give the pages' module our readers; it has no parameter for anything but the serializer of some routes."""
     rq_pages.config.serializer = JSONSerializer
-    rq_pages.Job = _OwnJob
+    rq_pages.Job = _OwnJobs
     rq_pages.Queue = _OwnQueue
     rq_pages.Worker = _OwnWorkers
-    rq_pages.requeue_job = _requeue
     rq_pages.from_url = lambda *_args, **_options: (None, None)  # it would open a connection for each request
 
 
 def _own_queue() -> str:
-    """Return the name of the queue that the pages may show and change."""
+    """Return the name of the queue that the pages may show."""
     name: str = current_app.config[_OWN_QUEUE]
     return name
 
 
-class _OwnJob(ReadableJob):
-    """A job of our queue; others do not exist. A job that has lost its origin can still be deleted."""
+class _OwnJobs:
+    """The jobs of our queue."""
 
-    @classmethod
-    def fetch(cls, id: str, connection: "Redis | None" = None, serializer: Any = None) -> Job:  # noqa: A002  (RQ's own name)
+    @staticmethod
+    def fetch(job_id: str, connection: "Redis", serializer: object = None) -> ReadableJob:  # noqa: ARG004  (always JSON)
         """Read a job.
 
         Raises:
             NoSuchJobError: There is none, or it is another queue's.
         """
-        job = super().fetch(id, connection, serializer)
-        if job.origin not in {"", _own_queue()}:
-            raise NoSuchJobError
-        return job
+        return readable_job(connection, _own_queue(), job_id)
 
 
 class _OwnQueue(ReadableQueue):
@@ -170,21 +169,6 @@ class _OwnWorkers:
     def all(connection: "Redis") -> list[BaseWorker]:
         """Return the workers that are registered for our queue."""
         return readable_workers(connection, _own_queue())
-
-
-def _requeue(job_id: str, connection: "Redis") -> Job | None:
-    """Enqueue a failed job again. If several were asked for, skip one that is gone or cannot be read.
-
-    Raises:
-        InvalidJobOperation: The one job that was asked for has not failed.
-        NoSuchJobError: There is no such job, or it is another queue's.
-    """
-    try:
-        return _OwnJob.fetch(job_id, connection).requeue()
-    except (InvalidJobOperation, NoSuchJobError):
-        if "job_id" in (request.view_args or {}):
-            raise
-        return None
 
 
 class _Pages(Flask):
@@ -217,15 +201,23 @@ class _EscapingLoader(DispatchingJinjaLoader):
         """Return a template's source: raw output tags escape, scripts get JSON, the one inline script has a nonce."""
         source, filename, is_current = super().get_source(environment, template)
         source = source.replace(_NAVIGATION, _NAVIGATION + _TO_BOARD).replace(_ALL_QUEUED, _ALL_OF_REGISTRY)
+        source = _BUTTONS.sub("", source.replace(_INSTANCES, _HOW_TO_CHANGE + _INSTANCES))
         if template.endswith((".js", "/inline_js.html")):
             source = _IN_SCRIPT.sub(r"{{ \2|tojson }}", source)
-        return _UNESCAPED.sub("<%-", source).replace(_SCRIPT, _NAMED_SCRIPT % FORM_HEADER), filename, is_current
+        return _UNESCAPED.sub("<%-", source).replace(_SCRIPT, _NAMED_SCRIPT), filename, is_current
 
 
 def _no_links_from_other_sites() -> None:
     """Answer 403 to a request that another site's page has started: its address could be crafted to do harm."""
     if request.headers.get("Sec-Fetch-Site", "none") not in {"same-origin", "none"}:
         abort(403)
+
+
+def _refuse_changes() -> None:
+    """Refuse whatever could change something: another method than GET, or a route that accepts POST beside it."""
+    accepted = (request.url_rule and request.url_rule.methods) or ()
+    if request.method not in {"GET", "HEAD", "OPTIONS"} or "POST" in accepted:
+        abort(405)
 
 
 def _only_known_addresses() -> None:
@@ -242,33 +234,8 @@ def _only_known_addresses() -> None:
 
 
 def _on_redis(error: RedisError) -> tuple[str, int]:
-    """Answer an error of Redis: an empty queue has no key to compact; otherwise Redis is unreachable or refuses."""
-    if isinstance(error, ResponseError):
-        is_empty = "no such key" in str(error)
-        return ("The queue is empty.\n", 404) if is_empty else ("Redis refused this.\n", 503)
-    return "Redis does not answer.\n", 503
-
-
-def _change_by_post_only() -> None:
-    """Answer 405 to any other method on a route that can change something."""
-    if request.url_rule and "POST" in (request.url_rule.methods or ()) and request.method != "POST":
-        abort(405)
-
-
-def _visitor() -> Visitor:
-    """Return the visitor, as the gate has identified them."""
-    return visitor_of(request.environ["asgi.scope"])
-
-
-def _form_token() -> str:
-    """Return a token for a page's script."""
-    return _visitor().forms.issue()
-
-
-def _change_by_token_only() -> None:
-    """Answer 403 to a change without the token of a page."""
-    if request.method == "POST" and not _visitor().forms.is_valid(request.headers.get(FORM_HEADER)):
-        abort(403)
+    """Answer an error of Redis: it refuses, or is unreachable."""
+    return ("Redis refused this.\n" if isinstance(error, ResponseError) else "Redis does not answer.\n"), 503
 
 
 def _name_the_script() -> None:

@@ -1,4 +1,4 @@
-"""RQ's records as a dashboard must read them: as JSON, and never failing because of one bad job.
+"""RQ's records as people may read them: as JSON, and never failing because of one bad job.
 
 RQ unpickles by default. A job in Redis may be foreign or broken: unpickling could run foreign code, and an exception would
 hide all other jobs.
@@ -7,42 +7,25 @@ hide all other jobs.
 import zlib
 from base64 import b64decode
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Self, cast
 
 from redis import Redis
 from rq import Queue, Worker
-from rq.exceptions import InvalidJobOperation, NoSuchJobError
+from rq.exceptions import NoSuchJobError
 from rq.job import Job
-from rq.registry import (
-    CanceledJobRegistry,
-    DeferredJobRegistry,
-    FailedJobRegistry,
-    FinishedJobRegistry,
-    ScheduledJobRegistry,
-    StartedJobRegistry,
-)
 from rq.results import Result
 from rq.serializers import JSONSerializer
 from rq.utils import decode_redis_hash, now
 from rq.worker import BaseWorker
 
-_REGISTRIES = (
-    CanceledJobRegistry,
-    DeferredJobRegistry,
-    FailedJobRegistry,
-    FinishedJobRegistry,
-    ScheduledJobRegistry,
-    StartedJobRegistry,
-)
-
 MAX_SHOWN: Final = 1024 * 1024
 """Maximum size of a decompressed field, in bytes."""
 
-UNREADABLE = "unreadable job: not written by this software; delete it"
+UNREADABLE = "unreadable job: not written by this software; delete it with `callkeeper jobs delete`"
 
 
 class ReadableJob(Job):
-    """A job that is read as JSON; one that cannot be read says so in its description and can be deleted only."""
+    """A job that is read as JSON; one that cannot be read says so in its description. It must not be requeued."""
 
     is_readable = True
 
@@ -50,14 +33,14 @@ class ReadableJob(Job):
         super().__init__(id, connection, JSONSerializer)
 
     @classmethod
-    def fetch(cls, id: str, connection: "Redis | None" = None, serializer: Any = None) -> Job:  # noqa: A002  (RQ's own name)
+    def fetch(cls, id: str, connection: "Redis | None" = None, serializer: Any = None) -> Self:  # noqa: A002  (RQ's own name)
         """Read a job.
 
         Raises:
             NoSuchJobError: There is none, or its id is not one that RQ gives.
         """
         try:
-            return super().fetch(id, connection, serializer)
+            return cast("Self", super().fetch(id, connection, serializer))
         except ValueError as error:
             raise NoSuchJobError from error
 
@@ -96,33 +79,6 @@ class ReadableJob(Job):
         except Exception:  # noqa: BLE001  (foreign data)
             return {}
 
-    def delete(self, *_args: Any, **_options: Any) -> None:
-        """Delete the job, and remove it from every list.
-
-        RQ's own way reads the job's state and executions first, and fails if a worker removes them meanwhile.
-        """
-        queue = ReadableQueue(self.origin, connection=self.connection)
-        executions: Any = self.connection.zrange(f"rq:executions:{self.id}", 0, -1)
-        runs = [f"{self.id}:{execution.decode()}" for execution in executions]
-        with self.connection.pipeline() as pipeline:
-            queue.remove(self.id, pipeline=pipeline)
-            for registry in _REGISTRIES:
-                pipeline.zrem(registry(queue=queue).key, self.id, *runs)
-            of_runs = (f"rq:execution:{run}" for run in runs)
-            pipeline.delete(self.key, self.dependents_key, self.dependencies_key, *of_runs)
-            pipeline.delete(f"rq:executions:{self.id}", f"rq:results:{self.id}")
-            pipeline.execute()
-
-    def requeue(self, at_front: bool = False) -> Job:
-        """Enqueue a failed job again.
-
-        Raises:
-            InvalidJobOperation: It cannot be read, or has not failed.
-        """
-        if not self.is_readable:
-            raise InvalidJobOperation(UNREADABLE)
-        return super().requeue(at_front)
-
 
 def _hold_to_size(raw_data: Any) -> None:
     """Refuse a compressed field that becomes too large.
@@ -137,6 +93,19 @@ def _hold_to_size(raw_data: Any) -> None:
             unfolding.decompress(fields.get(field, b""), MAX_SHOWN)
         if unfolding.unconsumed_tail:
             raise ValueError(field)
+
+
+def readable_job(connection: "Redis", queue_name: str, job_id: str) -> ReadableJob:
+    """Read a job of a queue. One that has lost its origin counts as the queue's.
+
+    Raises:
+        NoSuchJobError: There is none, or it is another queue's.
+    """
+    job = ReadableJob.fetch(job_id, connection)
+    if job.origin not in {"", queue_name}:
+        raise NoSuchJobError
+    job.origin = queue_name
+    return job
 
 
 class ReadableQueue(Queue):

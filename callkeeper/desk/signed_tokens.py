@@ -90,9 +90,6 @@ def _octets(text: str) -> bytes:
 FORM_FIELD: Final = "form_token"
 """The name of the form field that carries a token."""
 
-FORM_HEADER: Final = "x-form-token"
-"""The name of the header that carries one, where a script posts."""
-
 FORM_VALID_S: Final = 12 * 3600
 """How long a page can stay open before its forms expire."""
 

@@ -211,6 +211,8 @@ REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
     ("calls", "export"),
     ("calls", "resolve", "v-1", "--institution", KEY, "--absent", "--operator", EVIL.replace("\x00", "")),
     ("calls", "resolve", EVIL.replace("\x00", ""), "--absent", "--operator", "ann"),
+    ("jobs", "list"),
+    ("jobs", "delete", EVIL.replace("\x00", "")),
     ("outcomes", "log"),
     ("outcomes", "log", "--json"),
     ("alerts", "list"),

@@ -45,7 +45,20 @@ def test_a_shell_completes_the_names_of_commands() -> None:
     ]
 
 
-GROUPS = ("", "alerts", "archive", "calls", "outcomes", "reseller", "rules", "schedule", "secret", "tokens", "users")
+GROUPS = (
+    "",
+    "alerts",
+    "archive",
+    "calls",
+    "jobs",
+    "outcomes",
+    "reseller",
+    "rules",
+    "schedule",
+    "secret",
+    "tokens",
+    "users",
+)
 
 
 @pytest.mark.parametrize("group", GROUPS)
