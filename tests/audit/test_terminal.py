@@ -26,6 +26,7 @@ from callkeeper.calls.incident import Weight
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
 from callkeeper.calls.record import Call, Phase, Reading, Reason, encode_call
 from callkeeper.calls.store.delivery_log import Attempt
+from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.calls.store.keys import CallId, Keys, institution_member
 from callkeeper.calls.store.last_listing import Standing, encode_standing
 from callkeeper.calls.store.pausing import Change
@@ -105,6 +106,7 @@ def planted(redis_url: str) -> str:
     live = evil(Call, phase=Phase.LIVE, institution_key=KEY, reason=None, reject=unresolved, reading=reading)
     settled = evil(Call, phase=Phase.SETTLED, institution_key=EVIL, reason=Reason.UNRESOLVED, reject=unresolved)
     with Redis.from_url(redis_url) as redis:
+        calls_queue(redis).enqueue("a.b", description=EVIL)
         for call, where in ((live, keys.live), (settled, keys.settled)):
             member = CallId(call.institution_key, call.voice_id).member
             listed = institution_member(call.institution_key)
