@@ -214,9 +214,9 @@ def _no_links_from_other_sites() -> None:
 
 
 def _refuse_changes() -> None:
-    """Refuse whatever could change something: another method than GET, or a route that accepts POST beside it."""
+    """Refuse routes that can change something, also by GET. Flask itself refuses other methods on the others."""
     accepted = (request.url_rule and request.url_rule.methods) or ()
-    if request.method not in {"GET", "HEAD", "OPTIONS"} or "POST" in accepted:
+    if not {"GET", "HEAD", "OPTIONS"}.issuperset(accepted):
         abort(405)
 
 

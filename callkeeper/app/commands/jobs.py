@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 import click
 import msgspec
-from redis import Redis
 from rq import Queue
 from rq.exceptions import InvalidJobOperation, NoSuchJobError
 from rq.job import JobStatus
@@ -20,7 +19,6 @@ from callkeeper.app.redis_query import note_command, query_jobs, query_redis
 from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, say_table
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.job_queue import calls_queue
-from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.readable_jobs import UNREADABLE, ReadableJob, readable_job
 
 T = TypeVar("T")
@@ -114,12 +112,7 @@ def _note(verb: str, what: str) -> None:
 
 
 def _with_queue(question: Callable[[Queue], T]) -> T:
-    """Ask something of our queue, whose jobs are read as JSON: a foreign one is never unpickled."""
-
-    def ask(redis: "Redis", keys: Keys) -> T:
-        return question(calls_queue(redis, keys.queue_name, job_class=ReadableJob))
-
-    return query_jobs(ask)
+    return query_jobs(lambda redis, keys: question(calls_queue(redis, keys.queue_name)))
 
 
 def _rows(queue: Queue, limit: int) -> Iterator[JobRow]:
@@ -141,7 +134,7 @@ def _rows_of(queue: Queue, state: str, job_ids: list[str], field: str) -> Iterat
 
 
 def _job(queue: Queue, job_id: str) -> ReadableJob:
-    """Read a job.
+    """Read a job, as JSON: a foreign one is never unpickled.
 
     Raises:
         Failed: There is none, or it is another queue's.

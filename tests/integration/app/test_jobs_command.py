@@ -146,6 +146,14 @@ def test_requeue_runs_a_failed_job_again(queue: Queue) -> None:
     assert audited(queue) == [("command", f"requeue {job_id}")]
 
 
+def test_requeue_returns_a_job_that_has_lost_its_origin_to_our_queue(queue: Queue) -> None:
+    """RQ would put it into a queue without a name."""
+    job_id = failed_job(queue)
+    queue.connection.hdel(f"rq:job:{job_id}", "origin")
+    assert command(queue, "requeue", job_id).exit_code == 0
+    assert queue.job_ids == [job_id]
+
+
 def test_requeue_takes_all_failed_jobs(queue: Queue) -> None:
     """All failed jobs run again, and there is one audit entry; without failed jobs there is none."""
     assert command(queue, "requeue", "--all-failed").output == "No job has failed.\n"
@@ -242,13 +250,15 @@ def test_delete_takes_all_failed_jobs(queue: Queue) -> None:
     assert audited(queue) == [("command", "delete 4 failed jobs")]
 
 
-@pytest.mark.parametrize("lost", ["run", "status", "origin"])
+@pytest.mark.parametrize("lost", ["run", "group", "status", "origin"])
 def test_delete_takes_a_job_that_has_lost_a_part(lost: str, queue: Queue) -> None:
     """A killed worker or another program may have removed a part of a job: the rest goes."""
     job_id = failed_job(queue)
     key = f"rq:job:{job_id}"
     if lost == "run":
         queue.connection.zadd(f"rq:executions:{job_id}", {"run-1": 4e9})
+    elif lost == "group":
+        queue.connection.hset(key, "group_id", "gone")
     else:
         queue.connection.hdel(key, lost)
     assert command(queue, "delete", job_id, "--yes").exit_code == 0

@@ -208,16 +208,18 @@ async def test_dashboard_changes_nothing(method: str, path: str, ops: httpx.Asyn
     assert queue.job_ids == [waiting.id]
 
 
-async def test_dashboard_refuses_every_route_that_takes_posts(queue: Queue, redis: "Redis") -> None:
-    """A release of rq-dashboard with another changing route is refused there too, as is a post to a reading route."""
+async def test_dashboard_refuses_every_route_that_can_change_something(queue: Queue, redis: "Redis") -> None:
+    """Every route with another method than GET is refused, also one that a later release of rq-dashboard may add."""
     app = flask_pages(redis, address=ADDRESS, queue_name="calls")
     posting = [rule for rule in app.url_map.iter_rules() if "POST" in (rule.methods or ())]
     assert len(posting) >= 5
+    app.add_url_rule("/added", view_func=lambda: "changed", methods=["GET", "DELETE"])
     names = ("job_id", "queue_name", "registry_name")
     with app.test_client() as client:
         for rule in posting:
             path = app.url_map.bind("").build(rule.endpoint, {name: "x" for name in names if name in rule.arguments})
             assert {client.get(path).status_code, client.post(path).status_code} == {403}, path
+        assert client.get("/added").status_code == 403
         assert client.post("/0/view/jobs").status_code == 403
 
 
