@@ -27,7 +27,7 @@ _NONE_FAILED: Final = "No job has failed."
 
 
 class JobRow(msgspec.Struct, frozen=True):
-    """A job of the list. ``since``: when it came into its state, in UTC; None if RQ has not noted it."""
+    """A job in the list. ``since``: when its state began, in UTC; None if RQ did not record it."""
 
     id: str
     state: str
@@ -44,7 +44,7 @@ def jobs() -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Jobs of each state at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_jobs(limit: int, *, as_json: bool) -> None:
-    """List the jobs that are queued or started, have finished or failed."""
+    """List the queued, started, finished and failed jobs."""
     rows = _with_queue(lambda queue: list(_rows(queue, limit)))
     if as_json:
         for row in rows:
