@@ -74,7 +74,7 @@ _NAVIGATION: Final = '<ul class="navbar-nav mr-auto">'
 _TO_BOARD: Final = '<li class="nav-item"><a href="/board" class="nav-link">\u2039 Board</a></li>'
 
 _INSTANCES: Final = '<div id="rq-instances-row">'
-_HOW_TO_CHANGE: Final = '<span class="navbar-text mr-3">To requeue or delete jobs: <code>callkeeper jobs</code></span>'
+_HOW_TO_CHANGE: Final = '<span class="navbar-text mx-3">To requeue or delete jobs: <code>callkeeper jobs</code></span>'
 
 _BUTTONS: Final = re.compile(
     r'<th class="narrow">Actions</th>|<td class="actions.*?</td>|'
