@@ -127,8 +127,7 @@ def stage(*, latency_ms: float = 50.0, limit: int = 0, redis_server: Path | None
         redis = stack.enter_context(embedded_redis(data / "redis", redis_server))
         service = stack.enter_context(
             python(
-                *("benchmarks.service", "--latency-ms", str(latency_ms), "--limit", str(limit)),
-                log=data / "service.log",
+                "benchmarks.service", "--latency-ms", str(latency_ms), "--limit", str(limit), log=data / "service.log"
             )
         )
         url = service.wait_for(_listening)

@@ -35,7 +35,12 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # receiver
     "push_accepted": _event(
         "an event was recorded and answered with 202",
-        *("event_id", "type", "institution", "voice_id", "alternate_id", "is_test"),
+        "event_id",
+        "type",
+        "institution",
+        "voice_id",
+        "alternate_id",
+        "is_test",
     ),
     "push_refused": _event("an event was refused; reason credentials: wrong or missing headers", "reason", "field"),
     "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
@@ -43,7 +48,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "wake_failed": _event("no job could be enqueued; the next event or the watchdog enqueues one"),
     "attempts_limited": _event(
         "too many failed logins from an address or for a name: further ones are answered with 429 and not logged",
-        *("where", "address"),
+        "where",
+        "address",
     ),
     # callkeeper web, callkeeper worker
     "secrets_removed": _event(
@@ -86,10 +92,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "shift_stuck": _event("a shift has not moved for too long; the process ends itself", "after_s"),
     "lease_lost": _event("another worker took over the call or institution; this one stops", "member_kind", "why"),
     "step_failed": _event("a bug: handling a call or institution raised an error", "where", "failures", "parked"),
-    "stored_unreadable": _event(
-        "a value in Redis is unreadable: it is replaced or left out",
-        *("what", "institution"),
-    ),
+    "stored_unreadable": _event("a value in Redis is unreadable: it is replaced or left out", "what", "institution"),
     # calls
     "look_back_refused": _event("a call ended before it was listed; not read: the minute's limit is reached", *_CALL),
     "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),
@@ -116,7 +119,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "archive_head": _event(
         "the head of an institution's chain; `callkeeper archive verify --heads` compares it",
-        *("institution", "n", "hash", "before_n", "before_hash", "at_ms", "signature"),
+        "institution",
+        "n",
+        "hash",
+        "before_n",
+        "before_hash",
+        "at_ms",
+        "signature",
     ),
     "archive_rewritten": _event(
         "an institution's chain lost the head that was logged last; its new head is not signed",
@@ -133,7 +142,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "institution_unknown": _event(
         "a setting names an institution that the account does not have; nearest: the most similar key",
-        *("setting", "institution", "nearest"),
+        "setting",
+        "institution",
+        "nearest",
     ),
     "pause_seen": _event("this worker obeys a new pause", "institution", "scope", "operator"),
     "pause_over": _event("a pause has ended for this worker", "institution", "scope"),
@@ -158,7 +169,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "queue_entries_skipped": _event(
         "entries of the queue were ignored: they have no voice id, or one that cannot be sent",
-        *("institution", "reason", "entries"),
+        "institution",
+        "reason",
+        "entries",
     ),
     "login_made": _event("the service account has logged in; institutions: how many it manages", "institutions"),
     "service_away": _event(
@@ -167,17 +180,20 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "service_back": _event("the service answers again"),
     "institution_away": _event(
         "five requests in a row about an institution's calls failed, or the service asked for a pause: they are stopped",
-        *("institution", "because"),
+        "institution",
+        "because",
     ),
     "institution_back": _event("the service answers for an institution again", "institution"),
     "queue_away": _event(
         "five listings in a row failed: they are stopped, for all if no institution is named; pushed calls are handled",
-        *("institution", "because"),
+        "institution",
+        "because",
     ),
     "queue_back": _event("the service lists calls again", "institution"),
     "checks_away": _event(
         "checks of three calls of an institution brought no result: further ones wait, and one call at a time tries",
-        *("institution", "because"),
+        "institution",
+        "because",
     ),
     "checks_back": _event("a check of an institution brought a result again", "institution"),
     "access_refused": _event(

@@ -96,7 +96,10 @@ def _not_listed(signals: Signals) -> Iterator[Incident]:
             "the queue leaves them out, or shows them under other ids than the pushes."
         )
         yield Incident(
-            *(IncidentKind.NOT_LISTED, "Pushed calls are never listed", advice, key),
+            IncidentKind.NOT_LISTED,
+            "Pushed calls are never listed",
+            advice,
+            key,
             signals.last.at(figure.PUSHED_CALLS, key, "listed"),
         )
 

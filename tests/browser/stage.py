@@ -128,7 +128,9 @@ def web_restarted(stack: Stack) -> Iterator[None]:
         }
         again = stack.demo.fleet.start(
             f"web-again-{len(stack.demo.fleet.members)}",
-            *("web", "--host", "127.0.0.1", "--port", str(port)),
+            "web",
+            "--host=127.0.0.1",
+            f"--port={port}",
             environ=environ,
         )
         again.wait_for(lambda line: line if '"web_listening"' in line else None)

@@ -265,9 +265,12 @@ def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterato
         database.close()
         sandbox = fleet.start(
             "sandbox",
-            *("sandbox", "--seed", str(seed), "--gap", str(load.gap_s)),
+            "sandbox",
+            f"--seed={seed}",
+            f"--gap={load.gap_s}",
             *(f"--variant={name}" for name in variants),
-            *("--push-url", f"http://127.0.0.1:{port.number}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}"),
+            f"--push-url=http://127.0.0.1:{port.number}/push",
+            f"--push-headers=X-Push-Key: {PUSH_KEY}",
             environ={},
         )
         sides = Sides(redis.url(), sandbox.wait_for(_address))

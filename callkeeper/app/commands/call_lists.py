@@ -70,7 +70,8 @@ def list_calls(
         queries = Queries(redis, keys=keys)
         await _check(queries, institution)
         found = await find_calls(
-            *(queries, query),
+            queries,
+            query,
             state=lambda call: state_words(call, book),
             most=_MOST,
             is_live=settled is None,
@@ -112,7 +113,7 @@ def find(
         any_id = typed if is_voice_id(typed) else ""
         with archive_of_environment() as archive:
             return await find_calls(
-                *(queries, query), any_id=any_id, state=lambda call: state_words(call, book), archive=archive, most=1000
+                queries, query, any_id=any_id, state=lambda call: state_words(call, book), archive=archive, most=1000
             )
 
     found = query_redis(ask)

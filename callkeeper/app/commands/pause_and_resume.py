@@ -87,7 +87,7 @@ def pause(
             await pausing.pause(each, asked)
             place_key = EVERYWHERE if each is None else each
             await note_command(
-                *(redis, keys, AuditEvent.PAUSED), operator=asked.operator, institution=place_key, detail=asked.scope
+                redis, keys, AuditEvent.PAUSED, operator=asked.operator, institution=place_key, detail=asked.scope
             )
         return known, await pausing.pauses()
 

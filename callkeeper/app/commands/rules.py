@@ -280,8 +280,7 @@ def report_tables(found: Report) -> Iterator[RenderableType]:
     """Yield the tables of a report."""
     yield f"{found.calls} calls, rules {', '.join(sorted(found.digests)) or 'none'}"
     table = Table(
-        *("institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended"),
-        box=None,
+        "institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended", box=None
     )
     for (institution, rule), tally in sorted(found.rules.items()):
         table.add_row(

@@ -42,7 +42,9 @@ class Alarm:
 
 
 REDIS_AWAY: Final = Alarm(
-    *("a-redis", StateTone.BAD, "Redis does not answer"),
+    "a-redis",
+    StateTone.BAD,
+    "Redis does not answer",
     "Pushes are answered with 503 and no call is moved. What is shown below is not updated.",
     section="incident-redis-away",
 )
@@ -136,7 +138,13 @@ def _told(context: BoardContext) -> Iterator[Alarm]:
         if call is not None and call.asked is not None and why.startswith(ASKED):
             advice = f"{call.asked.because} Nothing is sent. {advice}"
         yield Alarm(
-            *(slot, StateTone.BAD, title, advice, where, address_of(*owner), since),
+            slot,
+            StateTone.BAD,
+            title,
+            advice,
+            where,
+            address_of(*owner),
+            since,
             institution_key=owner.institution_key,
             section=section,
         )
@@ -192,7 +200,13 @@ def _held(live: LiveCall) -> Alarm:
         else live.call.institution_key
     )
     return Alarm(
-        *(f"a-{live.slot}", StateTone.WARN, title, advice, where, live.address, live.since),
+        f"a-{live.slot}",
+        StateTone.WARN,
+        title,
+        advice,
+        where,
+        live.address,
+        live.since,
         institution_key=live.call.institution_key,
         section="doctor-attention",
     )

@@ -158,7 +158,8 @@ class Board:
         note_of(request).listed({}, shown, detail="board", institution=place)
         may_reconcile = only is not None and visitor.person.may(Role.SUPERVISOR)
         return self._page(
-            *(request, "board.html"),
+            request,
+            "board.html",
             view=view,
             groups=groups,
             only=group,
@@ -192,7 +193,9 @@ class Board:
         view = CallRenderer(self._renderer(request)).view(page, self._now(), visitor_of(request), said)
         status = problem.status if problem else 200
         return self._page(
-            *(request, "call.html", status),
+            request,
+            "call.html",
+            status,
             page=page,
             html=view.html,
             action_id=action_id,

@@ -59,7 +59,11 @@ def _live(minutes: Sequence[Minute], live: int) -> Tile:
     grown = [came - went for came, went in zip(found, settled, strict=True)]
     course = [max(0.0, live - later) for later in accumulate(reversed(grown[1:]), initial=0.0)][::-1]
     return Tile(
-        *("Live calls", str(live), "now", course, f"in the last hour up to {max(course, default=0):.0f}"),
+        "Live calls",
+        str(live),
+        "now",
+        course,
+        f"in the last hour up to {max(course, default=0):.0f}",
         (TileDetail("found", f"{sum(found):.0f}"), TileDetail("settled", f"{sum(settled):.0f}")),
     )
 

@@ -113,14 +113,15 @@ def demonstration(
             "CALLKEEPER_RULES": "demo",
             **(web_environ or {}),
         }
-        web = fleet.start("web", *("web", "--host", "127.0.0.1", "--port", "0"), environ=web_settings)
+        web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", "0", environ=web_settings)
         web_url = web.wait_for(_web_url)
         sandbox = fleet.start(
             "sandbox",
             "sandbox",
-            *("--seed", str(seed), "--scenario", scenario),
-            *("--push-url", f"{web_url}/push"),
-            *("--state-file", str(data / "sandbox.json")),
+            f"--seed={seed}",
+            f"--scenario={scenario}",
+            f"--push-url={web_url}/push",
+            f"--state-file={data / 'sandbox.json'}",
             environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
         )
         service_url = sandbox.wait_for(sandbox_url)
