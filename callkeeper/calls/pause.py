@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import msgspec
 
+from callkeeper.calls.institutions import KnownInstitutions, shown
+
 EVERYWHERE = "*"
 """The field of a pause of all institutions."""
 
@@ -98,3 +100,22 @@ _UNREADABLE = Pause(
     because="the stored pause cannot be read",
     at=datetime.fromtimestamp(0, UTC),
 )
+
+
+def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownInstitutions) -> str | None:
+    """Return why the pause of an institution, or of all (None), cannot be lifted, with a suggestion; None if it can.
+
+    Any pause can be lifted, also of an unknown institution.
+    """
+    where = EVERYWHERE if institution_key is None else institution_key
+    if where in pauses.by_institution:
+        return None
+    paused = sorted(pauses.by_institution.keys() - {EVERYWHERE})
+    is_mistyped = institution_key is not None and institution_key not in known.names
+    near = KnownInstitutions({key: known.names.get(key) for key in paused}) if is_mistyped else None
+    meant = near.nearest(where) if near is not None else None
+    missing = f"there is no pause of {'all institutions' if institution_key is None else shown(where)}"
+    if meant is not None:
+        return f"{missing}; did you mean {known.called(meant)}?"
+    what = [*(["all institutions"] if EVERYWHERE in pauses.by_institution else []), *paused]
+    return f"{missing}; paused now: {', '.join(what)}" if what else f"{missing}: nothing is paused"

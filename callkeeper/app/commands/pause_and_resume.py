@@ -12,10 +12,10 @@ from redis.asyncio import Redis
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
 from callkeeper.app.terminal import Misused, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions, shown
-from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
+from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, why_not_resumed
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.pausing import PastPause, Pausing, past_pauses, why_not_resumed
+from callkeeper.calls.store.pausing import PastPause, Pausing, past_pauses
 from callkeeper.calls.store.queries import Queries
 from callkeeper.service.endpoints import is_institution_key
 

@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
+from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope, why_not_resumed
 from callkeeper.calls.store.keys import CallId
-from callkeeper.calls.store.pausing import Pausing, why_not_resumed
+from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Person
