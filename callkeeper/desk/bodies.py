@@ -1,9 +1,12 @@
-"""The bodies of requests to the desk: one record for each action, read strictly and limited in size."""
+"""The bodies of requests to the desk: one record for each action, read strictly and limited in size.
+
+``action`` is the last part of its address, ``summary`` its line in the OpenAPI document.
+"""
 
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Final, Literal, TypeVar, get_args
+from typing import Annotated, ClassVar, Final, Literal, TypeVar, get_args
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -42,6 +45,8 @@ class ActionOrigin(msgspec.Struct, frozen=True):
 class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caller is this candidate. Replaces our own assignment, never somebody else's."""
 
+    action: ClassVar = "assign"
+    summary: ClassVar = "Say which candidate the caller is"
     operator: Operator
     person_id: PersonId
 
@@ -62,6 +67,8 @@ class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     The service's ``NoAuth`` and ``VoiceAuth`` are not among the types: they establish no identity besides the voice.
     """
 
+    action: ClassVar = "verified"
+    summary: ClassVar = "Say that the caller was verified, and how"
     operator: Operator
     person_id: PersonId
     validation_type: Proof
@@ -83,6 +90,8 @@ class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caller cannot be trusted. The reason is kept in the trail."""
 
+    action: ClassVar = "distrusted"
+    summary: ClassVar = "Say that the caller cannot be trusted"
     operator: Operator
     reason: Text
 
@@ -96,6 +105,8 @@ class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class OptedOutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caller does not want the voice to be enrolled. No enroll is made for this call any more."""
 
+    action: ClassVar = "opted-out"
+    summary: ClassVar = "Say that the caller does not want to be enrolled"
     operator: Operator
 
     def note(self, origin: ActionOrigin) -> Statement:
@@ -106,6 +117,8 @@ class OptedOutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Spend one of the reserved authentication checks now."""
 
+    action: ClassVar = "check"
+    summary: ClassVar = "Spend a reserved authentication check now"
     operator: Operator
 
     def note(self, origin: ActionOrigin) -> Statement:
@@ -119,6 +132,8 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``effect`` names it, if both the enroll and the reject are unresolved.
     """
 
+    action: ClassVar = "resolve"
+    summary: ClassVar = "Say whether an unresolved effect was applied"
     operator: Operator
     applied: bool
     effect: Literal["enroll", "reject"] | None = None
@@ -141,6 +156,8 @@ class WithdrawBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``what``: the earlier action. An opt-out is not taken back here: the caller gives consent at the service.
     """
 
+    action: ClassVar = "withdraw"
+    summary: ClassVar = "Take back what was said of the call before"
     operator: Operator
     what: Literal["assign", "verified", "distrusted"]
 
@@ -151,20 +168,10 @@ class WithdrawBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-Body = WithdrawBody | AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | ResolveBody
+Body = AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | WithdrawBody | ResolveBody
 
-BODIES: Final[Mapping[str, type[Body]]] = {
-    "assign": AssignBody,
-    "verified": VerifiedBody,
-    "distrusted": DistrustedBody,
-    "opted-out": OptedOutBody,
-    "check": CheckBody,
-    "withdraw": WithdrawBody,
-    "resolve": ResolveBody,
-}
+BODIES: Final[Mapping[str, type[Body]]] = {body.action: body for body in get_args(Body)}
 """Every action, by the last part of its address."""
-
-assert set(BODIES.values()) == set(get_args(Body))  # noqa: S101  (a closed set, written down twice)
 
 
 async def read_body(request: Request, kind: type[T]) -> T:
