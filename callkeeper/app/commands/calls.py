@@ -4,6 +4,7 @@ import asyncio
 import os
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, BinaryIO, Final
 from uuid import uuid4
 
@@ -206,17 +207,41 @@ def resolve(
     voice_id: str, applied: bool | None, effect: str | None, operator: str, institution: str | None, *, seen: bool
 ) -> None:
     """Record the outcome of an unresolved enroll or reject, or mark a call as seen. Nothing is sent."""
-    if (applied is None) is not seen:
-        raise click.UsageError(
-            "give --applied or --absent, as the service's record of the call shows; or --seen, if nothing is unresolved"
-        )
-    if seen and effect is not None:
+    resolution = _resolution(applied=applied, seen=seen)
+    if resolution is Resolution.SEEN and effect is not None:
         raise click.UsageError("--effect goes with --applied or --absent")
     kinds = query_redis(
-        lambda redis, keys: _resolve(redis, keys, voice_id, institution, effect, applied=applied, operator=operator)
+        lambda redis, keys: _resolve(redis, keys, voice_id, institution, effect, resolution, operator=operator)
     )
-    what = "seen" if applied is None else "applied" if applied else "absent"
-    say(f"{', '.join(kinds)} of {voice_id}: {what}, by {operator}")
+    say(f"{', '.join(kinds)} of {voice_id}: {resolution}, by {operator}")
+
+
+class Resolution(StrEnum):
+    """What a person found: the effect was applied, it was not, or what else waits for a person was seen."""
+
+    APPLIED = "applied"
+    ABSENT = "absent"
+    SEEN = "seen"
+
+
+def _resolution(*, applied: bool | None, seen: bool) -> Resolution:
+    """Return which one of the three options was given.
+
+    Raises:
+        click.UsageError: None of them, or --seen beside another.
+    """
+    match applied, seen:
+        case True, False:
+            return Resolution.APPLIED
+        case False, False:
+            return Resolution.ABSENT
+        case None, True:
+            return Resolution.SEEN
+        case _:
+            raise click.UsageError(
+                "give --applied or --absent, as the service's record of the call shows; "
+                "or --seen, if nothing is unresolved"
+            )
 
 
 async def _resolve(
@@ -225,31 +250,38 @@ async def _resolve(
     voice_id: str,
     institution: str | None,
     effect: str | None,
+    resolution: Resolution,
     *,
-    applied: bool | None,
     operator: str,
 ) -> list[str]:
+    """Record a resolution. Return what it closes.
+
+    Raises:
+        click.ClickException: Nothing waits for this resolution, or it is not clear what is meant.
+    """
     queries = Queries(redis, keys=keys)
     call_id = await find_call(queries, voice_id, institution)
     call = await queries.load(call_id)
-    kinds: list[str] = [kind for kind in (unresolved(call) if call else []) if effect in {None, kind.value}]
-    if applied is None and kinds:
-        raise click.ClickException(f"{', '.join(kinds)} of {voice_id} is unresolved: say --applied or --absent")
-    if len(kinds) > 1 and applied is not None:
-        raise click.ClickException(f"{' and '.join(kinds)} of {voice_id} are unresolved: say which with --effect")
-    if applied is None and call is not None:
-        kinds += [TAKEN_BACK] if needs_person(call) else []
-        kinds += [f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)]
-        kinds += [f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and is_asking(call) else []
-    if not kinds:
-        what = (
-            f"no {effect or 'effect'} of {{}} is unresolved"
-            if applied is not None
-            else "nothing of {} waits for a person"
-        )
-        raise click.ClickException(what.format(voice_id))
+    doubtful: list[str] = [kind for kind in (unresolved(call) if call else []) if effect in {None, kind.value}]
+    if resolution is Resolution.SEEN:
+        if doubtful:
+            raise click.ClickException(f"{', '.join(doubtful)} of {voice_id} is unresolved: say --applied or --absent")
+        closed = _waiting(call) if call else []
+        missing = f"nothing of {voice_id} waits for a person"
+    else:
+        if len(doubtful) > 1:
+            kinds = " and ".join(doubtful)
+            raise click.ClickException(f"{kinds} of {voice_id} are unresolved: say which with --effect")
+        closed = doubtful
+        missing = f"no {effect or 'effect'} of {voice_id} is unresolved"
+    if not closed:
+        raise click.ClickException(missing)
     note = Resolved(
-        applied=bool(applied), effect=effect, operator=operator, said_at=datetime.now(UTC), wish=uuid4().hex
+        applied=resolution is Resolution.APPLIED,
+        effect=effect,
+        operator=operator,
+        said_at=datetime.now(UTC),
+        wish=uuid4().hex,
     )
     try:
         await Store(redis, keys=keys).note(call_id, note, even_settled=True)
@@ -257,7 +289,16 @@ async def _resolve(
         await note_command(redis, keys, AuditEvent.RESOLVED, operator=operator, **place)
     except InboxFull as error:
         raise click.ClickException(f"nothing was written: {error}") from error
-    return kinds
+    return closed
+
+
+def _waiting(call: Call) -> list[str]:
+    """Return what of a call a person has to see; nothing of it is in doubt."""
+    return [
+        *([TAKEN_BACK] if needs_person(call) else []),
+        *(f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)),
+        *([f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and is_asking(call) else []),
+    ]
 
 
 async def find_call(queries: Queries, voice_id: str, institution: str | None) -> CallId:
