@@ -228,7 +228,7 @@ class Rig:
     async def tick(self) -> int:
         """Claim what is due now and move it on; return how much that was."""
         await self.institutions.refresh()
-        await asyncio.gather(*await self.probing.look())
+        await asyncio.gather(*await self.probing.start_due())
         claimed = await self.store.claim(100)
         await asyncio.gather(*(self.shift.move(held) for held in claimed))
         return len(claimed)

@@ -40,16 +40,16 @@ class Probing:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Send probes until the block ends. No probe outlives it."""
-        looking = asyncio.ensure_future(self._look_on())
+        running = asyncio.ensure_future(self._run())
         try:
             yield
         finally:
-            await end({looking, *self._tasks})
+            await end({running, *self._tasks})
 
-    async def look(self) -> set[asyncio.Task[None]]:
+    async def start_due(self) -> set[asyncio.Task[None]]:
         """Start the probes that are due now. Return all that are running."""
         with suppress(RedisError):
-            await self.tools.store.budget.look()
+            await self.tools.store.budget.poll()
             if self.tools.store.breakers.opened:
                 for scope in await self.tools.store.breakers.take_probes():
                     probe = asyncio.ensure_future(self._try(scope))
@@ -57,9 +57,9 @@ class Probing:
                     probe.add_done_callback(self._tasks.discard)
         return set(self._tasks)
 
-    async def _look_on(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await self.look()
+            await self.start_due()
             await self.sleep(LOOK_EVERY_S)
 
     async def _try(self, scope: Scope) -> None:

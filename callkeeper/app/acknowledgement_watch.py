@@ -32,8 +32,8 @@ class AcknowledgementWatch:
         self._signals = SignalReader(redis, keys)
         self._gone_since: dict[str, datetime] = {}
 
-    async def look(self) -> None:
-        """Look once. Without acknowledgements nothing else is read.
+    async def poll(self) -> None:
+        """Poll once. Without acknowledgements nothing else is read.
 
         Raises:
             redis.exceptions.RedisError: Redis is away.
@@ -56,8 +56,8 @@ class AcknowledgementWatch:
         return [one for one in gone if signals.now - self._gone_since[one.field] >= OVER_AFTER]
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Poll until cancelled."""
         while True:
             with suppress(RedisError, OSError, TimeoutError):
-                await self.look()
+                await self.poll()
             await asyncio.sleep(WATCHED_EVERY_S)

@@ -62,8 +62,8 @@ class AlertCourier:
             return None
         try:
             async with asyncio.timeout(self._deadline_s):
-                told, _ = await child.communicate(msgspec.json.encode(order))
-            return msgspec.json.decode(told, type=AlertReport)
+                report, _ = await child.communicate(msgspec.json.encode(order))
+            return msgspec.json.decode(report, type=AlertReport)
         except (TimeoutError, msgspec.MsgspecError, OSError):
             return None
         finally:

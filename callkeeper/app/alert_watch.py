@@ -127,9 +127,9 @@ class AlertWatch:
             try:
                 while True:
                     try:
-                        await self.look(state, reader)
+                        await self.poll(state, reader)
                         if self._leads:
-                            await _quietly(acknowledgements.look())
+                            await _quietly(acknowledgements.poll())
                     except Exception:  # noqa: BLE001  (a bug here must not end the watch for good)
                         self._log.error("alert_watch_failed", exc_info=True)
                     await asyncio.sleep(LOOK_EVERY_S)
@@ -141,7 +141,7 @@ class AlertWatch:
         """Return the time by a clock that never goes back: machines' clocks may differ by hours, and jump."""
         return self._clock() if self._clock else self._began_at + timedelta(seconds=monotonic() - self._began_s)
 
-    async def look(self, state: AlertState, reader: SignalReader) -> None:
+    async def poll(self, state: AlertState, reader: SignalReader) -> None:
         """Check once and send the alerts that are due. Shared times use Redis's clock."""
         now = self._now()
         if self._stands_back_until is not None and now < self._stands_back_until:
@@ -149,7 +149,7 @@ class AlertWatch:
         leads, is_redis_back = await self._lead(state)
         if is_redis_back:
             self._own = watched(self._own, [], now)
-            await self._tell(state, self._own, now)
+            await self._notify(state, self._own, now)
         if not leads:
             self._shared = {}
             return
@@ -158,12 +158,12 @@ class AlertWatch:
             attention = await state.attention()
         except _AWAY:
             self._own = watched(self._own, [REDIS_AWAY], now)
-            await self._tell(None, self._own, now)
+            await self._notify(None, self._own, now)
             return
         self._own = watched(self._own, [], now)
         self._shared = watched(self._shared, alerts_of(incidents_of(signals), attention), signals.now)
-        await self._tell(state, self._own, now)
-        await self._tell(state, self._shared, signals.now)
+        await self._notify(state, self._own, now)
+        await self._notify(state, self._shared, signals.now)
         await _quietly(self._save(state))
 
     async def _lead(self, state: AlertState) -> tuple[bool, bool]:
@@ -185,7 +185,7 @@ class AlertWatch:
         await state.save(self._shared, self._stored)
         self._stored = {key: open_alert for key, open_alert in self._shared.items() if open_alert.told}
 
-    async def _tell(self, state: AlertState | None, open_alerts: dict[str, OpenAlert], now: datetime) -> None:
+    async def _notify(self, state: AlertState | None, open_alerts: dict[str, OpenAlert], now: datetime) -> None:
         """Send what is due; a target that failed is tried again later."""
         due = list(messages(open_alerts, self._ready(), now, place=self._place))
         if not due:

@@ -142,8 +142,8 @@ class _Master(AsyncRedis):
         return [_standing(answer) for answer in answers if isinstance(answer, dict)]
 
 
-def _standing(told: dict[str, Any]) -> SentinelView:
-    return SentinelView(str(told.get("runid", "")), "failover_in_progress" in told.get("flags", ""))
+def _standing(fields: dict[str, Any]) -> SentinelView:
+    return SentinelView(str(fields.get("runid", "")), "failover_in_progress" in fields.get("flags", ""))
 
 
 def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":
@@ -250,8 +250,8 @@ def _waits(timeout_s: float) -> dict[str, Any]:
 
 def _to_master(place: RedisLocation) -> dict[str, Any]:
     """Return the URL's options for the master: user, password, database, TLS."""
-    said = {name: value for name, value in parse_url(place.url.reveal()).items() if name not in _NO_PLACE}
-    return said | _tls(place)
+    options = {name: value for name, value in parse_url(place.url.reveal()).items() if name not in _NO_PLACE}
+    return options | _tls(place)
 
 
 def _to_sentinels(place: RedisLocation, known: Sentinels) -> dict[str, Any]:

@@ -251,7 +251,7 @@ def rules_document() -> str:
             for name, fact in FACTS.items()
         ),
         "law": _law(),
-        "faults": "\n\n".join(f"**{what}**\n\n{_said(text)}" for what, text in EXAMPLES),
+        "faults": "\n\n".join(f"**{what}**\n\n{_reported_faults(text)}" for what, text in EXAMPLES),
     }
     template = (files("callkeeper.app") / "rules_document.md").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], template)
@@ -301,7 +301,7 @@ def _law() -> str:
     )
 
 
-def _said(text: str) -> str:
+def _reported_faults(text: str) -> str:
     try:
         parse_rules(text.encode(), name="rules.toml")
     except RulesError as error:
@@ -335,7 +335,7 @@ def meanings() -> dict[str, str]:
 
 def configuration_document() -> str:
     """Return docs/configuration.md: every environment variable, read from the settings themselves."""
-    told, readers = meanings(), (settings.WebSettings.variables(), settings.WorkerSettings.variables())
+    texts, readers = meanings(), (settings.WebSettings.variables(), settings.WorkerSettings.variables())
     sections = []
     for name, variable in settings.VARIABLES.items():
         needs = [
@@ -343,7 +343,7 @@ def configuration_document() -> str:
             for process, variables in zip(("web", "worker"), readers, strict=True)
             if name in variables
         ]
-        text = "\n".join(wrap(told[name], 116, break_on_hyphens=False))
+        text = "\n".join(wrap(texts[name], 116, break_on_hyphens=False))
         sections.append(f"### `{name}`\n\n{text}\n\n- {', '.join(needs)}\n- example: `{variable.example}`")
     text = (files("callkeeper.app") / "configuration_document.md").read_text(encoding="utf-8")
     return text.replace("{variables}", "\n\n".join(sections))

@@ -57,7 +57,7 @@ def warn_of_unknown_variables(log: FilteringBoundLogger) -> None:
         log.warning("setting_unknown", setting=name, nearest=nearest)
 
 
-def say_unstarted(store: StoreSettings, kind: Kind) -> None:
+def report_unstarted(store: StoreSettings, kind: Kind) -> None:
     """Report to the board and the doctor that this process does not start; its own log has the reason."""
     with suppress(RedisError, OSError), blocking_redis(store.redis) as redis:
         note_unstarted(redis, store.keys, kind)

@@ -73,7 +73,7 @@ class WebServer(Server):
         self._listener = listener
         self._log = log
         self._leave = leave
-        self._said_full_at = -math.inf
+        self._logged_full_at = -math.inf
 
     async def _cut_overdue(self) -> None:
         """Cut the connections that take too long."""
@@ -82,11 +82,11 @@ class WebServer(Server):
     def _on_full(self) -> None:
         """Log that connections are cut to make room, once a minute."""
         now = time.monotonic()
-        if now - self._said_full_at > SAY_EVERY_S:
-            self._said_full_at = now
+        if now - self._logged_full_at > SAY_EVERY_S:
+            self._logged_full_at = now
             self._log.warning("connection_limit_reached", connections=len(self.server_state.connections))
 
-    def serve_until_told(self) -> bool:
+    def serve_until_stopped(self) -> bool:
         """Serve; return whether the application could be started."""
         self.run(sockets=[self._listener])
         return self.started

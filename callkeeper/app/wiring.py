@@ -86,16 +86,16 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     )
     pulse = blocking_redis(place)
 
-    def tell_rules(*, anew: bool) -> None:
+    def publish_rules(*, anew: bool) -> None:
         with suppress(RedisError):  # the board then shows the previous worker's rules; trails name the right ones
             if anew or not pulse.exists(keys.rules):
                 put_in_force(pulse, keys, book.digest, book.name, book.text)
 
     def advance(*args: str) -> JobSummary:
-        tell_rules(anew=False)  # to a Redis that lost its data
+        publish_rules(anew=False)  # to a Redis that lost its data
         return runtime.advance(*args)
 
-    tell_rules(anew=True)
+    publish_rules(anew=True)
     watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys)
     runtime.beat = watchdog.beat
     functions = {ADVANCE: _resting(advance, watchdog), RECONCILE: _resting(runtime.reconcile, watchdog)}

@@ -67,7 +67,7 @@ class Site:
         while self.now < end:
             self.now += timedelta(seconds=every_s)
             for process in processes:
-                await process.watch.look(process.state, process.reader)
+                await process.watch.poll(process.state, process.reader)
         return self.told[before:]
 
     async def start_worker(self) -> None:

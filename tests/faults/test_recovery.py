@@ -95,7 +95,7 @@ class Traffic:
         """Let the worker claim and move up to a few hundred calls."""
         for _ in range(2):
             await self.rig.institutions.refresh()
-            await asyncio.gather(*await self.rig.probing.look())
+            await asyncio.gather(*await self.rig.probing.start_due())
             for _ in range(3):
                 claimed = await self.rig.store.claim(100)
                 await asyncio.gather(*(self.rig.shift.move(held) for held in claimed))

@@ -167,7 +167,7 @@ class World:
     async def _beat(self, watchdog: Watchdog) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            watchdog.look()
+            watchdog.check()
 
     async def _work(self, store: Store, wakeups: Wakeups, watchdog: Watchdog) -> None:
         while True:
@@ -177,7 +177,7 @@ class World:
             await asyncio.sleep(TAKE_S)
             self.shifts += 1
             await self._shift(store, wakeups)
-            watchdog.look(late_ms=-SOON_MS)
+            watchdog.check(late_ms=-SOON_MS)
 
     async def _shift(self, store: Store, wakeups: Wakeups) -> None:
         tools = SimpleNamespace(

@@ -99,7 +99,7 @@ class Worker:
     async def take_turn(self, limit: int) -> int:
         """Claim and move up to ``limit`` calls; return how many there were."""
         await self.rig.institutions.refresh()
-        await asyncio.gather(*await self.rig.probing.look())
+        await asyncio.gather(*await self.rig.probing.start_due())
         claimed = await self.rig.store.claim(limit)
         self.moves = {asyncio.ensure_future(self.rig.shift.move(held)) for held in claimed}
         if self.moves:

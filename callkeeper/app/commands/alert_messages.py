@@ -37,9 +37,9 @@ def list_alerts() -> None:
 
 
 def _row(open_alert: OpenAlert) -> tuple[str, ...]:
-    alert, told_at = open_alert.alert, max(told.at for told in open_alert.told.values())
+    alert, sent_at = open_alert.alert, max(sent.at for sent in open_alert.told.values())
     since = f"{open_alert.since:%m-%d %H:%M:%S}"
-    return since, alert.weight, alert.title, alert.institution_key, f"{told_at:%m-%d %H:%M:%S}"
+    return since, alert.weight, alert.title, alert.institution_key, f"{sent_at:%m-%d %H:%M:%S}"
 
 
 async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:

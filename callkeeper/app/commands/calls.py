@@ -68,7 +68,7 @@ def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
         for entry in trail:
             say_json(msgspec.json.encode(entry))
         return
-    _tell(call, trail, with_rows=False)
+    _print_story(call, trail, with_rows=False)
 
 
 @calls.command()
@@ -85,7 +85,7 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     if as_json:
         say_json(encode_recorded(recorded(call, trail)))
         return
-    _tell(call, trail, with_rows=True)
+    _print_story(call, trail, with_rows=True)
 
 
 @calls.command()
@@ -111,7 +111,7 @@ def reconcile(institution: str | None) -> None:
         say(f"{known.called(key)}: {job_id}")
 
 
-def _tell(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
+def _print_story(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
     console = terminal_console(width_if_piped=120)
     story = tell(recorded(call, trail))
     console.print(story.heading, style="bold")
@@ -160,13 +160,13 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
         raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
     if problem := problem_of(institution):
         raise Misused(f"Nothing was erased: {problem}")
-    said = erased_in_redis(whose)
+    summary = erased_in_redis(whose)
     query_redis(
         lambda redis, keys: note_command(
             redis, keys, AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution
         )
     )
-    say(said)
+    say(summary)
 
 
 async def _is_archived(redis: "Redis", keys: Keys) -> bool:

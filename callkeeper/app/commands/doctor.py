@@ -34,17 +34,17 @@ def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None) -> N
     require("callkeeper doctor", *(("web", "worker") if only is None else (only,)))
     console = terminal_console(soft_wrap=True)
 
-    async def look() -> bool:
+    async def diagnose() -> bool:
         has_fault = False
         async for finding in examine(os.environ, before_deploy=before_deploy, only=only):
             has_fault |= finding.severity is Severity.FAULT
-            _tell(console, finding, as_json=as_json)
+            _print_finding(console, finding, as_json=as_json)
         return has_fault
 
-    sys.exit(1 if asyncio.run(look()) else 0)
+    sys.exit(1 if asyncio.run(diagnose()) else 0)
 
 
-def _tell(console: Console, finding: Finding, *, as_json: bool) -> None:
+def _print_finding(console: Console, finding: Finding, *, as_json: bool) -> None:
     if as_json:
         say_json(msgspec.json.encode(_row(finding)))
         return

@@ -25,10 +25,10 @@ def service(context: click.Context, *, wants_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
 
-    async def look(redis: "Redis", keys: Keys) -> list[GateRow]:
+    async def read(redis: "Redis", keys: Keys) -> list[GateRow]:
         return await gate_table(redis, keys)
 
-    rows = query_redis(look)
+    rows = query_redis(read)
     if wants_json:
         say_json(msgspec.json.encode([_as_json(row) for row in rows]))
     elif not rows:

@@ -72,8 +72,8 @@ def pause(
         raise click.UsageError("--all and --effects exclude each other: --all stops enrolls and rejects too")
     asked = Pause(
         scope=PauseScope.ALL if wants_all else PauseScope.EFFECTS,
-        operator=_said(operator, "--operator"),
-        because=_said(because, "--because"),
+        operator=_one_line(operator, "--operator"),
+        because=_one_line(because, "--because"),
         at=datetime.now(UTC),
     )
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
@@ -115,7 +115,7 @@ def resume(
     The calls that it held are decided again, with the facts of that moment. A pause for all and one of an institution
     are lifted separately; `callkeeper pauses` shows them. Exits with 2 if there is no such pause.
     """
-    operator, because = _said(operator, "--operator"), _said(because, "--because")
+    operator, because = _one_line(operator, "--operator"), _one_line(because, "--because")
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
     async def change(redis: "Redis", keys: Keys) -> tuple[Pauses, KnownInstitutions]:
@@ -203,16 +203,16 @@ def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: P
             )
 
 
-def _said(text: str, option: str) -> str:
+def _one_line(text: str, option: str) -> str:
     """Return a text on one line.
 
     Raises:
         click.UsageError: It is blank.
     """
-    said = " ".join(text.split())[:200]
-    if not said:
+    line = " ".join(text.split())[:200]
+    if not line:
         raise click.UsageError(f"{option} must not be blank: the history of pauses shows it")
-    return said
+    return line
 
 
 def _show(pauses: Pauses, known: KnownInstitutions) -> None:

@@ -141,13 +141,13 @@ def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, fro
     if from_archive is (recorded is not None):
         raise Misused("give --calls FILE, or --archive")
     first: list[Difference] = []
-    tell = _say_difference if as_json else partial(_keep, first)
+    report = _print_difference if as_json else partial(_keep, first)
     try:
         if recorded is None:
             with archived_recordings(since) as calls:
-                found = replay_calls(calls, book, tell)
+                found = replay_calls(calls, book, report)
         else:
-            found = replay_calls(parse_recordings(recorded), book, tell)
+            found = replay_calls(parse_recordings(recorded), book, report)
     except RecordingWrong as error:
         raise click.ClickException(f"{recorded.name if recorded else ''}: {error}") from None
     if not as_json:
@@ -161,9 +161,9 @@ def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, fro
 def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
     """Show what the rules of NEW change, and which recorded calls end differently than with OLD."""
     before, after = _load(old), _load(new)
-    said = changes(before, after)
+    lines = changes(before, after)
     say(f"{old} (digest {before.digest}) -> {new} (digest {after.digest})")
-    say(*(said or ["nothing changes"]))
+    say(*(lines or ["nothing changes"]))
     if recorded is None:
         return
     first: list[Difference] = []
@@ -244,7 +244,7 @@ def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
     yield f"{len(results)} cases, {len(results) - len(failed)} pass, {len(failed)} fail"
 
 
-def _say_difference(difference: Difference) -> None:
+def _print_difference(difference: Difference) -> None:
     say_json(msgspec.json.encode(difference))
 
 

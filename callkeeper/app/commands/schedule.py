@@ -181,15 +181,15 @@ def fit_lines(fit: Fit, in_force: str) -> Iterator[str]:
     yield ""
     yield from draw_text(fit.model, fit.schedule.at_s).split("\n")
     yield ""
-    yield f"mean lag, fitted:             {_told(fit.lag)}"
-    yield f"mean lag, {in_force} (in force): {_told(fit.lag_in_force)}"
+    yield f"mean lag, fitted:             {_describe_lag(fit.lag)}"
+    yield f"mean lag, {in_force} (in force): {_describe_lag(fit.lag_in_force)}"
     gain, (low, high) = fit.gain
     yield f"better by a factor of:        {gain:.2f} (95 %: {low:.2f} to {high:.2f})"
     if low <= 1.0:
         yield "The times in force may be as good: nothing needs to change."
 
 
-def _told(lag: Lag) -> str:
+def _describe_lag(lag: Lag) -> str:
     return f"{lag.mean_s:.2f} s (95 %: {lag.band_s[0]:.2f} to {lag.band_s[1]:.2f})"
 
 

@@ -132,12 +132,12 @@ class Terminal(NamedTuple):
             say(text)
 
     async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
-        heard: set[str] = set()
+        shown_before: set[str] = set()
 
         def heed(messages: tuple[Secret, ...]) -> None:
             texts = dict.fromkeys(text.reveal() for text in messages)
-            say(*(f"the service says: {text}" for text in texts if text not in heard), err=True)
-            heard.update(texts)
+            say(*(f"the service says: {text}" for text in texts if text not in shown_before), err=True)
+            shown_before.update(texts)
 
         service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log(), heed=heed)
         try:
@@ -185,8 +185,8 @@ def service_command(function: Callable[..., None]) -> Callable[..., None]:
 
 def _explain(error: ResellerError) -> str:
     advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-    said = [f"the service says: {safe(error.full)}"] if error.full else []
-    return "; ".join([str(error), *said, advice, *_cause(error)])
+    answer = [f"the service says: {safe(error.full)}"] if error.full else []
+    return "; ".join([str(error), *answer, advice, *_cause(error)])
 
 
 def _cause(error: ResellerError) -> list[str]:

@@ -9,9 +9,9 @@ from callkeeper.app.logs import divert_crashes, set_up_logging
 from callkeeper.app.process import (
     collect_seldom,
     keep_own_secrets,
+    report_unstarted,
     require_extras,
     require_single_redis,
-    say_unstarted,
     warn_of_unknown_variables,
 )
 from callkeeper.app.serving import WebServer, listen
@@ -48,9 +48,9 @@ def web(host: str | None, port: int | None) -> None:
     try:
         app = web_app(settings, log)
     except RulesError as error:
-        say_unstarted(settings.store, "web")
+        report_unstarted(settings.store, "web")
         raise Failed(*error.lines) from None
     collect_seldom()
     with listener:
-        if not WebServer(app, listener, log, leave=app.state.leave).serve_until_told():
+        if not WebServer(app, listener, log, leave=app.state.leave).serve_until_stopped():
             raise click.ClickException("the web process could not be started")

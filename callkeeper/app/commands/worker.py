@@ -8,9 +8,9 @@ import click
 from callkeeper.app.logs import divert_crashes, set_up_logging
 from callkeeper.app.process import (
     keep_own_secrets,
+    report_unstarted,
     require_extras,
     require_single_redis,
-    say_unstarted,
     warn_of_unknown_variables,
 )
 from callkeeper.app.settings import WorkerSettings
@@ -35,6 +35,6 @@ def worker() -> None:
     try:
         run_worker(settings, log)
     except RulesError as error:
-        say_unstarted(settings.store, "worker")
+        report_unstarted(settings.store, "worker")
         say("the rules have faults, nothing was started:", *(f"  {line}" for line in error.lines), err=True)
         sys.exit(2)

@@ -94,11 +94,11 @@ def incident_findings(incidents: Iterable[Incident]) -> list[Finding]:
 
 def _finding(incident: Incident) -> Finding:
     since = f", since {incident.since:%H:%M:%S} UTC" if incident.since is not None else ""
-    said = f"; last error: {incident.said}" if incident.said else ""
+    last_error = f"; last error: {incident.said}" if incident.said else ""
     known = f" ({incident.acknowledged.words})" if incident.acknowledged is not None else ""
-    tell = fault if incident.weight is Weight.PAGE else warning
-    detail = f"{incident.title}{since}{said}{known}"
-    return tell(_TOPICS[incident.kind], detail, incident.advice, about=incident.institution_key)
+    build = fault if incident.weight is Weight.PAGE else warning
+    detail = f"{incident.title}{since}{last_error}{known}"
+    return build(_TOPICS[incident.kind], detail, incident.advice, about=incident.institution_key)
 
 
 def follows(finding: Finding, incidents: Iterable[Incident]) -> bool:

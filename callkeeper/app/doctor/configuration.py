@@ -38,8 +38,8 @@ def settings_findings(environ: Mapping[str, str], only: ProcessKind | None = Non
             fault(Topic.SETTINGS, problem, f"for example {name}={example}", about=name)
             for name, problem, example in faults
         ]
-    said = "web and worker have what they need" if only is None else f"{only} has what it needs"
-    found = [ok(Topic.SETTINGS, said)]
+    summary = "web and worker have what they need" if only is None else f"{only} has what it needs"
+    found = [ok(Topic.SETTINGS, summary)]
     if only != "worker":
         found += _rotation(WebSettings.load(environ))
     if only != "web":

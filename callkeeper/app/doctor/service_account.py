@@ -106,8 +106,8 @@ async def _service_time(url: str) -> datetime | None:
     """Return the Date header of any answer to a request without credentials."""
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S) as client:
-            told = (await client.head(url)).headers.get("date", "")
-        return parsedate_to_datetime(told)
+            date = (await client.head(url)).headers.get("date", "")
+        return parsedate_to_datetime(date)
     except (httpx.HTTPError, ValueError):
         return None
 
@@ -127,7 +127,7 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
         )
     else:
         remedy = "check CALLKEEPER_SERVICE_URL, _ACCESS_TOKEN, _EMAIL and _PASSWORD"
-    return fault(Topic.LOGIN, f"{settings.service.url}: {_told(error)}", remedy)
+    return fault(Topic.LOGIN, f"{settings.service.url}: {_describe(error)}", remedy)
 
 
 def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
@@ -174,7 +174,7 @@ def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
     return found
 
 
-def _told(error: ResellerError) -> str:
+def _describe(error: ResellerError) -> str:
     return f"{error}; the service says: {safe(error.full)}" if error.full else str(error)
 
 
@@ -192,5 +192,5 @@ async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Findi
                 remedy = "the answer is not in the documented form: report it to the service operator"
             case _:
                 remedy = f"check that {requested_by!r} is a core username of {key}, and its state at the service"
-        return fault(Topic.QUEUE, _told(error), remedy, about=key)
+        return fault(Topic.QUEUE, _describe(error), remedy, about=key)
     return ok(Topic.QUEUE, "readable, calls are live" if entries else "readable, no live calls", about=key)

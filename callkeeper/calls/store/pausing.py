@@ -107,8 +107,8 @@ class PauseWatch:
         self._script = AsyncScript(redis, self._known.source)
         self._memory = PauseMemory()
 
-    async def look(self) -> None:
-        """Look once.
+    async def poll(self) -> None:
+        """Poll once.
 
         Raises:
             redis.exceptions.RedisError: Redis is away.
@@ -120,10 +120,10 @@ class PauseWatch:
         memory.see(born, stored)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Poll until cancelled."""
         while True:
             with suppress(RedisError, OSError, TimeoutError):
-                await self.look()
+                await self.poll()
             await asyncio.sleep(WATCHED_EVERY_S)
 
 

@@ -157,7 +157,7 @@ class RequestBudget:
         self._limits = {institution_part(key): per_s * MARGIN for key, per_s in limits.items()}
         self._figures = Figures() if figures is None else figures
         self._limited: frozenset[str] = frozenset()
-        self._looked_at_s = -LOOK_EVERY_S
+        self._polled_at_s = -LOOK_EVERY_S
         self._spread = 0.0
         self.answers = AnswerCount(monotonic)
         """What the first rate that is learned begins with, and whether 503 says something of the load."""
@@ -181,15 +181,15 @@ class RequestBudget:
             self._figures.count(figure.REQUESTS_POSTPONED, kind.name.lower())
         return float(wait_ms) / 1000
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Check once a second whether there is a learned rate.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
         now_s = self._monotonic()
-        if now_s - self._looked_at_s >= LOOK_EVERY_S:
-            self._looked_at_s = now_s
+        if now_s - self._polled_at_s >= LOOK_EVERY_S:
+            self._polled_at_s = now_s
             self._see(await self._redis.hkeys(self._key))
 
     async def turned_away(self, institution_key: str, acted_for: int) -> None:
@@ -202,7 +202,7 @@ class RequestBudget:
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
-        await self._tell("busy", institution_key, acted_for)
+        await self._report("busy", institution_key, acted_for)
 
     async def strained(self, institution_key: str, acted_for: int) -> None:
         """Lower the rate because the service answers 503. Arguments as `turned_away`.
@@ -213,7 +213,7 @@ class RequestBudget:
         now_s = self._monotonic()
         if now_s - self._strained_at_s >= LOOK_EVERY_S:
             self._strained_at_s = now_s
-            await self._tell("strained", institution_key, acted_for)
+            await self._report("strained", institution_key, acted_for)
 
     async def calm(self, institution_key: str, acted_for: int) -> None:
         """Forget what 503 taught about an institution, or everything about the account.
@@ -228,7 +228,7 @@ class RequestBudget:
                 )
             )
 
-    async def _tell(self, what: str, institution_key: str, acted_for: int) -> None:
+    async def _report(self, what: str, institution_key: str, acted_for: int) -> None:
         scope = institution_part(institution_key) if acted_for > 1 else ""
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
         self._see(await self._ask(what, scope, set_rate, self.answers.per_s, acted_for))

@@ -70,7 +70,7 @@ class Replication:
         self._key = key
         self._monotonic = monotonic
         self._server = _Server()
-        self._looked_at_s = -LOOK_EVERY_S
+        self._asked_at_s = -LOOK_EVERY_S
 
     def ask(self, pipe: Any) -> int:
         """Add a wait for the replicas to a pipeline. Return how many answers that adds, for ``judge``.
@@ -79,7 +79,7 @@ class Replication:
         """
         if self._server.replicas:
             pipe.execute_command("WAIT", len(self._server.replicas), WITHIN_MS)
-        elif self._monotonic() - self._looked_at_s < LOOK_EVERY_S:
+        elif self._monotonic() - self._asked_at_s < LOOK_EVERY_S:
             return 0
         pipe.info("server")
         pipe.info("replication")
@@ -118,7 +118,7 @@ class Replication:
                 if is_leaving or (may_have_lost_one and told.run_id != server.run_id and not told.is_failing_over):
                     await redis.connection_pool.disconnect(inuse_connections=False)  # type: ignore[attr-defined]
                     raise RedisConnectionError("the master is being replaced")
-        self._server, self._looked_at_s = server, self._monotonic()
+        self._server, self._asked_at_s = server, self._monotonic()
 
 
 def _server(about: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:

@@ -81,13 +81,13 @@ async def test_web_writes_back_what_no_worker_knows(redis: Redis, hand: Hand) ->
     watch = PauseWatch(redis, keys=Keys())
     await Store(redis, now_ms=hand).claim(1)
     await Pausing(redis).pause("cu-1", PAUSE)
-    await watch.look()
+    await watch.poll()
     await redis.flushall()
-    await watch.look()
+    await watch.poll()
     assert await reasons(redis) == {"cu-1": f"by ops: {RESTORED}odd enrolls"}
     await Pausing(redis).resume("cu-1", operator="ops", because="over", at=AT)
     await Store(redis, now_ms=hand).claim(1)
-    await watch.look()
+    await watch.poll()
     assert await reasons(redis) == {}
 
 
@@ -108,14 +108,14 @@ async def test_watch_that_was_ended_does_not_connect_again(redis: Redis, redis_u
 async def test_new_installation_and_a_restart_restore_nothing(redis: Redis, hand: Hand) -> None:
     """A process that starts knows nothing, and a Redis that kept its data needs nothing."""
     store, watch = Store(redis, now_ms=hand), PauseWatch(redis, keys=Keys())
-    await watch.look()
+    await watch.poll()
     await store.claim(1)
     await Pausing(redis).pause("cu-1", PAUSE)
     await store.claim(1)
-    await watch.look()
+    await watch.poll()
     await redis.hset(Keys().epoch, "id", "the run before")
     await store.claim(1)
-    await watch.look()
+    await watch.poll()
     assert await reasons(redis) == {"cu-1": "by ops: odd enrolls"}
     assert await redis.exists(Keys().pauses_restored) == 0
 

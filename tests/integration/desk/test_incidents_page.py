@@ -150,12 +150,12 @@ async def test_acknowledgement_ends_with_its_incident(rig: BoardRig, monkeypatch
         IncidentKind.INSTITUTION_AWAY, KEY, operator="ann", lasts=timedelta(hours=2)
     )
     watch = AcknowledgementWatch(rig.redis, Keys())
-    await watch.look()
+    await watch.poll()
     await rig.redis.delete(Keys().breakers)
-    await watch.look()
+    await watch.poll()
     assert len(await known(rig.redis)) == 1
     monkeypatch.setattr(acknowledgement_watch, "OVER_AFTER", timedelta())
-    await watch.look()
+    await watch.poll()
     assert await known(rig.redis) == []
 
 
@@ -192,10 +192,10 @@ async def test_symptom_stays_acknowledged_while_its_cause_hides_it(
         await rig.redis.hset(Keys().breakers, mapping=breakers)
         kinds = {one.kind for one in incidents_of(await SignalReader(rig.redis, Keys()).read())}
         assert kinds & {"service_away", "institution_away"} == {"service_away"}
-        await watch.look()
+        await watch.poll()
         assert len(await known(rig.redis)) == 1
     await rig.redis.delete(Keys().breakers)
-    await watch.look()
+    await watch.poll()
     assert await known(rig.redis) == []
 
 
