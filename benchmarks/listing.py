@@ -52,7 +52,7 @@ async def _list_twice(on: Stage) -> tuple[Took, Took]:
 
 
 async def _list(store: Store, listing: Listing) -> Took:
-    await store.ask_to_look(KEY, Ask.FULL)
+    await store.request_listing(KEY, Ask.FULL)
     held = next(held for held in await store.claim(20_000) if held.member.startswith("i:"))
     began_s, cpu_began_s = time.perf_counter(), time.process_time()
     await listing.run(held, KEY, JobSummary())

@@ -270,7 +270,7 @@ def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> N
 
 async def look(claim: Claim) -> None:
     """Ask for a listing of the institution's queue, because it has not listed the call yet."""
-    await claim.tools.store.ask_to_look(claim.call_id.institution_key, Ask.WIDE)
+    await claim.tools.store.request_listing(claim.call_id.institution_key, Ask.WIDE)
     claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
 
 

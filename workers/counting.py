@@ -66,7 +66,7 @@ class Counting:
         for result in signs_shown(after, policies) - signs_shown(before, policies):
             self.figures.count(figure.POLICIES_SHOWN, label, result)
         for name in unknown_names(after, policies):
-            self.figures.say(name, figure.POLICIES_SHOWN, label)
+            self.figures.note_name(name, figure.POLICIES_SHOWN, label)
 
     def booked(self, call: Call, now: datetime) -> None:
         """Measure how late a check is booked. A check that a person asked for has no planned time and is left out."""

@@ -222,7 +222,7 @@ class WorkerRuntime:
 
     async def _reconcile(self, job_key: str | None, institution_key: str) -> JobSummary:
         tools, _, _ = self._tools()
-        await tools.store.ask_to_look(institution_key, Ask.FULL)
+        await tools.store.request_listing(institution_key, Ask.FULL)
         return await self._advance(job_key, institution_key)
 
     def _tools(self) -> tuple[Tools, Institutions, Listing]:

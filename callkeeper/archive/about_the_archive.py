@@ -59,10 +59,10 @@ class AboutTheArchive:
     def __post_init__(self) -> None:
         """Sort the retirements by the lines that they emptied. Release 0.2.0 did not name these lines."""
         for each in self.statements.retirements:
-            if each.told.emptied is None:
+            if each.content.emptied is None:
                 self._earlier.append(each)
             else:
-                self._emptied += [(first, last, each) for first, last in each.told.emptied]
+                self._emptied += [(first, last, each) for first, last in each.content.emptied]
         self._emptied.sort(key=lambda each: each[0])
 
     def faults(self) -> Found:
@@ -83,7 +83,7 @@ class AboutTheArchive:
         """Return what is wrong with a line's body being there or not, if no retirement explains it."""
         by = self._emptied_by(line)
         if line.body is not None:
-            is_named = any(each.told.emptied is not None for each in by)
+            is_named = any(each.content.emptied is not None for each in by)
             return "changed: retention emptied it, and its body is there again" if is_named else None
         if line.kind not in {CALL, AUDIT} or not by:
             return "its body is missing, and retention did not record its removal"
@@ -96,26 +96,26 @@ class AboutTheArchive:
         place = bisect_right(self._emptied, line.n, key=lambda each: each[0])
         _, last, named = self._emptied[place - 1] if place else (0, 0, None)
         by = [named] if named is not None and line.n <= last else self._earlier
-        return [each for each in by if each.n > line.n <= each.told.until_n and line.at_ms < each.told.before_ms]
+        return [each for each in by if each.n > line.n <= each.content.until_n and line.at_ms < each.content.before_ms]
 
     def _statement(self, each: Statement) -> Found:
-        if each.told is None:
+        if each.content is None:
             yield each.n, "changed: what it says about the archive cannot be read"
         if self.audited.lacks(each.kind, self.key, each.n, each.at_ms):
             yield each.n, f"the audit log has no command `archive {DONE[each.kind]}` of that time for it"
 
     def _retirement(self, retired: Retired) -> Found:
-        told = retired.told
-        if told.base_n > told.until_n or told.until_n >= retired.n:
+        content = retired.content
+        if content.base_n > content.until_n or content.until_n >= retired.n:
             yield retired.n, "retention removed lines that were not there yet"
-        if told.before_ms < self.head_times.before(told.base_n) - CLOCKS_MS:
+        if content.before_ms < self.head_times.before(content.base_n) - CLOCKS_MS:
             yield retired.n, "retention removed lines that are younger than it says, by the heads that were logged"
         if self.keep_ms is None:
             return
         keep_ms = self.keep_ms(self.key)
         if keep_ms is None:
             yield retired.n, "retention removed lines, but CALLKEEPER_ARCHIVE_KEEP keeps them for ever"
-        elif retired.at_ms - told.before_ms < keep_ms - _DAY_MS:
+        elif retired.at_ms - content.before_ms < keep_ms - _DAY_MS:
             yield retired.n, "retention removed lines that are younger than CALLKEEPER_ARCHIVE_KEEP"
 
     def _base(self) -> Found:
@@ -126,18 +126,18 @@ class AboutTheArchive:
             yield self.base.n + 1, "the chain begins at another line than retention recorded last"
 
     def _erasures(self) -> Found:
-        stored, told = erased_of(self.connection, self.key), self.statements.standing
-        said = {(voice_id, whose) for voice_id, persons in told.erased.items() for whose in persons}
-        for voice_id, _ in sorted(said - stored):
+        stored, standing = erased_of(self.connection, self.key), self.statements.standing
+        stated = {(voice_id, whose) for voice_id, persons in standing.erased.items() for whose in persons}
+        for voice_id, _ in sorted(stated - stored):
             yield 0, f"the erasure of {voice_id} was taken back, so that its values can be stored again"
-        for voice_id, _ in sorted(stored - said, key=repr) if told.is_complete else ():
+        for voice_id, _ in sorted(stored - stated, key=repr) if standing.is_complete else ():
             yield 0, f"an erasure of {voice_id} is recorded that no line of the chain names"
 
     def _holds(self) -> Found:
         asked = select(holds.c.kind, holds.c.value).where(holds.c.institution_key == self.key)
         stored: set[Any] = {(kind, value) for kind, value in self.connection.execute(asked)}
-        told = self.statements.standing
-        for kind, _ in sorted(told.holds - stored):
+        standing = self.statements.standing
+        for kind, _ in sorted(standing.holds - stored):
             yield 0, f"a legal hold of a {kind} was removed, and its release was not recorded"
-        for kind, _ in sorted(stored - told.holds, key=repr) if told.is_complete else ():
+        for kind, _ in sorted(stored - standing.holds, key=repr) if standing.is_complete else ():
             yield 0, f"a legal hold of a {kind} is in force that no line of the chain began"

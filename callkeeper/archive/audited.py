@@ -100,8 +100,8 @@ class ChangingCommands:
 
 
 def _entries(connection: Connection) -> Iterator[_Stored]:
-    told = (lines.c.body.contains(event, autoescape=True) for event in ("archive_changed", "archive_head"))
-    asked = select(lines.c.body).where(lines.c.institution_key == AUDIT_LOG, lines.c.kind == "audit", or_(*told))
+    named = (lines.c.body.contains(event, autoescape=True) for event in ("archive_changed", "archive_head"))
+    asked = select(lines.c.body).where(lines.c.institution_key == AUDIT_LOG, lines.c.kind == "audit", or_(*named))
     for (body,) in connection.execute(asked.order_by(lines.c.n), execution_options={"yield_per": 500}):
         try:
             yield msgspec.json.decode(body, type=_Stored)

@@ -88,10 +88,10 @@ class Database:
                 yield connection
                 connection.commit()
         except SQLAlchemyError as error:
-            raise _said_of(error) from None
+            raise _our_error(error) from None
 
 
-def _said_of(error: SQLAlchemyError) -> Exception:
+def _our_error(error: SQLAlchemyError) -> Exception:
     """Return our error. It names only the kind, because the message may quote the value."""
     name = type(error.orig).__name__ if isinstance(error, DBAPIError) and error.orig else type(error).__name__
     state = getattr(getattr(error, "orig", None), "sqlstate", None)

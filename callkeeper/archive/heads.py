@@ -63,9 +63,9 @@ def signed_head(
 ) -> dict[str, Any]:
     """Return the fields that are logged for the head of a chain: the one that was logged before it, and when it was read."""
     before_n, before_hash = (None, None) if before is None else before
-    told = LoggedHead(institution_key, head.n, head.hash, before_n, before_hash, at_ms)
-    fields = {name: value for name, value in msgspec.structs.asdict(told).items() if value is not None}
-    return fields if key is None else {**fields, "signature": _signature(told, key)}
+    logged = LoggedHead(institution_key, head.n, head.hash, before_n, before_hash, at_ms)
+    fields = {name: value for name, value in msgspec.structs.asdict(logged).items() if value is not None}
+    return fields if key is None else {**fields, "signature": _signature(logged, key)}
 
 
 def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
@@ -75,21 +75,21 @@ def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
         if _EVENT.encode() not in line:
             continue
         objects = list(_objects(line.decode(errors="replace")))
-        told = next(filter(None, map(_head_of, objects)), None)
-        if told is None:
+        logged = next(filter(None, map(_head_of, objects)), None)
+        if logged is None:
             log.unreadable += not any(found.get("event", _EVENT) != _EVENT for found in objects)
             continue
-        head = Head(told.n, told.hash)
+        head = Head(logged.n, logged.hash)
         if key is not None:
-            right = _signature(told, key)
-            if not hmac.compare_digest(right.encode(), (told.signature or "").encode()):
+            right = _signature(logged, key)
+            if not hmac.compare_digest(right.encode(), (logged.signature or "").encode()):
                 log.unsigned += 1
                 continue
-        _take(log, told.institution, head)
-        if told.at_ms is not None:
-            log.times.setdefault((told.institution, told.n), told.at_ms)
-        if told.before is not None:
-            links[told.institution, told.n] = told.before
+        _take(log, logged.institution, head)
+        if logged.at_ms is not None:
+            log.times.setdefault((logged.institution, logged.n), logged.at_ms)
+        if logged.before is not None:
+            links[logged.institution, logged.n] = logged.before
     first = dict(sorted(log.hashes, reverse=True))  # the lowest of each institution comes last
     for (institution, n), before in sorted(links.items()):
         if n == first[institution]:
@@ -123,8 +123,8 @@ def _take(log: HeadsLog, institution: str, head: Head) -> None:
         log.faults.append(f"{institution} line {head.n}: the log has two different hashes")
 
 
-def _signature(told: LoggedHead, key: Secret) -> str:
-    link = "" if told.before is None else f"\n{told.before.n}\n{told.before.hash}"
-    at = "" if told.at_ms is None else f"\nat {told.at_ms}"
-    text = f"{told.institution}\n{told.n}\n{told.hash}{link}{at}"
+def _signature(logged: LoggedHead, key: Secret) -> str:
+    link = "" if logged.before is None else f"\n{logged.before.n}\n{logged.before.hash}"
+    at = "" if logged.at_ms is None else f"\nat {logged.at_ms}"
+    text = f"{logged.institution}\n{logged.n}\n{logged.hash}{link}{at}"
     return hmac.new(key.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()

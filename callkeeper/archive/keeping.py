@@ -105,8 +105,8 @@ class Keeper:
                 insert_once(connection, erased, institution_key=institution_key, voice_id=voice_id, person_id=whose)
             if numbers:
                 calls = {voice_id: whose for voice_id, whose in found.items() if voice_id not in held}
-                told = {"lines": sorted(numbers), "calls": calls, "reason": reason}
-                self._append(chain, ERASED, {**told, **self._rewritten(institution_key, rewritten)})
+                body = {"lines": sorted(numbers), "calls": calls, "reason": reason}
+                self._append(chain, ERASED, {**body, **self._rewritten(institution_key, rewritten)})
             whole = {voice_id for voice_id, whose in found.items() if whose == EVERYBODY and voice_id not in held}
             return ErasureResult(len(found) - len(held), values, frozenset(held), frozenset(whole))
 
@@ -120,8 +120,8 @@ class Keeper:
                 return False
             row = {"institution_key": institution_key, "kind": kind, "value": value if same is None else same}
             connection.execute(delete(holds).filter_by(**row) if release else insert(holds).values(row))
-            told = {"kind": kind, "value": row["value"], "reason": reason}
-            self._append(chain, RELEASED if release else HELD, told)
+            body = {"kind": kind, "value": row["value"], "reason": reason}
+            self._append(chain, RELEASED if release else HELD, body)
             return True
 
     def holds(self, institution_key: str) -> Holds:
@@ -170,7 +170,7 @@ class Keeper:
             *connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one()
         )
         statements = Statements(connection, key, began.n)
-        kept = {each.n for each in statements.all if each.told is None}  # one that was changed stays, to be found
+        kept = {each.n for each in statements.all if each.content is None}  # one that was changed stays, to be found
         base = began
         for row in rows:
             if row.n != base.n + 1 or row.voice_id in held or row.n in kept:
@@ -206,13 +206,13 @@ class Keeper:
         """Return the hashes of changed bodies for the line about an erasure, and their signatures if there is a key."""
         if not bodies:
             return {}
-        told = {"rewritten": {n: after for n, (_, after) in bodies.items()}}
+        about = {"rewritten": {n: after for n, (_, after) in bodies.items()}}
         if self.key is not None:
             key = self.key
-            told["signatures"] = {
+            about["signatures"] = {
                 n: body_signature(institution_key, int(n), *hashes, key) for n, hashes in bodies.items()
             }
-        return told
+        return about
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,21 +235,21 @@ def changes_of(database: Database, institution_key: str | None = None) -> list[A
     found = []
     with database.reading() as connection:
         for at_ms, key, kind, body in connection.execute(asked):
-            told = msgspec.json.decode(body)
+            content = msgspec.json.decode(body)
             at = datetime.fromtimestamp(at_ms / 1000, UTC)
-            found.append(ArchiveChange(at, key, kind, told.get("operator", ""), _words_of(kind, told)))
+            found.append(ArchiveChange(at, key, kind, content.get("operator", ""), _words_of(kind, content)))
     return found
 
 
-def _words_of(kind: str, told: dict[str, Any]) -> str:
+def _words_of(kind: str, content: dict[str, Any]) -> str:
     match kind:
         case "erased":
-            return f"{len(told['lines'])} lines, {told['reason']}"
+            return f"{len(content['lines'])} lines, {content['reason']}"
         case "retired":
-            before = datetime.fromtimestamp(told["before_ms"] / 1000, UTC)
-            return f"lines written before {before:%Y-%m-%d}, up to line {told['until_n']}"
+            before = datetime.fromtimestamp(content["before_ms"] / 1000, UTC)
+            return f"lines written before {before:%Y-%m-%d}, up to line {content['until_n']}"
         case _:
-            return f"{told['kind']} {told['value']}, {told['reason']}".replace("  ", " ")
+            return f"{content['kind']} {content['value']}, {content['reason']}".replace("  ", " ")
 
 
 def _remove(connection: Connection, key: str, base: Head, gone: Sequence[int]) -> None:
@@ -274,9 +274,9 @@ def _with_lines(connection: Connection, key: str, voice_ids: Iterable[str]) -> l
 
 def _forget_erasures(connection: Connection, key: str, base_n: int) -> None:
     """Delete what the table of erasures says of calls that no line mentions any more."""
-    told = Statements(connection, key, base_n).standing.erased
+    erased_now = Statements(connection, key, base_n).standing.erased
     stored = {voice_id for voice_id, _ in erased_of(connection, key)}
-    for voice_id in stored - told.keys() - set(_with_lines(connection, key, stored)):
+    for voice_id in stored - erased_now.keys() - set(_with_lines(connection, key, stored)):
         connection.execute(delete(erased).filter_by(institution_key=key, voice_id=voice_id))
 
 
@@ -306,11 +306,11 @@ def _calls_of(
         rows = connection.execute(asked)
         found.update((voice_id, EVERYBODY) for voice_id, value in rows if same_number(value, phone, country))
     if person_id is not None:
-        told = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines))
-        told = told.where(
+        named = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines))
+        named = named.where(
             terms.c.institution_key == key, terms.c.kind == "person", terms.c.value == person_id.casefold()
         )
-        for voice_id, body in connection.execute(told):
+        for voice_id, body in connection.execute(named):
             is_theirs = body is not None and msgspec.json.decode(body)["call"].get("person_id") == person_id
             if is_theirs or voice_id not in found:
                 found[voice_id] = EVERYBODY if is_theirs else person_id

@@ -74,8 +74,8 @@ class ArchiveReader:
         read, last = 0, Place.parse(after) if after else None
         with self._database.reading() as connection:
             search = search_of(connection, query, institutions, names or {}, self._sizes)
-            for looked, (began_ms, key, n, body, personal) in enumerate(walk(connection, search, last, self._sizes)):
-                if looked == self._sizes.many or read == self._sizes.read:
+            for walked, (began_ms, key, n, body, personal) in enumerate(walk(connection, search, last, self._sizes)):
+                if walked == self._sizes.many or read == self._sizes.read:
                     return FoundLines(tuple(found), is_partial=True, next=str(last))
                 if body is not None:
                     read += 1

@@ -68,12 +68,12 @@ _TYPES: Final = {ERASED: Erasure, HELD: Hold, RELEASED: Hold, RETIRED: Retiremen
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A line about the archive. ``told`` is None if it cannot be read."""
+    """A line about the archive. ``content`` is None if it cannot be read."""
 
     n: int
     kind: str
     at_ms: int
-    told: Erasure | Hold | Retirement | None
+    content: Erasure | Hold | Retirement | None
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Retired:
 
     n: int
     at_ms: int
-    told: Retirement
+    content: Retirement
     then: InForce
 
 
@@ -130,27 +130,27 @@ class Statements:
         return self._fold([each for each in self.all if each.n <= n], [], {})
 
     def _last_retirement(self) -> Retirement | None:
-        return next((each.told for each in reversed(self.all) if isinstance(each.told, Retirement)), None)
+        return next((each.content for each in reversed(self.all) if isinstance(each.content, Retirement)), None)
 
     def _fold(
         self, statements: Sequence[Statement], retirements: list[Retired], rewritten: dict[int, tuple[str, str]]
     ) -> InForce:
         standing = self._beginning()
         for each in statements:
-            match each.told:
-                case Erasure() as told:
-                    for voice_id, whose in self._whose(told):
+            match each.content:
+                case Erasure() as content:
+                    for voice_id, whose in self._whose(content):
                         standing.erased[voice_id].add(whose)
-                    for n, digest in told.rewritten.items():
+                    for n, digest in content.rewritten.items():
                         if n.isdecimal():
-                            rewritten[int(n)] = (digest, told.signatures.get(n, ""))
-                case Hold() as told if each.kind == HELD:
-                    standing.holds.add((told.kind, told.value))
-                case Hold() as told:
-                    standing.holds.discard((told.kind, told.value))
-                case Retirement() as told:
+                            rewritten[int(n)] = (digest, content.signatures.get(n, ""))
+                case Hold() as content if each.kind == HELD:
+                    standing.holds.add((content.kind, content.value))
+                case Hold() as content:
+                    standing.holds.discard((content.kind, content.value))
+                case Retirement() as content:
                     then = InForce(set(standing.holds))
-                    retirements.append(Retired(each.n, each.at_ms, told, then))
+                    retirements.append(Retired(each.n, each.at_ms, content, then))
         return standing
 
     def _beginning(self) -> InForce:
@@ -168,14 +168,14 @@ class Statements:
                 standing.erased[voice_id].add(whose)
         return standing
 
-    def _whose(self, told: Erasure) -> Iterator[tuple[str, str]]:
-        """Yield the calls of an erasure, and whose values it erased. Release 0.2.0 told only the lines."""
-        if told.calls is not None:
-            yield from told.calls.items()
+    def _whose(self, erasure: Erasure) -> Iterator[tuple[str, str]]:
+        """Yield the calls of an erasure, and whose values it erased. Release 0.2.0 named only the lines."""
+        if erasure.calls is not None:
+            yield from erasure.calls.items()
             return
         stored = erased_of(self._connection, self._key)
-        for start in range(0, len(told.lines), _AT_ONCE):
-            which = lines.c.n.in_(told.lines[start : start + _AT_ONCE])
+        for start in range(0, len(erasure.lines), _AT_ONCE):
+            which = lines.c.n.in_(erasure.lines[start : start + _AT_ONCE])
             asked = select(lines.c.voice_id).where(lines.c.institution_key == self._key, which).distinct()
             for voice_id in self._connection.execute(asked).scalars():
                 yield from ((voice_id, whose) for each, whose in stored if each == voice_id)
@@ -205,10 +205,10 @@ def body_signature(institution_key: str, n: int, before: str, after: str, key: S
 
 
 def _parsed(n: int, kind: str, at_ms: int, body: str, body_hash: str) -> Statement:
-    told = None
+    content = None
     try:
         if sha256(body.encode()) == body_hash:
-            told = msgspec.json.decode(body, type=_TYPES[kind])
+            content = msgspec.json.decode(body, type=_TYPES[kind])
     except (msgspec.MsgspecError, ValueError, AttributeError, RecursionError):  # the owner can write anything
-        told = None
-    return Statement(n, kind, at_ms if type(at_ms) is int else 0, told)
+        content = None
+    return Statement(n, kind, at_ms if type(at_ms) is int else 0, content)

@@ -308,8 +308,8 @@ class _Chain:
     def _body(self, line: StoredLine, body: str, statements: Statements) -> str | None:
         """Return what is wrong with a body's hash. An erasure may have taken notes out, and signed the new hash."""
         digest = sha256(body.encode())
-        told, signature = statements.rewritten.get(line.n, (line.body_hash, ""))
-        if digest != told:
+        expected, signature = statements.rewritten.get(line.n, (line.body_hash, ""))
+        if digest != expected:
             return "changed: its body does not match the hash"
         if digest == line.body_hash:
             return None

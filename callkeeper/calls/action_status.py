@@ -100,7 +100,7 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ActionStatus:
     """The state of an action. ``operator`` is the person who caused it. ``reasons`` are keys of ``MEANINGS``.
 
     ``may_change`` tells whether a later answer may be another one: it is pending, or held and the call is not settled.
@@ -112,7 +112,7 @@ class Told:
     may_change: bool = field(default=False, compare=False)
 
 
-PENDING = Told(ActionState.PENDING, may_change=True)
+PENDING = ActionStatus(ActionState.PENDING, may_change=True)
 
 _NO_PROOF = {value: article.name for article in LAW for name, value in article.when if name == "validation_type"}
 """Validation types that establish no identity, with the article that says so."""
@@ -126,7 +126,7 @@ def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
     return next((line for line in trail if line.what == "said" and line.wish == wish), None)
 
 
-def told(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of an action whose statement is in the trail.
 
     The rules' part of the answer is what a worker has decided since, and recorded: the process that asks may have others.
@@ -136,12 +136,12 @@ def told(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
         trail: The call's trail.
         line: The entry of the statement.
     """
-    answer = _told(call, trail, line)
+    answer = _by_kind(call, trail, line)
     if answer.state not in {ActionState.PENDING, ActionState.HELD}:
         return answer
     withdrawal = _withdrawal_of(line, trail)
     if withdrawal is not None:
-        return Told(ActionState.SUPERSEDED, operator=withdrawal.operator)
+        return ActionStatus(ActionState.SUPERSEDED, operator=withdrawal.operator)
     if not call.is_settled:
         return replace(answer, may_change=True)
     if answer.state is ActionState.PENDING:
@@ -156,7 +156,7 @@ def _why_over(call: Call) -> str:
     return "call_lost" if may_return(call) else "call_settled"
 
 
-def _told(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     if call.reason is Reason.UNCONFIRMED:
         return _held("other_call_named" if call.other_voice_id else "call_unconfirmed")
     if call.standing == FOREIGN and line.kind != "resolved":
@@ -184,14 +184,14 @@ def _withdrawal_of(line: Entry, trail: Sequence[Entry]) -> Entry | None:
     return next((one for one in later if one.kind == "withdrawn" and one.asked == line.kind), None)
 
 
-def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     effect, wish = call.assign, call.assign_wish
     if call.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
-        return Told(ActionState.DONE)  # somebody else has assigned the person since
+        return ActionStatus(ActionState.DONE)  # somebody else has assigned the person since
     if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
-        return Told(_STATES[effect.state], operator=effect.operator)
+        return ActionStatus(_STATES[effect.state], operator=effect.operator)
     if wish is not None and wish.person_id != line.person_id:
-        return Told(ActionState.SUPERSEDED, operator=wish.operator)
+        return ActionStatus(ActionState.SUPERSEDED, operator=wish.operator)
     if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
         return PENDING
     if not may_assign(call) and effect.state is not EffectState.INTENDED:
@@ -208,23 +208,23 @@ def _is_answer_to(effect: Effect, line: Entry) -> bool:
     return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
 
 
-def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     if line.validation_type in _NO_PROOF:  # also after an enroll, which it cannot have caused
         return _held(_NO_PROOF[line.validation_type])
     effect, identity = call.enroll, call.identity
     is_about_us = effect.person_id == line.person_id
     if not is_about_us and identity is not None and identity.person_id != line.person_id:
-        return Told(ActionState.SUPERSEDED, operator=identity.operator)
+        return ActionStatus(ActionState.SUPERSEDED, operator=identity.operator)
     if not is_about_us and effect.state in DONE:
-        return Told(ActionState.HELD, ("already_enrolled",), effect.operator)
+        return ActionStatus(ActionState.HELD, ("already_enrolled",), effect.operator)
     return _effect_or_reasons(call, EffectKind.ENROLL, trail, line)
 
 
-def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], line: Entry) -> Told:
+def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of an effect that was begun. Otherwise return what prevents it, by the last decision since."""
     effect = call.effect(kind)
     if effect.state in _STATES and not may_begin(kind, effect, call):
-        return Told(_STATES[effect.state], operator=effect.operator)
+        return ActionStatus(_STATES[effect.state], operator=effect.operator)
     if _was_sent(effect):
         return PENDING
     decided = [one for one in trail[trail.index(line) :] if one.what == "decided" and one.asked != EffectKind.ASSIGN]
@@ -249,32 +249,34 @@ def _was_sent(effect: Effect) -> bool:
     return effect.state in {EffectState.SENT, EffectState.UNKNOWN}
 
 
-def _opted_out(call: Call) -> Told:
+def _opted_out(call: Call) -> ActionStatus:
     """Return the state of an opt-out: it counts as soon as it is recorded, but takes no enroll back."""
     was_enrolled = call.enrolled_seen or call.enroll.state in DONE or _was_sent(call.enroll)
-    return Told(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
+    return ActionStatus(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
 
 
-def _checked(trail: Sequence[Entry], line: Entry) -> Told:
+def _checked(trail: Sequence[Entry], line: Entry) -> ActionStatus:
     for entry in trail[trail.index(line) :]:
         if entry.what in {"checked", "check_failed"}:
-            return Told(ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator)
+            return ActionStatus(
+                ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator
+            )
         if entry.what == "withdrawn" and entry.kind == "check":
             return _held(entry.because or "already_decided")
     return PENDING
 
 
-def _withdrawn(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+def _withdrawn(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of a withdrawal. It counts as soon as it is recorded, but takes back nothing that was sent."""
     before = trail[: trail.index(line)]
     if not any(one.what == "said" and one.kind == line.asked for one in before):
         return _held("nothing_to_withdraw")
     effect = call.effect(_EFFECT_OF[line.asked or ""])
     was_sent = effect.sent_at is not None and effect.sent_at <= line.at and effect.state not in _UNSENT
-    return _held("already_sent") if was_sent else Told(ActionState.DONE)
+    return _held("already_sent") if was_sent else ActionStatus(ActionState.DONE)
 
 
-def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of a resolution. It applies when folded, or finds nothing to resolve; a later one may win."""
     later = trail[trail.index(line) :]
     closed = [entry for entry in later if entry.what == "established" and entry.operator is not None]
@@ -282,17 +284,17 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     if ours:
         last = [entry for entry in closed if entry.kind == ours[-1].kind][-1]
         state = ActionState.DONE if last is ours[-1] else ActionState.SUPERSEDED
-        return Told(state, operator=last.operator)
+        return ActionStatus(state, operator=last.operator)
     doubts = unresolved(call)
     if doubts and line.asked is None:
         return PENDING if len(doubts) == 1 else _held("effect_not_named")
     closed_by = call.unenroll_closed_by or (call.asked.closed_by if call.asked is not None else None)
     if closed_by is not None and line.asked is None:
-        return Told(ActionState.DONE, operator=closed_by)
+        return ActionStatus(ActionState.DONE, operator=closed_by)
     is_open = line.asked in doubts if line.asked else needs_person(call) or call.asked or refusals(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 
-def _held(*reasons: str) -> Told:
+def _held(*reasons: str) -> ActionStatus:
     lasting = tuple(reason for reason in reasons if reason not in BRIEF)
-    return Told(ActionState.HELD, lasting) if lasting else PENDING
+    return ActionStatus(ActionState.HELD, lasting) if lasting else PENDING

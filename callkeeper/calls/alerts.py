@@ -158,10 +158,10 @@ def watched(before: Mapping[str, OpenAlert], alerts: Iterable[Alert], now: datet
     after = {}
     for key, alert in present.items():
         known = before.get(key) or _group_of(alert, before)
-        since, told = (known.since, known.told) if known else (now, {})
+        since, sent = (known.since, known.told) if known else (now, {})
         if known is not None and known.alert.is_acknowledged and not alert.is_acknowledged:
-            told = {name: msgspec.structs.replace(each, is_sure=False) for name, each in told.items()}  # tell again
-        after[key] = OpenAlert(alert=alert, since=since, told=told)
+            sent = {name: msgspec.structs.replace(each, is_sure=False) for name, each in sent.items()}  # send again
+        after[key] = OpenAlert(alert=alert, since=since, told=sent)
     lasting = {part for alert in alerts for part in _parts(alert)}
     for key, known in before.items():
         if key not in present and known.told and not lasting & _parts(known.alert):
@@ -181,9 +181,9 @@ def _group_of(alert: Alert, before: Mapping[str, OpenAlert]) -> OpenAlert | None
 
 
 def _until(now: datetime, known: OpenAlert) -> OpenAlert:
-    told = {name: msgspec.structs.replace(each, at=min(each.at, now)) for name, each in known.told.items()}
+    sent = {name: msgspec.structs.replace(each, at=min(each.at, now)) for name, each in known.told.items()}
     gone_at = min(known.gone_at, now) if known.gone_at else None
-    return msgspec.structs.replace(known, since=min(known.since, now), gone_at=gone_at, told=told)
+    return msgspec.structs.replace(known, since=min(known.since, now), gone_at=gone_at, told=sent)
 
 
 def messages(
@@ -211,11 +211,11 @@ def messages(
 def _is_due(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
     if open_alert.alert.is_acknowledged or not target.wants(open_alert.alert) or now - open_alert.since < FIRES_AFTER:
         return False
-    told = open_alert.told.get(target.name)
-    if told is None or not told.is_sure:
+    sent = open_alert.told.get(target.name)
+    if sent is None or not sent.is_sure:
         return True
-    has_grown = open_alert.alert.size > told.size and now - told.at >= GROWN_AFTER
-    return has_grown or now - told.at >= REPEATED_AFTER
+    has_grown = open_alert.alert.size > sent.size and now - sent.at >= GROWN_AFTER
+    return has_grown or now - sent.at >= REPEATED_AFTER
 
 
 def _has_ended(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
@@ -253,19 +253,19 @@ def begin(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: datetim
     """Record that a message is being sent. If the process dies before ``finish``, the message is sent again later."""
     open_alert = open_alerts[message.key]
     if not message.is_over and message.target not in open_alert.told:
-        told = {**open_alert.told, message.target: AlertTold(now, open_alert.alert.size, is_sure=False)}
-        open_alerts[message.key] = msgspec.structs.replace(open_alert, told=told)
+        sent = {**open_alert.told, message.target: AlertTold(now, open_alert.alert.size, is_sure=False)}
+        open_alerts[message.key] = msgspec.structs.replace(open_alert, told=sent)
 
 
 def finish(open_alerts: dict[str, OpenAlert], message: AlertMessage, now: datetime, *, was_taken: bool) -> None:
     """Record the result of a message. An alert whose end was reported to all its targets is forgotten."""
     open_alert = open_alerts[message.key]
-    told = dict(open_alert.told)
+    sent = dict(open_alert.told)
     if was_taken and not message.is_over:
-        told[message.target] = AlertTold(now, open_alert.alert.size)
-    elif was_taken or not told[message.target].is_sure:
-        del told[message.target]
-    if message.is_over and not told:
+        sent[message.target] = AlertTold(now, open_alert.alert.size)
+    elif was_taken or not sent[message.target].is_sure:
+        del sent[message.target]
+    if message.is_over and not sent:
         del open_alerts[message.key]
     else:
-        open_alerts[message.key] = msgspec.structs.replace(open_alert, told=told)
+        open_alerts[message.key] = msgspec.structs.replace(open_alert, told=sent)

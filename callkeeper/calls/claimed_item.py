@@ -225,11 +225,11 @@ def share_lateness(items: Sequence[ClaimedItem]) -> None:
         item.late = max(latest[names_of(item.member)[0]], *common)
 
 
-def _lost_writes(told: str) -> LostWrites | None:
+def _lost_writes(stored: str) -> LostWrites | None:
     """Read the lost writes in an answer of ``claim``. The value '1' of an earlier release gives no times."""
-    if not told:
+    if not stored:
         return None
-    after, _, until = told.partition(":")
+    after, _, until = stored.partition(":")
     if not until.isdigit():
         return LostWrites(None, None)
     return LostWrites(instant(int(after)) if after.isdigit() else None, instant(int(until)))

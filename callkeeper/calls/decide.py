@@ -89,7 +89,7 @@ def decide(
     step = (
         _decline(call, book)
         or _patiently(close(call, book, facts, now), call, now)
-        or _look_closer(call, book, facts, now, late, busy)
+        or _check_or_read(call, book, facts, now, late, busy)
     )
     if call.reading is None or (signature := facts.signature) == call.last_facts:
         return step
@@ -263,7 +263,7 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
     return call.identity.operator if call.identity else None
 
 
-def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Deed:
+def _check_or_read(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Deed:
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.

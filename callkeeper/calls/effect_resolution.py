@@ -98,12 +98,12 @@ def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effec
     return _with_retry(kind, replace(effect, unauthorized=effect.unauthorized + 1), now)
 
 
-def after_refusal(kind: EffectKind, effect: Effect, said: str, now: datetime) -> Effect:
+def after_refusal(kind: EffectKind, effect: Effect, reason: str, now: datetime) -> Effect:
     """Return the ledger of an effect that the service refused. It may be sent again once it is proved absent.
 
     Assumed: ``success: false`` can be a passing trouble, because the document shows no other form of failure.
     """
-    return _with_retry(kind, replace(effect, refusal=said), now)
+    return _with_retry(kind, replace(effect, refusal=reason), now)
 
 
 def _with_retry(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
@@ -309,9 +309,9 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     ``before`` is the call before the reading, ``call`` the call with everything else that the reading says.
     """
     is_policy_gone = MANUAL_GREEN not in reading.policies and _showed_policy(before, reading)
-    is_told = reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
-    was_taken = is_told or (is_policy_gone and (call.recheck_from is not None or is_rejected(call)))
-    if not was_taken or (is_policy_gone and not is_told and reading.status in _ENROLLED_ANEW):
+    is_stated = reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
+    was_taken = is_stated or (is_policy_gone and (call.recheck_from is not None or is_rejected(call)))
+    if not was_taken or (is_policy_gone and not is_stated and reading.status in _ENROLLED_ANEW):
         is_anew = reading.status in _ENROLLED_ANEW
         return replace(call, unenrolled_seen=False) if call.unenrolled_seen and is_anew else call
     enroll = replace(call.enroll, state=EffectState.TAKEN_BACK) if call.enroll.state in DONE else call.enroll

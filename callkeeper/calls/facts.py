@@ -330,11 +330,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
         Policies have a field of their own there, and the history is in the entries of the checks.
         """
-        told = {name: value for name, value in zip(_WRITTEN, _VALUES(self), strict=True) if value}
+        written = {name: value for name, value in zip(_WRITTEN, _VALUES(self), strict=True) if value}
         for name in _LISTED:
-            if name in told:
-                told[name] = ",".join(told[name])
-        return told
+            if name in written:
+                written[name] = ",".join(written[name])
+        return written
 
     @classmethod
     def from_dict(

@@ -62,8 +62,8 @@ def found_in(signals: Signals) -> list[Incident]:
             _others(signals),
         )
     )
-    told = {(one.kind, one.institution_key) for one in found}
-    found += [one for one in quiet_outages(signals) if (one.kind, one.institution_key) not in told]
+    found_already = {(one.kind, one.institution_key) for one in found}
+    found += [one for one in quiet_outages(signals) if (one.kind, one.institution_key) not in found_already]
     unlisted = {one.institution_key for one in found if one.kind is _K.NOT_LISTED}
     return [one for one in found if one.kind is not _K.NO_PUSH or one.institution_key not in unlisted]
 

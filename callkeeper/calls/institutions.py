@@ -58,14 +58,14 @@ class KnownInstitutions:
             return None
         if not typed.strip():
             return f"the institution's key is blank{self._instead(typed)}"
-        said = shown(typed)
+        key = shown(typed)
         if not self.names:
             return (
-                f"callkeeper knows no institution yet, so it cannot tell whether there is one with the key {said}: "
+                f"callkeeper knows no institution yet, so it cannot tell whether there is one with the key {key}: "
                 f"{_NO_LIST}"
             )
         why = "" if self.is_list_stored else f" ({_NO_LIST}; only those seen in calls are known)"
-        return f"callkeeper knows no institution with the key {said}{why}{self._instead(typed)}"
+        return f"callkeeper knows no institution with the key {key}{why}{self._instead(typed)}"
 
     def is_known_in_other_letters(self, typed: str) -> bool:
         """Tell whether a key differs from a known one only in upper and lower case."""
@@ -74,8 +74,8 @@ class KnownInstitutions:
     def nearest(self, typed: str) -> str | None:
         """Return the key that was most likely meant, by key or display name; None if none is similar."""
         by_name = {name: key for key, name in self.names.items() if name}
-        said = typed.strip().casefold()
-        part_of = [key for name, key in by_name.items() if len(said) > 2 and said in name.casefold()]
+        wanted = typed.strip().casefold()
+        part_of = [key for name, key in by_name.items() if len(wanted) > 2 and wanted in name.casefold()]
         if len(part_of) == 1:
             return part_of[0]
         word = nearest(typed, [*self.names, *by_name])

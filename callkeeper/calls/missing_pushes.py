@@ -35,10 +35,10 @@ def missing_pushes(signals: Signals) -> Iterator[Incident]:
         return
     refused = _refused_pushes(signals, missing)
     yield from refused
-    told = {incident.institution_key for incident in refused}
-    if ACCOUNT in told:
+    covered = {incident.institution_key for incident in refused}
+    if ACCOUNT in covered:
         return  # that no pushes arrive follows from it
-    yield from (one for one in _no_pushes(signals) if one.institution_key not in told)
+    yield from (one for one in _no_pushes(signals) if one.institution_key not in covered)
 
 
 def _no_pushes(signals: Signals) -> Iterator[Incident]:

@@ -94,7 +94,7 @@ class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_reje
     note_id: ClassVar[str] = "member:rejected"
 
 
-class _Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _StatementFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A person's statement. The script that leaves the note sets ``number``; 0 if an earlier release left it."""
 
     operator: str
@@ -109,13 +109,13 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.__struct_config__.tag}:{self.wish or self.operator}"
 
 
-class AssignWish(_Said, frozen=True, kw_only=True, tag="assign"):
+class AssignWish(_StatementFields, frozen=True, kw_only=True, tag="assign"):
     """A person at the desk said who the caller is."""
 
     person_id: str
 
 
-class Verified(_Said, frozen=True, kw_only=True, tag="verified"):
+class Verified(_StatementFields, frozen=True, kw_only=True, tag="verified"):
     """A person at the desk verified the caller by other means than the voice.
 
     ``validation_type`` is one of the Spec's validation types (Other shapes). ``remark`` is sent with the enroll as its
@@ -127,21 +127,21 @@ class Verified(_Said, frozen=True, kw_only=True, tag="verified"):
     remark: str | None = None
 
 
-class Distrusted(_Said, frozen=True, kw_only=True, tag="distrusted"):
+class Distrusted(_StatementFields, frozen=True, kw_only=True, tag="distrusted"):
     """A person at the desk said that the caller cannot be trusted."""
 
     reason: str = ""
 
 
-class OptedOut(_Said, frozen=True, kw_only=True, tag="opted_out"):
+class OptedOut(_StatementFields, frozen=True, kw_only=True, tag="opted_out"):
     """The caller told a person at the desk that the voice must not be enrolled."""
 
 
-class CheckWish(_Said, frozen=True, kw_only=True, tag="check"):
+class CheckWish(_StatementFields, frozen=True, kw_only=True, tag="check"):
     """A person at the desk asked for one of the reserved checks now."""
 
 
-class Resolved(_Said, frozen=True, kw_only=True, tag="resolved"):
+class Resolved(_StatementFields, frozen=True, kw_only=True, tag="resolved"):
     """A person looked at the service, and says whether an unresolved effect was applied.
 
     ``effect`` names it (enroll or reject); None: the only one. If none is unresolved, it says that the rest was seen.
@@ -151,7 +151,7 @@ class Resolved(_Said, frozen=True, kw_only=True, tag="resolved"):
     effect: str | None = None
 
 
-class Withdrawn(_Said, frozen=True, kw_only=True, tag="withdrawn"):
+class Withdrawn(_StatementFields, frozen=True, kw_only=True, tag="withdrawn"):
     """A person takes back what was said before: ``what`` is ``assign``, ``verified`` or ``distrusted``."""
 
     what: str

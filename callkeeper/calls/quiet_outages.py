@@ -125,7 +125,7 @@ def _lapsing_tokens(signals: Signals) -> Iterator[Incident]:
 
 def _requests_fail(signals: Signals) -> Iterator[Incident]:
     recent = [minute.figures for minute in signals.minutes[-2:]]
-    told, first = [], None
+    rates, first = [], None
     for (endpoint,), _, at in sorted(signals.last.rows(figure.REQUESTS_DISTURBED)):
         disturbed = sum(minute.count(figure.REQUESTS_DISTURBED, endpoint=endpoint) for minute in recent)
         outcomes = sum(
@@ -136,14 +136,14 @@ def _requests_fail(signals: Signals) -> Iterator[Incident]:
         if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
             continue
         failed = outcomes.total() - outcomes["answered"]
-        told.append(f"{endpoint}: {failed} of {outcomes.total()} in two minutes")
+        rates.append(f"{endpoint}: {failed} of {outcomes.total()} in two minutes")
         begun = (
             one.at for one in signals.minutes[-2:] if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint)
         )
         first = min((at for at in (first, next(begun, None)) if at is not None), default=None)
-    if told:
+    if rates:
         advice = (
-            f"{'. '.join(told)}. Calls of every institution may be affected: what fails is tried again, so they come late, "
+            f"{'. '.join(rates)}. Calls of every institution may be affected: what fails is tried again, so they come late, "
             "and checks that fail are spent. Ask the service's operator; more workers do not help."
         )
         yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=first)
@@ -204,7 +204,7 @@ def _unknown_names(signals: Signals) -> Iterator[Incident]:
         is_over = last is None or (known_at is not None and known_at > last and signals.now - last > _GONE)
         if calls < IN_A_ROW or is_over:
             continue
-        words = signals.lately.said(figure.POLICIES_SHOWN, key)
+        words = signals.lately.last_name(figure.POLICIES_SHOWN, key)
         advice = (
             f"{calls} calls in ten minutes show policies without a colour, or statuses that the Spec does not "
             f"define{f', last: {words}' if words else ''}. No rule acts on them, so they may hide a green or a "

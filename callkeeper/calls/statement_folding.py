@@ -35,7 +35,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
     """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
     call = replace(call, has_statements=True)
     if not isinstance(note, Resolved):
-        call = _heard(call, now)
+        call = _read_soon(call, now)
     match note:
         case Verified():
             identity = Identity(
@@ -47,26 +47,26 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
                 remark=note.remark,
                 number=note.number,
             )
-            said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
+            entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
             call = replace(call, identity=stronger(call.identity, identity), last_verdict=None)
-            return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [said]
+            return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [entry]
         case Distrusted():
             word = _word(note, reason=note.reason)
-            said = _said(note, now, "distrusted", because=note.reason or None)
+            entry = _entry(note, now, "distrusted", because=note.reason or None)
             call = replace(call, distrusted=later(call.distrusted, word), last_verdict=None)
-            return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [said]
+            return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [entry]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
-            said = _said(note, now, "assign", person_id=note.person_id)
-            return replace(call, assign_wish=later(call.assign_wish, word)), [said]
+            entry = _entry(note, now, "assign", person_id=note.person_id)
+            return replace(call, assign_wish=later(call.assign_wish, word)), [entry]
         case Withdrawn():
             last = max(call.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
             call = replace(call, withdrawn={**call.withdrawn, note.what: last}, last_verdict=None)
-            return without_withdrawn(call), [_said(note, now, "withdrawn", asked=note.what)]
+            return without_withdrawn(call), [_entry(note, now, "withdrawn", asked=note.what)]
         case OptedOut():
-            return replace(call, opted_out_seen=True, last_verdict=None), [_said(note, now, "opted_out")]
+            return replace(call, opted_out_seen=True, last_verdict=None), [_entry(note, now, "opted_out")]
         case CheckWish():
-            return replace(call, check_wish=later(call.check_wish, _word(note))), [_said(note, now, "check")]
+            return replace(call, check_wish=later(call.check_wish, _word(note))), [_entry(note, now, "check")]
         case Resolved():
             return _resolved(call, note, now)
         case _:
@@ -102,7 +102,7 @@ def is_given_up(call: Call) -> bool:
     return call.reason is Reason.LOST and call.end_seen_at is None and not may_return(call)
 
 
-def _heard(call: Call, now: datetime) -> Call:
+def _read_soon(call: Call, now: datetime) -> Call:
     """Return a call that a person has just spoken about: it is read at once, also if it was lost or is about to be."""
     if may_return(call) or is_given_up(call):
         call = returned(call)
@@ -193,7 +193,7 @@ def stronger(one: Identity | None, other: Identity | None) -> Identity | None:
     return one if before >= statement_order(other.number, other.established_at) else other
 
 
-def _said(
+def _entry(
     note: Statement,
     now: datetime,
     kind: str,
@@ -221,7 +221,7 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     """Fold a person's answer. It closes one effect in doubt; if there is none, it marks as seen what needs a person."""
     state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
     order = statement_order(note.number, note.said_at)
-    entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent", asked=note.effect)]
+    entries = [_entry(note, now, "resolved", because="applied" if note.applied else "absent", asked=note.effect)]
     kind = _answered(call, note.effect, order)
     if kind is not None and call.effect(kind).state is not state:
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))

@@ -57,9 +57,9 @@ class Story:
     ending: str
 
 
-def tell(call: Recorded) -> Story:
+def story_of(call: Recorded) -> Story:
     """Return the story of a recorded call."""
-    return Story(_heading(call), tuple(_Teller(call).lines()), _ending(call))
+    return Story(_heading(call), tuple(_Narrator(call).lines()), _ending(call))
 
 
 def _heading(call: Recorded) -> str:
@@ -70,13 +70,13 @@ def _heading(call: Recorded) -> str:
 
 def _ending(call: Recorded) -> str:
     effects = {"assign": call.assign, "enroll": call.enroll, "reject": call.reject}
-    told = [f"{kind} {state}" for kind, state in effects.items() if state is not EffectState.NONE]
-    parts = [call.reason or call.phase, f"{call.checks_used} of {CHECK_LIMIT} checks", *told]
+    states = [f"{kind} {state}" for kind, state in effects.items() if state is not EffectState.NONE]
+    parts = [call.reason or call.phase, f"{call.checks_used} of {CHECK_LIMIT} checks", *states]
     return ", ".join(parts)
 
 
 @dataclass(slots=True)
-class _Teller:
+class _Narrator:
     """Goes through a trail and remembers what was said, so that each line says only what is new."""
 
     call: Recorded
@@ -93,17 +93,17 @@ class _Teller:
         quiet: list[tuple[Entry, float]] = []
         for entry in self.call.trail:
             at_s = self._at_s(entry)
-            told = self._tell(entry)
-            if entry.what == "checked" and told == "":
+            text = self._text(entry)
+            if entry.what == "checked" and text == "":
                 quiet.append((entry, at_s))
                 continue
-            if told is None:
+            if text is None:
                 continue
             if quiet:
                 yield _quiet(quiet)
                 quiet = []
             tone = _tone(entry)
-            yield Line(at_s, tone, told, self._rows(entry) if entry.what == "decided" else ())
+            yield Line(at_s, tone, text, self._rows(entry) if entry.what == "decided" else ())
         if quiet:
             yield _quiet(quiet)
 
@@ -111,7 +111,7 @@ class _Teller:
         begins_at = self.call.begins_at or entry.at
         return (entry.at - begins_at).total_seconds()
 
-    def _tell(self, entry: Entry) -> str | None:
+    def _text(self, entry: Entry) -> str | None:
         """Return the text of an entry; None if it has no news, empty for a check without news."""
         match entry.what:
             case "listed":
@@ -159,8 +159,8 @@ class _Teller:
         parts = [f"now {', '.join(sorted(new))}" if new else ""]
         parts.append(f"no longer {', '.join(sorted(before - now))}" if before - now else "")
         parts.append("no further checks" if new & _STOPS and not before & _STOPS else "")
-        told = "; ".join(part for part in parts if part)
-        return f"facts: {told}" if told else None
+        changes = "; ".join(part for part in parts if part)
+        return f"facts: {changes}" if changes else None
 
     def _decided(self, entry: Entry) -> str:
         if entry.asked == "assign":
@@ -208,8 +208,10 @@ _STATES = frozenset({"research", "research_elsewhere"})
 
 def _statements(entry: Entry) -> frozenset[str]:
     known = (entry.facts or {}).items()
-    told = (f"{name} {value}" if name in _STATES else name for name, value in known if value is True or name in _STATES)
-    return frozenset(told) - _TOLD
+    changes = (
+        f"{name} {value}" if name in _STATES else name for name, value in known if value is True or name in _STATES
+    )
+    return frozenset(changes) - _TOLD
 
 
 def _quiet(checks: list[tuple[Entry, float]]) -> Line:

@@ -73,7 +73,7 @@ class _Causes:
     decided: dict[str, Entry] = field(default_factory=dict)
     intended: dict[str, Entry] = field(default_factory=dict)
     sent: dict[str, Entry] = field(default_factory=dict)
-    said: dict[str, Entry] = field(default_factory=dict)
+    stated: dict[str, Entry] = field(default_factory=dict)
     states: dict[str, EffectState] = field(default_factory=dict)
     status: str | None = None
 
@@ -85,7 +85,7 @@ class _Causes:
             self.intended[line.kind] = line
             self.sent.pop(line.kind, None)
         elif line.kind is not None and line.what in {"sent", "said"}:
-            (self.sent if line.what == "sent" else self.said)[line.kind] = line
+            (self.sent if line.what == "sent" else self.stated)[line.kind] = line
         state = _state(line)
         if state is not None and line.kind is not None:
             self.states[line.kind] = state
@@ -96,9 +96,9 @@ class _Causes:
         """Return who caused an entry's outcome, and why."""
         match kind:
             case "held":
-                said = self.said.get(_SAID.get(line.asked or "", ""))
-                is_hers = said is not None and line.validation_type == said.validation_type
-                operator = line.operator or (said.operator if said is not None and is_hers else None)
+                stated = self.stated.get(_SAID.get(line.asked or "", ""))
+                is_hers = stated is not None and line.validation_type == stated.validation_type
+                operator = line.operator or (stated.operator if stated is not None and is_hers else None)
                 return self._cause(line, effect=line.asked, operator=operator, reason=line.because)
             case "asked":
                 return self._cause(line, reason=line.because)
@@ -168,7 +168,7 @@ _SAID: Final[dict[str, str]] = {
 class _Reader:
     """Finds the outcomes in a trail, and remembers those found so far."""
 
-    told: set[OutcomeType] = field(default_factory=set)
+    done: set[OutcomeType] = field(default_factory=set)
     held: tuple[object, ...] = ()
     is_enroll_open: bool = False
     asked: str | None = None
@@ -206,8 +206,8 @@ class _Reader:
             ),
         )
         for kind, is_true in shown:
-            if is_true and kind not in self.told:
-                self.told.add(kind)
+            if is_true and kind not in self.done:
+                self.done.add(kind)
                 yield kind
 
     def _is_news(self, line: Entry) -> bool:

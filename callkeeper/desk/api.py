@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
-from callkeeper.calls.action_status import Told
+from callkeeper.calls.action_status import ActionStatus
 from callkeeper.calls.facts import Policies
 from callkeeper.calls.record import Call, NewerRecord, Phase
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
@@ -363,7 +363,7 @@ def _quoted(call_id: CallId) -> str:
     return f"{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
-def _action_response(action_id: str, action: Action, answer: Told, watch: str) -> Response:
+def _action_response(action_id: str, action: Action, answer: ActionStatus, watch: str) -> Response:
     status = 202 if answer.may_change else 200
     return _json(action_view(action_id, action, answer, watch), status, {"Location": watch})
 

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.calls.action_status import PENDING, ActionState, Told, line_of, told
+from callkeeper.calls.action_status import PENDING, ActionState, ActionStatus, line_of, status_of
 from callkeeper.calls.notes import InboxFull, Statement, parse_note
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.claims import Store
@@ -118,7 +118,7 @@ class Actions:
         )
         return accepted.action_id, call_id
 
-    async def result(self, place: CallId, action_id: str, *, within_s: float) -> tuple[str, Told]:
+    async def result(self, place: CallId, action_id: str, *, within_s: float) -> tuple[str, ActionStatus]:
         """Return an action's kind and its result, waiting for that up to ``within_s``.
 
         Raises:
@@ -135,17 +135,17 @@ class Actions:
                     return action, answer
                 await listener.next(min(left_s, LOOK_EVERY_S))
 
-    async def _look(self, place: CallId, action_id: str) -> tuple[str, Told]:
+    async def _look(self, place: CallId, action_id: str) -> tuple[str, ActionStatus]:
         known = await self._lookup.known(*place)
         line = line_of(known.trail, action_id) if known else None
         if known is None or line is None:
             return await self._unheard(place, known.call_id if known else place, action_id)
-        answer = PENDING if known.is_merging else told(known.call, known.trail, line)
+        answer = PENDING if known.is_merging else status_of(known.call, known.trail, line)
         if answer.state is ActionState.PENDING:
             answer = replace(answer, operator=line.operator)
         return _action(line.kind), answer
 
-    async def _unheard(self, place: CallId, call_id: CallId, action_id: str) -> tuple[str, Told]:
+    async def _unheard(self, place: CallId, call_id: CallId, action_id: str) -> tuple[str, ActionStatus]:
         """Return an action whose note is unread, under the id that was used or that of the call's record."""
         for waiting_at in dict.fromkeys((place, call_id)):
             for stored in await self._redis.hvals(self._keys.inbox(waiting_at.member)):

@@ -10,11 +10,11 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from callkeeper.calls.action_status import ActionState, Told
+from callkeeper.calls.action_status import ActionState, ActionStatus
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import Policies, facts_of
 from callkeeper.calls.record import CHECK_LIMIT, Call, Identity, Phase, Reason
-from callkeeper.calls.story import Line, Tone, tell
+from callkeeper.calls.story import Line, Tone, story_of
 from callkeeper.calls.trail import Entry, recorded
 from callkeeper.desk.problems import ReasonView, reasons_of
 
@@ -238,7 +238,7 @@ def _call_view(call: Call, policies: Policies) -> CallView:
 
 def story_view(call: Call, trail: Sequence[Entry], policies: Policies, *, sees_people: bool = True) -> StoryView:
     """Return a call and its story as the desk shows them. Viewers get no story, because it quotes people."""
-    story = tell(recorded(call, trail))
+    story = story_of(recorded(call, trail))
     if not sees_people:
         return StoryView(call_view(call, policies, sees_people=False), (), story.ending)
     return StoryView(call_view(call, policies), tuple(map(_line, story.lines)), story.ending)
@@ -249,14 +249,14 @@ def _line(line: Line) -> LineView:
     return LineView(line.at_s, line.until_s, line.tone, line.text, rows)
 
 
-def action_view(action_id: str, action: Action, told: Told, watch: str) -> ActionView:
+def action_view(action_id: str, action: Action, status: ActionStatus, watch: str) -> ActionView:
     """Return an action as the desk shows it."""
     return ActionView(
         action_id=action_id,
         action=action,
-        state=told.state,
-        reasons=reasons_of(told.reasons),
-        operator=told.operator,
+        state=status.state,
+        reasons=reasons_of(status.reasons),
+        operator=status.operator,
         watch=watch,
     )
 

@@ -646,7 +646,7 @@ CONTROLS: Final = (
     Control(
         "a logged head is signed with the head before it",
         "callkeeper/archive/heads.py",
-        'link = "" if told.before is None else',
+        'link = "" if logged.before is None else',
         'link = "" if key is not None else',
         "tests/integration/archive/test_manipulations.py",
         "signature_covers",

@@ -125,13 +125,13 @@ class CrashingStore(Store):
             self.crash.pass_by(*(("call.claimed", "call.folded") if is_call else ("listing.claimed",)))
         return claimed
 
-    async def ask_to_look(self, institution_key: str, ask: Ask, **options: Any) -> bool:
+    async def request_listing(self, institution_key: str, ask: Ask, **options: Any) -> bool:
         """Ask, and pass the points around it. Only calls ask for a wide look."""
         if ask is not Ask.WIDE:
-            return await super().ask_to_look(institution_key, ask, **options)
+            return await super().request_listing(institution_key, ask, **options)
         _step.set("look")
         self.crash.pass_by("look.before-asked")
-        asked = await super().ask_to_look(institution_key, ask, **options)
+        asked = await super().request_listing(institution_key, ask, **options)
         self.crash.pass_by("look.after-asked")
         return asked
 

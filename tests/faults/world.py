@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from callkeeper.calls.action_status import ActionState, line_of, told
+from callkeeper.calls.action_status import ActionState, line_of, status_of
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.notes import Distrusted, Resolved, Statement
@@ -460,7 +460,7 @@ class World:
             line = line_of(known.trail, statement.wish or "") if known else None
             assert known is not None, f"no call under {place}"
             assert line is not None, f"a statement was lost: {statement}"
-            assert told(known.call, known.trail, line).state is not ActionState.PENDING
+            assert status_of(known.call, known.trail, line).state is not ActionState.PENDING
 
 
 async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:

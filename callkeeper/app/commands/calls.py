@@ -39,7 +39,7 @@ from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
-from callkeeper.calls.story import Line, Row, Story, Tone, tell
+from callkeeper.calls.story import Line, Row, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words
 from callkeeper.desk.call_search import find_calls
 
@@ -113,7 +113,7 @@ def reconcile(institution: str | None) -> None:
 
 def _print_story(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
     console = terminal_console(width_if_piped=120)
-    story = tell(recorded(call, trail))
+    story = story_of(recorded(call, trail))
     console.print(story.heading, style="bold")
     console.print(story_table(story, with_rows=with_rows))
     console.print(story.ending, style="bold")

@@ -81,7 +81,7 @@ class Figures:
             if key in self._counts or len(self._counts) < MOST_FIELDS:
                 self._counts[key] = self._counts.get(key, 0) + n
 
-    def say(self, words: str, figure: Figure, *labels: str) -> None:
+    def note_name(self, words: str, figure: Figure, *labels: str) -> None:
         """Keep the last name that a counter counted, such as a policy. It is shown, so it names no person."""
         with self._lock:
             self._words[field_name(figure.name, labels)] = words[:MOST_WORDS]

@@ -81,7 +81,7 @@ class Lately:
         """Return how often something was counted since the last good one."""
         return self.rows.get(field_name(figure.name, labels), 0)
 
-    def said(self, figure: Figure, *labels: str) -> str:
+    def last_name(self, figure: Figure, *labels: str) -> str:
         """Return the last words about something; empty if there are none."""
         return self.words.get(field_name(figure.name, labels), "")
 

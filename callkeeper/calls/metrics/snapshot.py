@@ -193,8 +193,8 @@ class FigureReader:
         pipe = self._redis.pipeline(transaction=False)
         for name in names:
             pipe.hmget(self._keys.process(name), ["kind", "memory", "since", "version", "rules", "ahead", "cpu"])
-        told = zip(names, await pipe.execute(), strict=True)
-        found = [_process(name, *fields) for name, fields in told if fields[0] is not None]
+        answers = zip(names, await pipe.execute(), strict=True)
+        found = [_process(name, *fields) for name, fields in answers if fields[0] is not None]
         return sorted(found, key=lambda process: (process.kind, process.since))
 
 

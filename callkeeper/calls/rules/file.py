@@ -188,17 +188,17 @@ def _schedule(checks: Section) -> Schedule | None:
 def _policies(section: Section) -> Policies:
     """Read the colours. A name must have only one, whatever patterns it matches."""
     lists = {key: section.texts(key, '["Green *"]') for key in KEYS["policies"]}
-    said: list[tuple[str, str]] = []
+    seen: list[tuple[str, str]] = []
     for colour, patterns in lists.items():
         for n, pattern in enumerate(patterns):
             place = section.within(colour)
             if (problem := pattern_fault(pattern)) is not None:
                 place.fault(n, problem, "the only wildcard is *")
-            for other, theirs in said:
+            for other, theirs in seen:
                 if other != colour and _can_mean_one(pattern, theirs):
                     same = "is" if pattern == theirs else f"and {theirs!r} can mean one name, which would be"
                     place.fault(n, f"{pattern!r} {same} both {other} and {colour}", "a policy has one colour")
-            said.append((colour, pattern))
+            seen.append((colour, pattern))
     return Policies(**lists)
 
 

@@ -268,17 +268,17 @@ def wanted(test: Test) -> Value:
         case Not(Includes(patterns)):
             return f"without {' and '.join(patterns)}"
         case Not(InList() as inner):
-            return f"not {_said(inner)}"
+            return f"not {_in_words(inner)}"
         case Not(inner):
-            return f"other than {_said(inner)}"
+            return f"other than {_in_words(inner)}"
         case OnChecks(inner, least):
-            what = "" if inner is True else f"{_said(inner)} "
+            what = "" if inner is True else f"{_in_words(inner)} "
             return f"{what}on at least {least} check{'' if least == 1 else 's'}"
         case _:
             return test
 
 
-def _said(test: Test) -> str:
+def _in_words(test: Test) -> str:
     value = wanted(test)
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -96,9 +96,9 @@ class Proofs:
     @classmethod
     def of(cls, rules: Sequence[Rule], policies: Policies) -> "Proofs":
         """Set up for proofs about rules."""
-        said = [condition for rule in rules for condition in rule.when]
-        now = [(name, _now(test)) for name, test in said]
-        return cls(World(policies, tuple(dict.fromkeys([*said, *now]))))
+        named = [condition for rule in rules for condition in rule.when]
+        now = [(name, _now(test)) for name, test in named]
+        return cls(World(policies, tuple(dict.fromkeys([*named, *now]))))
 
     def fault_of(
         self, earlier: Sequence[Rule], rule: Rule, red_alone: frozenset[str], against_mismatch: frozenset[str]

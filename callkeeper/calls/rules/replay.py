@@ -129,11 +129,11 @@ def with_colours(facts: Facts, policies: Policies) -> Facts:
     )
 
 
-Tell = Callable[[Difference], object]
+Report = Callable[[Difference], object]
 """Gets each difference when it is found. A replay keeps none, because there may be millions."""
 
 
-def replay(calls: Iterable[Recorded], book: RuleBook, tell: Tell) -> Replay:
+def replay(calls: Iterable[Recorded], book: RuleBook, report: Report) -> Replay:
     """Apply other rules to recorded calls."""
     court = _Court(book)
 
@@ -142,10 +142,10 @@ def replay(calls: Iterable[Recorded], book: RuleBook, tell: Tell) -> Replay:
         then, now = _recorded(moments), _played(call, moments, court)
         return _difference(call, then, now, court.book, lambda did, moment: _why_now(did, call, moment))
 
-    return _replay(calls, compare, tell)
+    return _replay(calls, compare, report)
 
 
-def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook, tell: Tell) -> Replay:
+def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook, report: Report) -> Replay:
     """Apply two rule books to recorded calls: which calls have another result under the new one?"""
     before, after = _Court(old), _Court(new)
 
@@ -159,10 +159,10 @@ def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook, tell:
 
         return _difference(call, then, now, new, why_now)
 
-    return _replay(calls, compare, tell)
+    return _replay(calls, compare, report)
 
 
-def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference | None], tell: Tell) -> Replay:
+def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference | None], report: Report) -> Replay:
     found = Replay()
     for call in calls:
         found.calls += 1
@@ -173,7 +173,7 @@ def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference 
         else:
             found.different += 1
             found.sums[_outcomes(difference.then), _outcomes(difference.now)] += 1
-            tell(difference)
+            report(difference)
     return found
 
 

@@ -293,8 +293,8 @@ class World:
             raise TooManyHistories
 
         def can_be(met: tuple[bool, ...]) -> bool:
-            said = [(one if holds else without(domains, one),) for one, holds in zip(literals, met, strict=True)]
-            return satisfiable(domains, [*said, *laws])
+            answered = [(one if holds else without(domains, one),) for one, holds in zip(literals, met, strict=True)]
+            return satisfiable(domains, [*answered, *laws])
 
         return [met for met in product((True, False), repeat=len(literals)) if can_be(met)]
 

@@ -48,9 +48,9 @@ class AlertState:
 
     async def save(self, open_alerts: Mapping[str, OpenAlert], before: Mapping[str, OpenAlert]) -> None:
         """Store the alerts that were sent; others are not stored. ``before`` is what is stored now."""
-        told = {key: open_alert for key, open_alert in open_alerts.items() if open_alert.told}
-        changed = {key: msgspec.json.encode(each) for key, each in told.items() if before.get(key) != each}
-        gone = before.keys() - told.keys()
+        sent = {key: open_alert for key, open_alert in open_alerts.items() if open_alert.told}
+        changed = {key: msgspec.json.encode(each) for key, each in sent.items() if before.get(key) != each}
+        gone = before.keys() - sent.keys()
         pipe = self._redis.pipeline(transaction=True)
         if changed:
             pipe.hset(self._keys.alerts, mapping=changed)

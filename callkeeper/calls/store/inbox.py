@@ -26,25 +26,25 @@ MOST_TOLD = 100
 JUST_REJECTED_S = 120
 """How long a person's reject is remembered, for an enroll that is recorded after it but was sent before it."""
 
-Tell = Callable[[CallId, MemberRejected], Awaitable[object]]
+LeaveNote = Callable[[CallId, MemberRejected], Awaitable[object]]
 
 
 class Members:
     """Which calls of a person were enrolled or rejected, in Redis."""
 
-    def __init__(self, redis: Any, keys: Keys, *, kept_s: int, tell: Tell) -> None:
+    def __init__(self, redis: Any, keys: Keys, *, kept_s: int, leave_note: LeaveNote) -> None:
         """Set up.
 
         Args:
             redis: Returns bytes.
             keys: Where calls are kept.
             kept_s: How long a settled call can be read, in seconds.
-            tell: Leaves a note on a call, even on a settled one.
+            leave_note: Leaves a note on a call, even on a settled one.
         """
         self._redis = redis
         self._keys = keys
         self._kept_s = kept_s
-        self._tell = tell
+        self._leave_note = leave_note
 
     async def follow(self, call_id: CallId, call: Call, now: datetime, *, is_enrolled: bool, is_rejected: bool) -> Call:
         """Store an enroll, or leave a note on the person's other calls after a reject; return the updated record.
@@ -63,14 +63,14 @@ class Members:
             await self._redis.zremrangebyscore(place, "-inf", now.timestamp() - self._kept_s)
             await self._redis.expire(place, self._kept_s)
             if await self._redis.exists(rejected):
-                await self._tell(call_id, MemberRejected(rejected_at=now))
+                await self._leave_note(call_id, MemberRejected(rejected_at=now))
             call = replace(call, enrolled_for=person_id)
         if is_rejected and call.rejected_for != person_id:
             await self._redis.set(rejected, call_id.voice_id, ex=JUST_REJECTED_S)
             for voice_id in await self._redis.zrevrange(place, 0, MOST_TOLD - 1):
                 other = CallId(call_id.institution_key, voice_id.decode())
                 if other != call_id:
-                    await self._tell(other, MemberRejected(rejected_at=now))
+                    await self._leave_note(other, MemberRejected(rejected_at=now))
             call = replace(call, rejected_for=person_id)
         return call
 
@@ -125,7 +125,7 @@ class Inbox:
         self._scripts = Scripts(redis, figures, keys=self.keys, now_ms=now_ms)
         self._now_ms = now_ms
         self._kept_s = kept_s
-        self.members = Members(redis, self.keys, kept_s=kept_s, tell=partial(self.note, even_settled=True))
+        self.members = Members(redis, self.keys, kept_s=kept_s, leave_note=partial(self.note, even_settled=True))
 
     async def now(self) -> datetime:
         """Return Redis's time, aware UTC."""
@@ -155,7 +155,7 @@ class Inbox:
         """Make a call due now, with a request. Its content is unique, so a request during a claim is not lost."""
         await self._note(call_id.member, what, _stamp(), even_settled=True, wake=False)
 
-    async def ask_to_look(self, institution_key: str, ask: Ask, *, wake: bool = False) -> bool:
+    async def request_listing(self, institution_key: str, ask: Ask, *, wake: bool = False) -> bool:
         """Make an institution's queue due for listing now. Return whether the caller must enqueue a job.
 
         The note's content is unique, so a request during a look leads to another look.
@@ -168,7 +168,7 @@ class Inbox:
         opened = self.keys.opened(call_id.institution_key)
         if await self._redis.hexists(opened, call_id.voice_id):
             await self._redis.hset(opened, call_id.voice_id, "")
-            await self.ask_to_look(call_id.institution_key, Ask.FULL)
+            await self.request_listing(call_id.institution_key, Ask.FULL)
 
     async def keep_alias(self, institution_key: str, alternate_id: str) -> None:
         """Keep the mapping from an alternate id to its call for as long as a settled call is kept."""

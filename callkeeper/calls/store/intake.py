@@ -103,12 +103,12 @@ class Intake:
             events_kept=self._retention.events,
             events_kept_s=self._retention.calls_s,
             unknown_wait_ms=int(CONFIRM_LOOKS_S[0] * 1000),
-            rest=[part for event, event_id in events for part in self._told(event, event_id, at)],
+            rest=[part for event, event_id in events for part in self._arguments(event, event_id, at)],
             replicated=True,
         )
         return [answer[0] == 1, *[False] * (len(events) - 1)]
 
-    def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
+    def _arguments(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
         """Return the script's arguments for one event."""
         institution = event.institution_key
         spelled = event.voice_id or event.alternate_voice_id or ""

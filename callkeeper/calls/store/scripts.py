@@ -92,8 +92,8 @@ class Replication:
             redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it.
         """
         *waited, about, replication = answers
-        is_told = isinstance(about, dict) and isinstance(replication, dict)
-        server = _server(about, replication) if is_told else _Server()  # a server may not support the question
+        is_answered = isinstance(about, dict) and isinstance(replication, dict)
+        server = _server(about, replication) if is_answered else _Server()  # a server may not support the question
         confirmed = waited[0] if waited and isinstance(waited[0], int) else 0
         is_whole = bool(waited) and confirmed >= len(server.replicas) and self._server.replicas <= server.replicas
         await self._see(redis, server, is_whole=is_whole and server.run_id == self._server.run_id)
@@ -113,9 +113,9 @@ class Replication:
         """
         if not is_whole and isinstance(redis, Watched):
             may_have_lost_one = server.run_id == self._server.run_id and not self._server.replicas <= server.replicas
-            for told in await redis.standings():
-                is_leaving = told.is_failing_over and told.run_id == server.run_id
-                if is_leaving or (may_have_lost_one and told.run_id != server.run_id and not told.is_failing_over):
+            for view in await redis.standings():
+                is_leaving = view.is_failing_over and view.run_id == server.run_id
+                if is_leaving or (may_have_lost_one and view.run_id != server.run_id and not view.is_failing_over):
                     await redis.connection_pool.disconnect(inuse_connections=False)  # type: ignore[attr-defined]
                     raise RedisConnectionError("the master is being replaced")
         self._server, self._asked_at_s = server, self._monotonic()
@@ -123,8 +123,8 @@ class Replication:
 
 def _server(about: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:
     """Read the server's replicas. One that hangs is left out, unless there is no other."""
-    told = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
-    online = [replica for replica in told if replica.get("state") == "online"]
+    replicas = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
+    online = [replica for replica in replicas if replica.get("state") == "online"]
     well = [replica for replica in online if replica["lag"] <= _LAG_S] or online[:1]
     return _Server(str(about.get("run_id", "")), frozenset(f"{replica['ip']}:{replica['port']}" for replica in well))
 

@@ -145,8 +145,8 @@ async def barred_scopes(redis: "Redis", keys: Keys = KEYS) -> list[Barred]:
 def barred_of(stored: Mapping[bytes, bytes]) -> list[Barred]:
     """Read stored refusals, the longest first."""
     found = []
-    for scope, told in stored.items():
-        since_ms = int(_text(told).split(" ")[3])
+    for scope, refusal in stored.items():
+        since_ms = int(_text(refusal).split(" ")[3])
         if since_ms:
             name, since = _text(scope), instant(since_ms)
             found.append(Barred(institution_of(name), operation_of(name), since))

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, told
+from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import is_asking, may_assign, may_begin, needs_person, refusals, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
@@ -19,7 +19,7 @@ from callkeeper.calls.statuses import OTHERWISE
 from callkeeper.calls.stop_rule import desk_check_obstacle
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known
-from callkeeper.calls.story import Line, tell
+from callkeeper.calls.story import Line, story_of
 from callkeeper.calls.trail import recorded
 from callkeeper.desk.access.rights import Rights, Role
 from callkeeper.desk.access.visitor import Visitor
@@ -226,7 +226,7 @@ def call_page(
     alarms: Sequence[Alarm] = (),
 ) -> CallPage:
     """Return the page of a call at an instant, with the result of ``action_id`` if there is one."""
-    call, story = known.call, tell(recorded(known.call, known.trail))
+    call, story = known.call, story_of(recorded(known.call, known.trail))
     return CallPage(
         call_id=known.call_id,
         institution=institution,
@@ -278,7 +278,7 @@ def path_of(call_id: CallId) -> str:
 
 def _result_of(known: Known, action_id: str) -> ActionResult:
     line = line_of(known.trail, action_id)
-    answer = told(known.call, known.trail, line) if line else PENDING
+    answer = status_of(known.call, known.trail, line) if line else PENDING
     tone, shape, words = _RESULTS[answer.state]
     reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
     by = f" By {answer.operator}." if answer.operator and answer.state is ActionState.DONE else ""

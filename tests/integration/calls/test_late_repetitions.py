@@ -197,7 +197,7 @@ async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand
 async def test_look_that_is_asked_for_again_is_a_look_more(redis: Redis, hand: Hand) -> None:
     """What is left for an institution or by a listing is no statement: a repetition costs a look, or a fold of nothing."""
     life = Life(redis, hand)
-    await life.store.ask_to_look(KEY, Ask.WIDE)
+    await life.store.request_listing(KEY, Ask.WIDE)
     await life.repeat(life.sent[-1])
     assert await redis.hlen("ck:inbox:i:cu-1") == 1
 

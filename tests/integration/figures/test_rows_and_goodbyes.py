@@ -27,11 +27,11 @@ async def test_row_grows_over_processes_and_ends_with_a_good_one(redis: Redis) -
     first, second = writer(hand, "box-1-a"), writer(hand, "box-2-b")
     for process in (first, second):
         process.figures.count(figure.PUSHED_CALLS, KEY, "unlisted", n=2)
-        process.figures.say(f"of {process.author.name}", figure.PUSHED_CALLS, KEY)
+        process.figures.note_name(f"of {process.author.name}", figure.PUSHED_CALLS, KEY)
         await process.write_async(redis)
     lately = (await signals(redis, hand)).lately
     assert lately.in_a_row(figure.PUSHED_CALLS, KEY, "unlisted") == 4
-    assert lately.said(figure.PUSHED_CALLS, KEY) == "of box-2-b"
+    assert lately.last_name(figure.PUSHED_CALLS, KEY) == "of box-2-b"
     first.figures.count(figure.PUSHED_CALLS, KEY, "listed")
     await first.write_async(redis)
     assert (await signals(redis, hand)).lately.in_a_row(figure.PUSHED_CALLS, KEY, "unlisted") == 0
