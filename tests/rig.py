@@ -200,9 +200,9 @@ class Rig:
             counting=counting,
             sleep=self._sleep,
         )
-        listing = Listing(self.tools, 5.0, choose=lambda _, high: high, told=wakeups.wake)
+        listing = Listing(self.tools, 5.0, choose=lambda _, high: high, on_due=wakeups.wake)
         self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)
-        self.probing = Probing(self.tools, self.institutions, told=wakeups.wake)
+        self.probing = Probing(self.tools, self.institutions, on_probed=wakeups.wake)
 
     async def _sleep(self, seconds: float) -> None:
         self.clock.now += dt.timedelta(seconds=seconds)

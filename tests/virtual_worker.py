@@ -134,7 +134,7 @@ class Works:
             own = self.rig
             shift = Watched(own.tools, own.institutions, own.shift.listing, own.shift.log, wakeups=own.shift.wakeups)
             shift.works = self
-            async with Probing(own.tools, own.institutions, told=own.shift.wakeups.wake).running():
+            async with Probing(own.tools, own.institutions, on_probed=own.shift.wakeups.wake).running():
                 await shift.run()
             await asyncio.sleep(0.01)
 

@@ -25,7 +25,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.record import NewerRecord, parse_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue, Stored
-from callkeeper.calls.store.breakers import ACCOUNT, Heard
+from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_errors import ErrorArea
 from callkeeper.calls.traceback_filter import innermost_place
@@ -116,7 +116,7 @@ class ArchiveDeliveries(Outbox):
         try:
             written = await asyncio.to_thread(self._write_now, key, [stored for _, stored in pairs])
         except ArchiveAway as away:
-            await self.store.breakers.report(Heard.FAILURE)
+            await self.store.breakers.report(RequestResult.FAILURE)
             await self.store.errors.note(ErrorArea.ARCHIVE, ACCOUNT, str(away))
             self.figures.count(figure.ARCHIVED, "put_off", n=len(pairs))
             self.log.warning("archive_away", error=str(away), calls=len(pairs))
@@ -131,7 +131,7 @@ class ArchiveDeliveries(Outbox):
                 await self._refused(pairs[0][0], error)
             return
         if self.store.breakers.has_failed(ACCOUNT):
-            await self.store.breakers.report(Heard.ANSWER)
+            await self.store.breakers.report(RequestResult.ANSWER)
         self.figures.count(figure.ARCHIVED, "written", n=written)
         await asyncio.gather(*(self.store.archived(item) for item, _ in pairs))
 

@@ -161,8 +161,8 @@ class Claim:
         call = charge_unknown_age(call, tools.book, item.epoch)
         call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
         for note in notes:
-            heard, lines = fold_note(call, note, item.now)
-            call = in_shadow(call, heard, tools.book) if isinstance(note, Verified | Distrusted) else heard
+            folded, lines = fold_note(call, note, item.now)
+            call = in_shadow(call, folded, tools.book) if isinstance(note, Verified | Distrusted) else folded
             entries += lines
         is_found = before.phase is Phase.HINTED and call.phase is not Phase.HINTED
         if item.lost is None and is_found and not _is_begun(notes):

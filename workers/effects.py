@@ -134,15 +134,15 @@ def withdraw(claim: Claim, step: Withdraw) -> None:
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 
-def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | None = None) -> None:
-    """Record the outcome of a request. ``said`` is the service's reason for refusing, without personal data."""
+def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str | None = None) -> None:
+    """Record the outcome of a request. ``refusal`` is the service's reason for refusing, without personal data."""
     claim.set_effect(kind, replace(claim.effect(kind), state=state))
     claim.entries.append(
-        Entry(at=claim.now, what="answered", kind=kind, state=state, because=said, trace=claim.call.trace)
+        Entry(at=claim.now, what="answered", kind=kind, state=state, because=refusal, trace=claim.call.trace)
     )
     if state is EffectState.APPLIED:
         claim.in_force(kind)
-    claim.tools.log.info("effect_answered", kind=kind, state=state, said=said)
+    claim.tools.log.info("effect_answered", kind=kind, state=state, said=refusal)
 
 
 def establish(claim: Claim, step: Establish) -> None:
@@ -200,8 +200,8 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         claim.call = intended
         await claim.let_go(claim.now)
         return
-    state, said = await _request(claim, kind, effect, booked_at_s)
-    answered(claim, kind, state, said=said)
+    state, refusal = await _request(claim, kind, effect, booked_at_s)
+    answered(claim, kind, state, refusal=refusal)
     if state is EffectState.INTENDED:
         await claim.let_go(claim.now + UNSENT_RETRY)
 
@@ -247,12 +247,12 @@ async def _request(
     except ResellerError as error:
         claim.add("effects_in_doubt")
         log.warning("effect_in_doubt", kind=kind, error=type(error).__name__, said=error.plain)
-        said = error.plain[:MOST_TEXT] if isinstance(error, ServiceRefused) else None
-        if said is not None:
-            claim.set_effect(kind, after_refusal(kind, claim.effect(kind), said, claim.now))
+        refusal = error.plain[:MOST_TEXT] if isinstance(error, ServiceRefused) else None
+        if refusal is not None:
+            claim.set_effect(kind, after_refusal(kind, claim.effect(kind), refusal, claim.now))
         elif isinstance(error, TokenLapsed | TurnedAway):
             claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
-        return EffectState.UNKNOWN, said
+        return EffectState.UNKNOWN, refusal
     return EffectState.APPLIED, None
 
 

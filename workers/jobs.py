@@ -81,12 +81,12 @@ class CallJob(Job):
         """
         self.failure_ttl = BUG_TTL_S
         try:
-            return self._perform_or_tell()
+            return self._perform_or_explain()
         except Exception as error:
             self.reason = f"{type(error).__name__}: {error}"
             raise
 
-    def _perform_or_tell(self) -> Any:
+    def _perform_or_explain(self) -> Any:
         try:
             return self._perform()
         except ResponseError as error:

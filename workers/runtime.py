@@ -186,7 +186,7 @@ class WorkerRuntime:
         try:
             if self._is_stopping:
                 shift.stop()
-            probing = Probing(tools, institutions, told=self._wakeups.wake)
+            probing = Probing(tools, institutions, on_probed=self._wakeups.wake)
             async with self._beside(shift), probing.running(), progress(self._redis, shift.summary, job_key):
                 summary = await shift.run()
             await self._tidying.tidy()
@@ -292,7 +292,7 @@ class WorkerRuntime:
             counting=counting,
             cpu_share=CpuShare(time.thread_time),  # other threads do not hold up the loop
         )
-        listing = Listing(tools, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
+        listing = Listing(tools, self._reconcile_s, self._queue_page, on_due=self._wakeups.wake)
         return tools, institutions, listing
 
     async def _close(self) -> None:

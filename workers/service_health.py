@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, Heard, Scope
+from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, RequestResult, Scope
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.request_budget import Permit
@@ -27,11 +27,11 @@ LOOK_EVERY_S: Final = 0.25
 
 @dataclass(slots=True)
 class Probing:
-    """Sends probes while a shift runs. ``told`` is called when a probe may have closed a breaker."""
+    """Sends probes while a shift runs. ``on_probed`` is called when a probe may have closed a breaker."""
 
     tools: Tools
     institutions: Institutions
-    told: Callable[[], None] = lambda: None
+    on_probed: Callable[[], None] = lambda: None
     sleep: Callable[[float], Any] = asyncio.sleep
     choose: Callable[[Sequence[CallId]], CallId] = random.choice
     _turn: int = 0
@@ -74,8 +74,8 @@ class Probing:
             elif not await self._read_one(scope.institution_key):
                 await self._list_one(scope.institution_key)
                 # There is no call that could fail.
-                await self.tools.gate.tell(Heard.ANSWER, scope.institution_key, scope.kind)
-        self.told()
+                await self.tools.gate.publish(RequestResult.ANSWER, scope.institution_key, scope.kind)
+        self.on_probed()
 
     async def _try_account(self) -> None:
         """Log in if there is no token; else list an institution without an open breaker and read a call."""

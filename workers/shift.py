@@ -212,7 +212,7 @@ class Shift:
         first = True
         while not self._stopping.is_set():
             self.beat()
-            self._look_after_institutions()
+            self._keep_institutions_fresh()
             await self.institutions.enlist()
             room = min(CLAIM_AT_ONCE, IN_FLIGHT - len(self._tasks))
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
@@ -226,7 +226,7 @@ class Shift:
             elif len(claimed) < room:
                 await self.wakeups.wait()
 
-    def _look_after_institutions(self) -> None:
+    def _keep_institutions_fresh(self) -> None:
         """Check how the refresh ended. Start another if it is time, or the institutions are not known yet."""
         if self._refreshing is None or not self._refreshing.done():
             return

@@ -23,7 +23,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.outcome_messages import TEST, TestMessage, message_id, message_of
 from callkeeper.calls.record import NewerRecord
-from callkeeper.calls.store.breakers import ACCOUNT, Heard
+from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
 from callkeeper.calls.store.keys import CallId, parse_member
@@ -107,10 +107,10 @@ class Deliveries(Outbox):
             await self.store.keep(item)
         await self.store.save(item, FORGET, Placement(None))
 
-    async def _replay(self, item: ClaimedItem, known: Known, told: list[CallOutcome]) -> None:
+    async def _replay(self, item: ClaimedItem, known: Known, known_outcomes: list[CallOutcome]) -> None:
         """Post again what somebody asked for, once each. The results are in the delivery log."""
         for n in _wishes(item, REPLAY):
-            for outcome in told[int(n) : int(n) + 1] if n.isdecimal() else ():
+            for outcome in known_outcomes[int(n) : int(n) + 1] if n.isdecimal() else ():
                 posted = await self._post(item, known, outcome, is_replay=True)
                 self.figures.count(figure.OUTCOMES, "replayed" if posted.answer is Answer.TAKEN else "not_replayed")
                 await self.store.keep(item)
@@ -121,9 +121,9 @@ class Deliveries(Outbox):
         follow_trace(known.call.trace)
         if any(line.what == "unreadable" for line in known.trail):
             self.store.unreadable("trail", known.call_id.institution_key)
-        told = outcomes(known.trail)
-        await self._replay(item, known, [outcome for outcome in told if outcome.n < cursor.sent])
-        for outcome in told[cursor.sent :]:
+        known_outcomes = outcomes(known.trail)
+        await self._replay(item, known, [outcome for outcome in known_outcomes if outcome.n < cursor.sent])
+        for outcome in known_outcomes[cursor.sent :]:
             posted = await self._post(item, known, outcome, attempt=cursor.attempts + 1)
             if posted.answer is not Answer.TAKEN:
                 await self._put_off(item, cursor, outcome)
@@ -200,9 +200,9 @@ class Deliveries(Outbox):
             words = posted.error or f"the receiver answered {posted.status}"
             await self.store.errors.note(ErrorArea.OUTCOMES, ACCOUNT, words)
         if is_away and posted.retry_after_s > 0:
-            await self.store.breakers.report(Heard.PAUSE, pause_s=posted.retry_after_s)
+            await self.store.breakers.report(RequestResult.PAUSE, pause_s=posted.retry_after_s)
         elif is_away or self.store.breakers.has_failed(ACCOUNT):
-            await self.store.breakers.report(Heard.FAILURE if is_away else Heard.ANSWER)
+            await self.store.breakers.report(RequestResult.FAILURE if is_away else RequestResult.ANSWER)
 
 
 def _wait_s(attempts: int, age: timedelta) -> float | None:

@@ -137,7 +137,7 @@ def _of_incident(incident: Incident, is_acknowledged: bool) -> Alert:
     return Alert(
         key=key,
         title=incident.title,
-        advice=f"{incident.advice} Last error: {incident.said}." if incident.said else incident.advice,
+        advice=f"{incident.advice} Last error: {incident.last_error}." if incident.last_error else incident.advice,
         weight=incident.weight,
         section=incident.kind.section,
         institution_key=incident.institution_key,

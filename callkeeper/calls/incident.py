@@ -73,8 +73,8 @@ _PAGES: Final = frozenset(
 class Incident:
     """One problem: what it is, what to do, for which institution, and since when if known.
 
-    ``institutions``: those of several equal incidents that were merged into this one. ``said``: the words of the last
-    error, if requests fail. ``acknowledged``: by whom, if people asked not to be told of it again.
+    ``institutions``: those of several equal incidents that were merged into this one. ``last_error``: its words, if
+    requests fail. ``acknowledged``: by whom, if people asked not to be told of it again.
     """
 
     kind: IncidentKind
@@ -83,7 +83,7 @@ class Incident:
     institution_key: str = ""
     since: datetime | None = None
     institutions: tuple[str, ...] = ()
-    said: str = ""
+    last_error: str = ""
     acknowledged: Acknowledgement | None = None
 
     @property
@@ -117,8 +117,10 @@ def merged(found: Iterable[Incident]) -> list[Incident]:
             continue
         since = min((incident.since for incident in group if incident.since is not None), default=None)
         advice = f"{len(keys)} institutions: {named(keys)}. {group[0].advice}"
-        said = named({incident.said for incident in group if incident.said}, most=2)
-        together.append(replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, said=said))
+        last_error = named({incident.last_error for incident in group if incident.last_error}, most=2)
+        together.append(
+            replace(group[0], advice=advice, institution_key="", since=since, institutions=keys, last_error=last_error)
+        )
     return together
 
 

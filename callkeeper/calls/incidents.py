@@ -18,7 +18,7 @@ from callkeeper.calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
 from callkeeper.calls.missing_pushes import missing_pushes
 from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quiet_outages import quiet_outages
-from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, Heard
+from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
 from callkeeper.calls.store.last_errors import ErrorArea, certificate_words, error_behind, first_refusal
 from callkeeper.calls.store.writable import REFUSALS
 
@@ -83,7 +83,7 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
         return incident
     words = certificate_words(error.fault) if kind in _BY_CERTIFICATE else None
     title, advice = words or (incident.title, incident.advice)
-    return replace(incident, said=error.words.rstrip("."), title=title, advice=advice)
+    return replace(incident, last_error=error.words.rstrip("."), title=title, advice=advice)
 
 
 def _is_older(acknowledgement: Acknowledgement, incident: Incident) -> bool:
@@ -221,7 +221,7 @@ def _left_alone(breaker: Breaker) -> Incident:
     if breaker.scope.kind is EndpointKind.CHECK:
         advice = f"Its calls are handled, but further checks wait: {breaker.words}. Ask the service's operator."
         return Incident(_K.NO_RESULTS, "Checks bring no results", advice, key, since)
-    if breaker.why is Heard.PAUSE:
+    if breaker.why is RequestResult.PAUSE:
         advice = (
             f"No requests are sent until then: {breaker.words}. If it lasts, ask the service's operator for the allowed "
             "rate, and set CALLKEEPER_SERVICE_RPS."

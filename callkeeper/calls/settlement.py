@@ -24,7 +24,7 @@ from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
 from callkeeper.calls.statement_folding import HEARD_AFTER_END
 from callkeeper.calls.statuses import Status
-from callkeeper.calls.steps import Deed, Drop, Look, LookBack, Read, Settle, Wait, Withdraw
+from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 
 PUT_OFF = timedelta(seconds=5)
 """By how much a look-back is put off while workers are late, up to ``GIVEN_UP`` after the hint. Then it is dropped."""
@@ -75,7 +75,7 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silen
     is_looked_for = looks < len(CONFIRM_LOOKS_S)
     due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[looks]) if is_looked_for else HINT_LIVES)
     if is_looked_for and due_at <= now:
-        return Look()
+        return RequestListing()
     if not call.has_statements and is_silent and call.standing is None:
         read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
         if is_lost:

@@ -11,7 +11,7 @@ from callkeeper.calls.trail import Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RequestListing:
     """Ask for a look at the institution's queue. What it lists comes back as a note."""
 
 
@@ -128,7 +128,7 @@ class Rest:
 
 
 Deed = (
-    Look
+    RequestListing
     | Read
     | LookBack
     | Check

@@ -246,7 +246,7 @@ class DeskApi:
         if institution is not None and token.may_see(institution):
             await self._check_institution(request, token, institution)
         where = await self._named(token, institution) or place_of(token.institutions)
-        note_of(request).say(detail="stream", institution=where)
+        note_of(request).complete(detail="stream", institution=where)
         if institution is not None and not token.may_see(institution):
             note_of(request).deny()
         return await self._stream.respond(request, token)
@@ -276,7 +276,7 @@ class DeskApi:
         rule, parts = rule_of(request.method, f"/desk{path}")
         note = note_of(request)
         note.who, note.page = f"token:{token.name}", rule.name
-        note.say(rule.event, **{name: unquote(part) for name, part in parts.items()})
+        note.complete(rule.event, **{name: unquote(part) for name, part in parts.items()})
         if rule.role is not None and not token.may(rule.role):
             raise forbidden(f"it needs the role {rule.role}")
         return token

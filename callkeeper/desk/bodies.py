@@ -185,7 +185,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
         raise Problem(415, "unsupported_media_type")
     try:
         body = await bounded(request)
-        said = msgspec.json.decode(body, type=kind)
+        parsed = msgspec.json.decode(body, type=kind)
         json.loads(body, object_pairs_hook=_once)
     except RequestTooLarge:
         raise Problem(413, "too_large", headers={"Connection": "close"}) from None
@@ -197,7 +197,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
         raise invalid("body", _without_values(str(error))) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise invalid("body", "must be JSON") from None
-    return said
+    return parsed
 
 
 class _NoFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -92,7 +92,7 @@ class Actions:
             redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
         """
         known = await self._known(place)
-        call_id = _said_to(known, place, action)
+        call_id = _left_under(known, place, action)
         assigned = _assigned_with(known, body) if assigns else None
         request = _fingerprint(place, action, body)
         accepted = IdempotentRequest(uuid4().hex, request)
@@ -129,23 +129,23 @@ class Actions:
         end_s = loop.time() + within_s
         with self._feed.listen() as listener:
             while True:
-                action, answer = await self._look(place, action_id)
+                action, answer = await self._read(place, action_id)
                 left_s = end_s - loop.time()
                 if answer.state is not ActionState.PENDING or left_s <= 0 or listener.is_over:
                     return action, answer
                 await listener.next(min(left_s, LOOK_EVERY_S))
 
-    async def _look(self, place: CallId, action_id: str) -> tuple[str, ActionStatus]:
+    async def _read(self, place: CallId, action_id: str) -> tuple[str, ActionStatus]:
         known = await self._lookup.known(*place)
         line = line_of(known.trail, action_id) if known else None
         if known is None or line is None:
-            return await self._unheard(place, known.call_id if known else place, action_id)
+            return await self._unread(place, known.call_id if known else place, action_id)
         answer = PENDING if known.is_merging else status_of(known.call, known.trail, line)
         if answer.state is ActionState.PENDING:
             answer = replace(answer, operator=line.operator)
         return _action(line.kind), answer
 
-    async def _unheard(self, place: CallId, call_id: CallId, action_id: str) -> tuple[str, ActionStatus]:
+    async def _unread(self, place: CallId, call_id: CallId, action_id: str) -> tuple[str, ActionStatus]:
         """Return an action whose note is unread, under the id that was used or that of the call's record."""
         for waiting_at in dict.fromkeys((place, call_id)):
             for stored in await self._redis.hvals(self._keys.inbox(waiting_at.member)):
@@ -199,7 +199,7 @@ def _assigned_with(known: Known, body: Body) -> AssignBody | None:
     return None
 
 
-def _said_to(known: Known, place: CallId, action: str) -> CallId:
+def _left_under(known: Known, place: CallId, action: str) -> CallId:
     """Return the id that a statement is left under.
 
     A push may wrongly say that two ids are one call, and the statement would be carried out for another caller. So it is

@@ -282,7 +282,7 @@ def _entries(answer: ServiceResponse) -> list[msgspec.Raw] | None:
         return None
     verdict(INSTITUTIONS, answer, _BASE, needs_success=False)
     if len(arrays) > 1:
-        arrays = [array for array in arrays if any((said := _summary(entry)) and said.status for entry in array)]
+        arrays = [array for array in arrays if any((summary := _summary(entry)) and summary.status for entry in array)]
     return arrays[0] if len(arrays) == 1 else None
 
 

@@ -80,8 +80,8 @@ class ServiceConfig:
     @property
     def account(self) -> str:
         """Return an identifier of these credentials. It reveals nothing without the access token."""
-        told = f"{self.base_url}\0{self.email.reveal()}\0{self.password.reveal()}"
-        return hmac.digest(self.access_token.reveal().encode(), told.encode(), "sha256").hex()[:8]
+        credentials = f"{self.base_url}\0{self.email.reveal()}\0{self.password.reveal()}"
+        return hmac.digest(self.access_token.reveal().encode(), credentials.encode(), "sha256").hex()[:8]
 
     def __post_init__(self) -> None:
         for name in ("access_token", "email", "password"):

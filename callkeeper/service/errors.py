@@ -69,8 +69,8 @@ class ResellerError(Exception):
     @property
     def brief(self) -> str:
         """Return our reason and the service's own words, as ``plain`` has them: for people, in one line."""
-        said = plain_words(self.full)
-        return f"{self.reason}: {said}" if said else self.reason
+        words = plain_words(self.full)
+        return f"{self.reason}: {words}" if words else self.reason
 
 
 class ServiceUnavailable(ResellerError):

@@ -198,10 +198,10 @@ class Exchange:
         session, scope = self._session, request.scope
         token = await session.token_for(scope)
         answer = await self._send(transport, request, token, first_byte)
-        other = await session.heard(token, scope, answer.status_code, may_repeat=may_repeat)
+        other = await session.record_answer(token, scope, answer.status_code, may_repeat=may_repeat)
         if other is not None:
             answer = await self._send(transport, request, other, first_byte)
-            await session.heard(other, scope, answer.status_code, is_repeat=True)
+            await session.record_answer(other, scope, answer.status_code, is_repeat=True)
         return answer
 
     async def _send(

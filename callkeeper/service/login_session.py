@@ -192,7 +192,7 @@ class Session:
         is_suspect = self._suspects.get(scope) == token.generation
         return await self._obtain(instead_of=token.generation) if is_suspect else token
 
-    async def heard(
+    async def record_answer(
         self, token: SsoToken, scope: str, status: int, *, may_repeat: bool = False, is_repeat: bool = False
     ) -> SsoToken | None:
         """Record the status of a request with a token.

@@ -60,7 +60,9 @@ class MemoryTokenStore:
         now = self._clock()
         if self._token is None or now >= self._expires_at:
             return None
-        barred = {scope: max(0.0, told.until - now) for scope, told in self._refused.items() if told.until is not None}
+        barred = {
+            scope: max(0.0, known.until - now) for scope, known in self._refused.items() if known.until is not None
+        }
         return replace(self._token, age_s=now - self._issued_at, barred=barred)
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
@@ -81,32 +83,32 @@ class MemoryTokenStore:
         token, now = await self.load(), self._clock()
         if token is None or token.generation != generation:
             return Refusal(is_current=False)
-        told = self._refused.get(scope)
-        if told is not None and told.until is not None:
+        known = self._refused.get(scope)
+        if known is not None and known.until is not None:
             if now - (self._expires_at - TOKEN_TTL_S) >= ALIVE_S:
                 return Refusal(is_current=True, is_proven=token.is_proven)
-            told.until = told.until if now < told.until else now + probe_wait_s(now - told.at)
-            return Refusal(is_current=True, is_proven=token.is_proven, barred_s=told.until - now)
-        refused_before = told is not None and told.generation != generation and now - told.at < SUSPICION_S
+            known.until = known.until if now < known.until else now + probe_wait_s(now - known.at)
+            return Refusal(is_current=True, is_proven=token.is_proven, barred_s=known.until - now)
+        refused_before = known is not None and known.generation != generation and now - known.at < SUSPICION_S
         if refused_before or self._is_refused(institution_of(scope)):
             self._refused[scope] = _Refused(generation, now, now + FIRST_WAIT_S)
             return Refusal(is_current=True, is_proven=token.is_proven, barred_s=FIRST_WAIT_S, is_news=True)
-        if told is None or told.generation != generation:
+        if known is None or known.generation != generation:
             self._refused[scope] = _Refused(generation, now)
         return Refusal(is_current=True, is_proven=token.is_proven)
 
     def _is_refused(self, institution_key: str) -> bool:
         """Tell whether an institution may not read, or another of its operations was barred a moment ago."""
         return bool(institution_key) and any(
-            operation_of(scope) in ("queue", "details") or self._clock() - told.at < SUSPICION_S
-            for scope, told in self._refused.items()
-            if institution_of(scope) == institution_key and told.until is not None
+            operation_of(scope) in ("queue", "details") or self._clock() - known.at < SUSPICION_S
+            for scope, known in self._refused.items()
+            if institution_of(scope) == institution_key and known.until is not None
         )
 
     async def clear(self, scope: str) -> bool:
         """Forget a refusal, and let the institution's other barred scopes be tried."""
-        told = self._refused.pop(scope, None)
-        if told is None or told.until is None:
+        known = self._refused.pop(scope, None)
+        if known is None or known.until is None:
             return False
         for other, refused in self._refused.items():
             if institution_of(other) == institution_of(scope) and refused.until is not None:
@@ -115,12 +117,12 @@ class MemoryTokenStore:
 
     async def probe(self, scope: str) -> float | None:
         """Let one request at a time try a barred scope."""
-        told, now = self._refused.get(scope), self._clock()
-        if told is None or told.until is None:
+        known, now = self._refused.get(scope), self._clock()
+        if known is None or known.until is None:
             return None
-        if now < told.until:
-            return told.until - now
-        told.until = now + probe_wait_s(now - told.at)
+        if now < known.until:
+            return known.until - now
+        known.until = now + probe_wait_s(now - known.at)
         return 0.0
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:

@@ -31,7 +31,7 @@ def launch(playwright: Playwright) -> Browser:
 
 
 @dataclass
-class Heard:
+class RequestResult:
     """The hosts that pages sent requests to, and the errors that they logged."""
 
     hosts: set[str] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Stage:
     def __init__(self, browser: Browser, stack: Stack) -> None:
         self.browser = browser
         self.stack = stack
-        self.heard = Heard()
+        self.heard = RequestResult()
         self.web_url = stack.demo.web_url
         self._contexts: list[BrowserContext] = []
 

@@ -9,7 +9,7 @@ point                                             seam
 ================================================  ======================================================================
 ``call.claimed``, ``call.folded``                 after a ``Store.claim`` that hands out a call; folding does no I/O
 ``listing.claimed``                               after a ``Store.claim`` that hands out an institution
-``look.before-asked``, ``look.after-asked``       before and after ``Store.ask_to_look`` by a call
+``look.before-asked``, ``look.after-asked``       before and after ``Store.request_listing`` by a call
 ``check.before-booked``, ``check.after-booked``   before and after a ``Store.keep`` with ``book_check``
 ``*.before-intended``, ``*.after-intended``       before and after a ``Store.keep`` whose lines say ``intended``
 ``*.before-sent``, ``*.after-sent``               before and after a ``Store.keep`` whose lines say ``sent``

@@ -16,7 +16,7 @@ from redis import Redis as BlockingRedis
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Pushed
-from callkeeper.calls.store.breakers import FAILURES_THAT_OPEN, Heard
+from callkeeper.calls.store.breakers import FAILURES_THAT_OPEN, RequestResult
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
@@ -357,7 +357,7 @@ def test_call_in_no_schedule_is_found(virtual: Run, lost: str) -> None:
         if lost == "breakers":
             await world.redis.hset(world.keys.token, "expires", world.now_ms() + 10**9)
             for _ in range(FAILURES_THAT_OPEN):
-                await opener.breakers.report(Heard.FAILURE, KEY)
+                await opener.breakers.report(RequestResult.FAILURE, KEY)
             await asyncio.sleep(25)
             assert await world.redis.zcard(f"ck:parked:{KEY}")
         worker.cancel()

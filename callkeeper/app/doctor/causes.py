@@ -94,7 +94,7 @@ def incident_findings(incidents: Iterable[Incident]) -> list[Finding]:
 
 def _finding(incident: Incident) -> Finding:
     since = f", since {incident.since:%H:%M:%S} UTC" if incident.since is not None else ""
-    last_error = f"; last error: {incident.said}" if incident.said else ""
+    last_error = f"; last error: {incident.last_error}" if incident.last_error else ""
     known = f" ({incident.acknowledged.words})" if incident.acknowledged is not None else ""
     build = fault if incident.weight is Weight.PAGE else warning
     detail = f"{incident.title}{since}{last_error}{known}"

@@ -1,8 +1,8 @@
 -- Record the result of a request for all workers: see `callkeeper.calls.store.breakers`.
 -- KEYS: breakers, claimer, due, token, endpoints, live
--- ARGV: clock, number, prefix, heard, kind, institution, checked_call, pause_ms, failures_that_open, together,
+-- ARGV: clock, number, prefix, result, kind, institution, checked_call, pause_ms, failures_that_open, together,
 --       within_ms, first_probe_ms, number_kept_s, rest...
--- `claimer` has the number of the reporter's last report. `heard` is 'answer', 'failure', 'pause' or 'login', `kind`
+-- `claimer` has the number of the reporter's last report. `result` is 'answer', 'failure', 'pause' or 'login', `kind`
 -- 'calls', 'queue' or 'check', `institution` '' for the account. `checked_call` is the call that a failed check was made
 -- for. If `together` institutions (for checks: calls) fail within `within_ms`, a wider breaker opens. `rest` are the
 -- institutions that we act for, as in members.
@@ -59,7 +59,7 @@ local function close_institution()
     end
 end
 
-if heard == 'answer' then
+if result == 'answer' then
     if kind == 'check' then
         close(endpoints_key, kinds, 'check ' .. institution)
         redis.call('DEL', checked)
@@ -81,19 +81,19 @@ if heard == 'answer' then
 end
 
 -- Without a token no request can be made for any institution, so this counts as a failed login.
-if heard == 'failure' and institution ~= '' and not has_token(token_key, now) then heard = 'login' end
-if heard == 'login' then
+if result == 'failure' and institution ~= '' and not has_token(token_key, now) then result = 'login' end
+if result == 'login' then
     if has_token(token_key, now) then return answer() end
     institution, kind = '', 'calls'
 end
 
 local function open(key, found, scope, failures, wait)
-    local b = found[scope] or {failures = failures, since = 0, wait = 0, why = heard}
+    local b = found[scope] or {failures = failures, since = 0, wait = 0, why = result}
     if not is_open(b) then
         b.since = now
         opened[#opened + 1] = scope
     end
-    b.why, b.wait = heard, math.max(b.wait, now + wait)
+    b.why, b.wait = result, math.max(b.wait, now + wait)
     found[scope] = b
     set_breaker(key, scope, b)
 end
@@ -102,7 +102,7 @@ if kind == 'check' then
     redis.call('SADD', checked, checked_call)
     redis.call('EXPIRE', checked, 600)
     local calls, scope = redis.call('SCARD', checked), 'check ' .. institution
-    local b = kinds[scope] or {since = 0, wait = 0, why = heard}
+    local b = kinds[scope] or {since = 0, wait = 0, why = result}
     b.failures, kinds[scope] = calls, b
     if calls >= together and not is_open(b) then open(endpoints_key, kinds, scope, calls, first_probe) end
     set_breaker(endpoints_key, scope, b)
@@ -111,18 +111,18 @@ end
 
 local key, found, scope = breakers_key, all, institution
 -- A pause is asked for the institution, whatever the endpoint.
-if kind == 'queue' and heard ~= 'pause' then key, found, scope = endpoints_key, kinds, 'queue ' .. institution end
-local mine = found[scope] or {failures = 0, since = 0, wait = 0, why = heard}
+if kind == 'queue' and result ~= 'pause' then key, found, scope = endpoints_key, kinds, 'queue ' .. institution end
+local mine = found[scope] or {failures = 0, since = 0, wait = 0, why = result}
 mine.failures = mine.failures + 1
-if not is_open(mine) then mine.why, mine.wait = heard, now end -- `wait` of a closed one is its last failure
+if not is_open(mine) then mine.why, mine.wait = result, now end -- `wait` of a closed one is its last failure
 found[scope] = mine
-if heard == 'pause' then
+if result == 'pause' then
     open(key, found, scope, 1, tonumber(pause_ms))
-elseif not is_open(mine) and (heard == 'login' or mine.failures >= tonumber(failures_that_open)) then
+elseif not is_open(mine) and (result == 'login' or mine.failures >= tonumber(failures_that_open)) then
     open(key, found, scope, mine.failures, first_probe)
 end
 set_breaker(key, scope, mine)
-if heard ~= 'failure' or institution == '' then return answer() end
+if result ~= 'failure' or institution == '' then return answer() end
 
 -- Tell whether a kind of endpoint has failed for an institution since it last answered for it.
 local function is_failing(others, pattern)

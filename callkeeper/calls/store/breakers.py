@@ -53,7 +53,7 @@ QUEUES: Final = Scope(EndpointKind.QUEUE, ACCOUNT)
 """The queues of all institutions."""
 
 
-class Heard(StrEnum):
+class RequestResult(StrEnum):
     """What a request says about the service."""
 
     ANSWER = "answer"
@@ -72,7 +72,7 @@ class Breaker:
     failures: int
     since: datetime | None
     tried_at: datetime
-    why: Heard
+    why: RequestResult
 
     @property
     def institution_key(self) -> str:
@@ -86,7 +86,7 @@ class Breaker:
 
     def covers(self, kind: EndpointKind) -> bool:
         """Tell whether it covers requests of a kind: its own, or any during a pause or if it is the account's."""
-        return kind is self.scope.kind or self.why is Heard.PAUSE or self.scope == WHOLE
+        return kind is self.scope.kind or self.why is RequestResult.PAUSE or self.scope == WHOLE
 
     @property
     def words(self) -> str:
@@ -98,9 +98,9 @@ class Breaker:
         if self.scope.kind is EndpointKind.QUEUE:
             return f"the queue does not answer {since} ({self.failures} requests failed in a row); tried every 3 s"
         match self.why:
-            case Heard.PAUSE:
+            case RequestResult.PAUSE:
                 return f"paused {since} because the service asked for it (429), until {self.tried_at:%H:%M:%S}"
-            case Heard.LOGIN:
+            case RequestResult.LOGIN:
                 return f"away {since} (there is no token and logins fail); a login is tried every 3 s"
             case _:
                 return f"away {since} ({self.failures} requests failed in a row); tried every 3 s"
@@ -147,7 +147,7 @@ def _breaker(scope: Scope, value: bytes) -> Breaker | None:
     try:
         failures, since, tried, why = value.decode().split(" ")
         since_at = instant(int(since)) if since != "0" else None
-        return Breaker(scope, int(failures), since_at, instant(int(tried)), Heard(why))
+        return Breaker(scope, int(failures), since_at, instant(int(tried)), RequestResult(why))
     except (ValueError, OverflowError):
         return None
 
@@ -230,7 +230,7 @@ class BreakerBox:
 
     async def report(
         self,
-        heard: Heard,
+        result: RequestResult,
         institution_key: str = ACCOUNT,
         kind: EndpointKind = EndpointKind.CALLS,
         *,
@@ -240,7 +240,7 @@ class BreakerBox:
         """Report the result of a request to all workers. Return whose breakers opened and whose closed.
 
         Args:
-            heard: The result.
+            result: The result.
             institution_key: The institution it was for; the account if none.
             kind: The kind of endpoint.
             member: The call whose check brought no result.
@@ -251,7 +251,7 @@ class BreakerBox:
             "breaker_report",
             claimer_key=self._keys.claimer(self._reporter),
             number=self._reports,
-            heard=heard,
+            result=result,
             kind=kind,
             institution=institution_part(institution_key),
             checked_call=member,

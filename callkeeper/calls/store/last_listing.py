@@ -147,7 +147,7 @@ MISREAD = timedelta(hours=1)
 """For how long looks list all calls after the service misread a start time."""
 
 
-def look_from(progress: ListingProgress, now: datetime, *, after_push: bool) -> datetime | None:
+def list_from(progress: ListingProgress, now: datetime, *, after_push: bool) -> datetime | None:
     """Return the start time from which a look lists calls, by the service's clock, which may be hours behind ours.
 
     It is never later than our own time: a start ahead of that may be a local time without a zone, which the service
@@ -179,7 +179,7 @@ def is_due_to_the_end(progress: ListingProgress, now: datetime) -> bool:
     return _is_over(progress.to_the_end_at, TO_THE_END_EVERY_S, now)
 
 
-def is_first_look(progress: ListingProgress, since: datetime, now: datetime) -> bool:
+def is_first_listing(progress: ListingProgress, since: datetime, now: datetime) -> bool:
     """Tell whether the queue was not yet listed until a page brought nothing new in a Redis that is known ``since``."""
     return progress.to_the_end_at is None or not since <= progress.to_the_end_at <= now
 
@@ -198,7 +198,7 @@ def _is_over(at: datetime | None, for_s: float, now: datetime) -> bool:
     return at is None or not 0 <= (now - at).total_seconds() < for_s
 
 
-def next_look_ms(
+def next_listing_ms(
     progress: ListingProgress,
     now: datetime,
     reconcile_s: float,
@@ -365,11 +365,11 @@ class Listings:
             self._unreadable("owned", institution_key)
             return None
 
-    async def note_look(self, institution_key: str, at: datetime) -> None:
+    async def record_listing(self, institution_key: str, at: datetime) -> None:
         """Record that a complete look at an institution's queue began, by Redis's clock."""
         await self._redis.hset(self.keys.looked, institution_key, at.isoformat())
 
-    async def looked_at(self, institution_key: str) -> datetime | None:
+    async def last_listed_at(self, institution_key: str) -> datetime | None:
         """Return when the last complete look at an institution's queue began; None if unknown."""
         stored = await self._redis.hget(self.keys.looked, institution_key)
         try:

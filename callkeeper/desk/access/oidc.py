@@ -160,18 +160,18 @@ class Provider:
             ProviderAway: The provider does not answer.
             ProviderRefused: Something about the answer is wrong, or the person may not log in.
         """
-        said = {name: query[name] for name in ("state", "iss", "code") if len(query.getlist(name)) == 1}
-        if not state or not hmac.compare_digest(said.get("state", "").encode(), state.encode("utf-8", "replace")):
+        parts = {name: query[name] for name in ("state", "iss", "code") if len(query.getlist(name)) == 1}
+        if not state or not hmac.compare_digest(parts.get("state", "").encode(), state.encode("utf-8", "replace")):
             raise ProviderRefused("state")
         stored = await self._redis.getdel(self._key(state))
         if stored is None:
             raise ProviderRefused("state")
-        if said.get("iss", self._config.issuer) != self._config.issuer:
+        if parts.get("iss", self._config.issuer) != self._config.issuer:
             raise ProviderRefused("issuer")
-        if not said.get("code"):
+        if not parts.get("code"):
             raise ProviderRefused("declined", "The identity provider did not let you in.")
         begun = msgspec.json.decode(stored, type=_Begun)
-        return self._person(await self._claims(said["code"], begun)), begun.wanted
+        return self._person(await self._claims(parts["code"], begun)), begun.wanted
 
     async def _claims(self, code: str, begun: _Begun) -> Mapping[str, Any]:
         """Exchange a code for the token, and return its claims."""

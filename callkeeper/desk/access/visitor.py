@@ -89,7 +89,7 @@ class AuditNote:
     is_found: bool = False
     """What the address names exists, and is shown, even if the answer is a refusal."""
 
-    def say(self, event: AuditEvent | None = None, **parts: str) -> None:
+    def complete(self, event: AuditEvent | None = None, **parts: str) -> None:
         """Complete the entry: another event, an institution, a call, a detail."""
         self.event = event or self.event
         self.parts.update(parts)
@@ -162,8 +162,8 @@ class Auditor:
 
     def note(self, person: Person, rule: RouteRule, parts: dict[str, str]) -> AuditNote:
         """Begin an entry. Viewers see no personal data, so there is no entry when they look."""
-        is_idle_look = rule.event is AuditEvent.VIEWED and not person.sees_people
-        return AuditNote(None if is_idle_look else rule.event, person.id, person.operator, parts, rule.name)
+        is_unrecorded = rule.event is AuditEvent.VIEWED and not person.sees_people
+        return AuditNote(None if is_unrecorded else rule.event, person.id, person.operator, parts, rule.name)
 
     def _asked(self, filters: Mapping[str, str]) -> str:
         """Return how filters are written down: typed texts as keyed hashes."""

@@ -24,7 +24,7 @@ class Alarm:
     """One thing that needs a human: what it is, what to do, where, and since when if that is known.
 
     ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
-    docs/operations.md says more. ``said`` are the words of the last error. ``known``: who has acknowledged it.
+    docs/operations.md says more. ``last_error`` are the words of the last error. ``known``: who has acknowledged it.
     """
 
     slot: str
@@ -36,7 +36,7 @@ class Alarm:
     since: datetime | None = None
     institution_key: str = ""
     section: str = ""
-    said: str = ""
+    last_error: str = ""
     known: str = ""
     is_incident: bool = False
 
@@ -87,18 +87,18 @@ def _together(group: list[Alarm]) -> list[Alarm]:
     since = min((alarm.since for alarm in group if alarm.since is not None), default=None)
     keys = [alarm.institution_key for alarm in group]
     slot = f"a-{slot_of(f'{group[0].section} {group[0].title}{group[0].known}')}"
-    said = named({alarm.said for alarm in group if alarm.said}, most=2)
+    last_error = named({alarm.last_error for alarm in group if alarm.last_error}, most=2)
     where = f"{len(keys)} institutions: {named(keys)}"
-    return [replace(group[0], slot=slot, where=where, since=since, institution_key="", said=said)]
+    return [replace(group[0], slot=slot, where=where, since=since, institution_key="", last_error=last_error)]
 
 
 def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:
     """Return all alarms: incidents, then calls that need a person."""
-    told = list(_told(context))
-    seen = {alarm.slot.removeprefix("a-") for alarm in told}
+    marked = list(_marked(context))
+    seen = {alarm.slot.removeprefix("a-") for alarm in marked}
     held = [_held(live) for live in calls if live.state.for_person and live.slot not in seen]
     incidents = [incident for incident in incidents_of(context.signals) if incident.weight is not Weight.NOTE]
-    return [*map(_of_incident, incidents), *told, *held]
+    return [*map(_of_incident, incidents), *marked, *held]
 
 
 def _of_incident(incident: Incident) -> Alarm:
@@ -113,13 +113,13 @@ def _of_incident(incident: Incident) -> Alarm:
         since=incident.since,
         institution_key=key,
         section=incident.kind.section,
-        said=incident.said,
+        last_error=incident.last_error,
         known=incident.acknowledged.words if incident.acknowledged is not None else "",
         is_incident=True,
     )
 
 
-def _told(context: BoardContext) -> Iterator[Alarm]:
+def _marked(context: BoardContext) -> Iterator[Alarm]:
     """Return the alarms of calls that the workers have marked for a person."""
     for member, why in context.attention.items():
         try:
@@ -169,9 +169,9 @@ def _words(why: str) -> tuple[str, str, str]:
         )
         return "Enroll taken back", advice, "doctor-attention"
     if REFUSED_BY_SERVICE in why:
-        title, _, said = why.partition(": ")
+        title, _, reason = why.partition(": ")
         advice = (
-            f"It was tried again and not applied: {said}. Do it at the service, or say it again on the call's page."
+            f"It was tried again and not applied: {reason}. Do it at the service, or say it again on the call's page."
         )
         return title.capitalize(), advice, "doctor-attention"
     if why.startswith(ASKED):

@@ -174,7 +174,7 @@ class Board:
         action_id = action_id if action_id.isalnum() and len(action_id) < 64 else ""
         opened = request.query_params.get("do", "")
         return await self._call_page(
-            request, _place(request), action_id, said={"action": opened} if opened in _ACTIONS else None
+            request, _place(request), action_id, typed={"action": opened} if opened in _ACTIONS else None
         )
 
     async def _call_page(
@@ -184,13 +184,13 @@ class Board:
         action_id: str = "",
         *,
         problem: FormRefused | None = None,
-        said: Mapping[str, str] | None = None,
+        typed: Mapping[str, str] | None = None,
     ) -> Response:
         known = await self._known(place)
         name = await self._desk.lookup.name(place.institution_key)
         alarms = await self._incidents.of(place.institution_key)
         page = call_page(known, self._book, action_id or None, self._now(), institution=name, alarms=alarms)
-        view = CallRenderer(self._renderer(request)).view(page, self._now(), visitor_of(request), said)
+        view = CallRenderer(self._renderer(request)).view(page, self._now(), visitor_of(request), typed)
         status = problem.status if problem else 200
         return self._page(
             request,
@@ -241,7 +241,7 @@ class Board:
                 form = await self._forms.read(request, *fields_of(action))
                 action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
             except FormRefused as problem:
-                page = await self._call_page(request, place, problem=problem, said={**form, "action": action})
+                page = await self._call_page(request, place, problem=problem, typed={**form, "action": action})
                 note_of(request).is_found = True  # the page shows the call, although the form was refused
                 return page
             return RedirectResponse(f"{self._base}/{path_of(call_id)}?action={action_id}", 303)
@@ -268,7 +268,7 @@ class Board:
             call_id = await self._desk.lookup.resolve(key, voice_id)
             where = key if call_id is not None else place_of(visitor.person.institutions)
             events = self._streams.of_call(CallId(key, voice_id), request.query_params.get("action"), visitor)
-        note_of(request).say(detail="stream", institution=where, voice_id=call_id.voice_id if call_id else "")
+        note_of(request).complete(detail="stream", institution=where, voice_id=call_id.voice_id if call_id else "")
         try:
             admitted = self._desk.access.while_admitted(events, visitor.is_still_here)
             return self._open.response(visitor.person.id, admitted)

@@ -165,18 +165,18 @@ class HourReader:
     def __init__(self, reader: FigureReader) -> None:
         self._reader = reader
         self._minutes: dict[datetime, Minute] = {}
-        self._looked_at: datetime | None = None
+        self._read_at: datetime | None = None
 
     async def minutes(self, now: datetime) -> Sequence[Minute]:
         """Return the last hour's minutes, oldest first, at most three seconds old."""
-        if self._looked_at is None or now - self._looked_at >= LOOK_EVERY:
-            await self._look(now)
+        if self._read_at is None or now - self._read_at >= LOOK_EVERY:
+            await self._read(now)
         return [self._minutes[at] for at in sorted(self._minutes)]
 
-    async def _look(self, now: datetime) -> None:
-        is_recent = self._looked_at is not None and now - self._looked_at < timedelta(minutes=OPEN_MINUTES - 1)
+    async def _read(self, now: datetime) -> None:
+        is_recent = self._read_at is not None and now - self._read_at < timedelta(minutes=OPEN_MINUTES - 1)
         read = await self._reader.minutes(now, OPEN_MINUTES if is_recent else MINUTES)
         oldest = read[-1].at - timedelta(minutes=MINUTES - 1)
         kept = {at: minute for at, minute in self._minutes.items() if at >= oldest}
         self._minutes = {**kept, **{minute.at: minute for minute in read}}
-        self._looked_at = now
+        self._read_at = now

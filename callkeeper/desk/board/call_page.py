@@ -247,14 +247,14 @@ class CallRenderer:
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
 
-    def view(self, page: CallPage, now: datetime, visitor: Visitor, said: Mapping[str, str] | None = None) -> View:
+    def view(self, page: CallPage, now: datetime, visitor: Visitor, typed: Mapping[str, str] | None = None) -> View:
         """Render the page.
 
         Args:
             page: The page.
             now: The present.
             visitor: Who looks at it. Only forms that they may send are shown.
-            said: The fields of a form that was refused.
+            typed: The fields of a form that was refused.
         """
         person = visitor.person
         page = replace(page, forms=page.forms.for_(person), result=page.result if person.sees_people else None)
@@ -265,7 +265,7 @@ class CallRenderer:
             "action": piece("action_result", page.result),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),
-            "forms": piece("forms", page, FORM_FIELD, visitor.forms.issue(), person, OTHERWISE, said or {}),
+            "forms": piece("forms", page, FORM_FIELD, visitor.forms.issue(), person, OTHERWISE, typed or {}),
         }
         # Forms are sent again when something else is offered, not because each has a token of its own.
         return View(now, html, {}, {"forms": repr(page.forms)})

@@ -96,12 +96,12 @@ class FormHandlers:
         Raises:
             FormRefused: A field is wrong, there is no such call, or too many statements about it wait.
         """
-        said = {**_named_person(form), "operator": operator_of(person)}
-        is_confirmed = said.pop("confirmed", "") == "yes"
+        fields = {**_named_person(form), "operator": operator_of(person)}
+        is_confirmed = fields.pop("confirmed", "") == "yes"
         if action == "distrusted" and not is_confirmed:
             raise FormRefused(400, "Confirm that this voice is to be rejected.")
         try:
-            body: Body = msgspec.convert(said, type=BODIES[action], strict=False)
+            body: Body = msgspec.convert(fields, type=BODIES[action], strict=False)
         except msgspec.ValidationError as error:
             raise FormRefused(400, f"{_field(str(error))} is missing or invalid.") from None
         try:
@@ -124,7 +124,7 @@ class FormHandlers:
         _note_denial(request, place)
         if place is not None and (problem := known.problem(place)):
             raise FormRefused(400, f"Nothing was paused: {problem}")
-        note_of(request).say(institution=place or EVERYWHERE, detail=scope)
+        note_of(request).complete(institution=place or EVERYWHERE, detail=scope)
         more = (await self._pausing.pauses()).more_than(place, scope)
         if more is not None:
             raise FormRefused(
@@ -146,7 +146,7 @@ class FormHandlers:
         problem = why_not_resumed(place, pauses, known)
         if problem is not None:
             raise FormRefused(409, f"Nothing was resumed: {problem}")
-        note_of(request).say(institution=place or EVERYWHERE)
+        note_of(request).complete(institution=place or EVERYWHERE)
         await self._pausing.resume(place, operator=operator, because=because, at=self._now())
 
 
@@ -162,15 +162,15 @@ def _named_person(form: Mapping[str, str]) -> dict[str, str]:
     Raises:
         FormRefused: Two are named, or somebody else without an id.
     """
-    said = dict(form)
-    other = said.pop("other_person_id", None)
-    if said.get("person_id") == "?":
+    fields = dict(form)
+    other = fields.pop("other_person_id", None)
+    if fields.get("person_id") == "?":
         if other is None:
             raise FormRefused(400, "Type the person id of the other person.")
-        said["person_id"] = other
-    elif other is not None and said.get("person_id") not in {None, other}:
+        fields["person_id"] = other
+    elif other is not None and fields.get("person_id") not in {None, other}:
         raise FormRefused(400, "Two persons are named: choose one, or somebody else with a person id.")
-    return said
+    return fields
 
 
 def _institution(form: Mapping[str, str], person: Person) -> str | None:
@@ -207,4 +207,4 @@ def _field(message: str) -> str:
         "applied": "Whether it was applied",
         "notes": "The note",
     }
-    return next((said for name, said in words.items() if name in message), "A field")
+    return next((label for name, label in words.items() if name in message), "A field")

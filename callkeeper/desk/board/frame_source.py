@@ -69,7 +69,7 @@ class FrameSource:
             return self._frame
         calls = LiveCalls(self._queries, self._book)
         await calls.load()
-        return await self._look(calls)
+        return await self._build(calls)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -135,7 +135,7 @@ class FrameSource:
                 if loop.time() >= load_at:
                     await self._calls.load()
                     load_at = loop.time() + RELOAD_S
-                await self._publish(await self._look(self._calls))
+                await self._publish(await self._build(self._calls))
                 self.is_dark = False
             except _AWAY:
                 await self._publish(self._as_stale())
@@ -149,9 +149,9 @@ class FrameSource:
         while (left_s := until_s - loop.time()) > 0 and not listener.is_over:
             change = await listener.next(left_s)
             if change is not None:
-                self._calls.heard(change)
+                self._calls.apply(change)
 
-    async def _look(self, calls: LiveCalls) -> Frame:
+    async def _build(self, calls: LiveCalls) -> Frame:
         context = await self._context.read()
         n = self._frame.n + 1 if self._frame is not None else 1
         if self._settled[0] != context.settled:

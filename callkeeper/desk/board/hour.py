@@ -21,13 +21,13 @@ class TileDetail:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure. ``course``: one value a minute, the newest last; ``told``: the course in words, for screen readers."""
+    """One figure. ``course``: one value a minute, the newest last; ``course_words``: the same for screen readers."""
 
     title: str
     number: str
     meaning: str
     course: Sequence[float] = ()
-    told: str = ""
+    course_words: str = ""
     parts: Sequence[TileDetail] = field(default_factory=tuple)
 
 
@@ -77,7 +77,7 @@ def _pushes(minutes: Sequence[Minute]) -> Tile:
         TileDetail("delay p95", seconds(_spread(minutes, figure.PUSH_LAG).quantile(0.95))),
         TileDetail("refused", f"{refused:.0f}", is_bad=refused > 0),
     )
-    return Tile("Pushes received", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
+    return Tile("Pushes received", f"{sum(course):.0f}", "in an hour", course[:-1], _described(course), parts)
 
 
 def _detection(minutes: Sequence[Minute]) -> Tile:
@@ -85,8 +85,8 @@ def _detection(minutes: Sequence[Minute]) -> Tile:
     course = [minute.figures.spread(figure.DETECTION_LAG).mean or 0.0 for minute in minutes]
     late = _spread(minutes, figure.CHECK_LATE).quantile(0.95)
     parts = (TileDetail("p95", seconds(lag.quantile(0.95))), TileDetail("checks late p95", seconds(late)))
-    told = f"mean of a minute, at most {seconds(max(course, default=0))}"
-    return Tile("Detection delay", seconds(lag.quantile(0.5)), "median", course, told, parts)
+    course_words = f"mean of a minute, at most {seconds(max(course, default=0))}"
+    return Tile("Detection delay", seconds(lag.quantile(0.5)), "median", course, course_words, parts)
 
 
 def _decisions(minutes: Sequence[Minute]) -> Tile:
@@ -96,7 +96,7 @@ def _decisions(minutes: Sequence[Minute]) -> Tile:
         by_rule.update(dict(minute.figures.rows(figure.DECISIONS)))
     shown = [pair for pair in by_rule.most_common() if pair[0][0] != "none"][:RULES_SHOWN]
     parts = [TileDetail(_rule(*labels), str(n)) for labels, n in shown]
-    return Tile("Decisions of rules", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
+    return Tile("Decisions of rules", f"{sum(course):.0f}", "in an hour", course[:-1], _described(course), parts)
 
 
 def _rule(rule: str, stage: str, outcome: str) -> str:
@@ -113,8 +113,8 @@ def _service(minutes: Sequence[Minute]) -> Tile:
         TileDetail("requests", f"{requests:.0f}"),
         TileDetail("errors", f"{errors:.0f}", is_bad=errors > 0),
     )
-    told = f"mean of a minute, at most {seconds(max(course, default=0))}"
-    return Tile("Service answers in", seconds(spread.quantile(0.5)), "median", course, told, parts)
+    course_words = f"mean of a minute, at most {seconds(max(course, default=0))}"
+    return Tile("Service answers in", seconds(spread.quantile(0.5)), "median", course, course_words, parts)
 
 
 def _budget(minutes: Sequence[Minute]) -> Tile:
@@ -126,7 +126,7 @@ def _budget(minutes: Sequence[Minute]) -> Tile:
         TileDetail("budgets spent", f"{sum(spent):.0f}"),
         TileDetail("early", f"{sum(early):.0f}", is_bad=sum(early) > 0),
     )
-    return Tile("Checks spent", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
+    return Tile("Checks spent", f"{sum(course):.0f}", "in an hour", course[:-1], _described(course), parts)
 
 
 def _course(minutes: Sequence[Minute], of: Figure, **labels: str) -> list[float]:
@@ -140,7 +140,7 @@ def _spread(minutes: Sequence[Minute], of: Figure) -> Spread:
     return whole
 
 
-def _told(course: Sequence[float]) -> str:
+def _described(course: Sequence[float]) -> str:
     """Describe a course in words. The drawing ends before the current minute."""
     return (
         f"up to {max(course, default=0):.0f} a minute in the last hour, {course[-1] if course else 0:.0f} in this one"

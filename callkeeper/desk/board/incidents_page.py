@@ -146,7 +146,7 @@ class IncidentsPage:
         if not keys:
             raise FormRefused(409, _CHANGED)
         where = ",".join(sorted(keys))[:_LONGEST_PLACE]
-        note_of(request).say(institution=where, detail=f"{request.url.path.rpartition('/')[2]} {kind}")
+        note_of(request).complete(institution=where, detail=f"{request.url.path.rpartition('/')[2]} {kind}")
         return [one for one in found if one.institution_key in keys]
 
     async def _retry(self, request: Request, _form: Mapping[str, str]) -> str:

@@ -62,8 +62,8 @@ class Streams:
                     continue
                 seen = frame.n
                 view = renderer.view(frame, only, person.institutions)
-                said = _said(frame_for(frame, person.institutions))
-                event = updates.of(view, said, lamp=AWAY if frame.is_stale else "")
+                announcement = _announcement(frame_for(frame, person.institutions))
+                event = updates.of(view, announcement, lamp=AWAY if frame.is_stale else "")
                 if event is not None:
                     yield event
 
@@ -91,7 +91,7 @@ class Streams:
                     change = await listener.next(CALL_LOOK_S)
 
 
-def _said(frame: Frame) -> str:
+def _announcement(frame: Frame) -> str:
     """Return the number of alarms and the first one, for screen readers."""
     alarms = merged(frame.alarms)
     return f"{len(alarms)} need{'' if len(alarms) > 1 else 's'} a human: {alarms[0].title}" if alarms else ""
@@ -105,12 +105,12 @@ class PageUpdates:
         self._order: Mapping[str, Any] = {}
         self._lamp = ""
 
-    def of(self, view: View, said: str = "", *, lamp: str = "") -> bytes | None:
+    def of(self, view: View, announcement: str = "", *, lamp: str = "") -> bytes | None:
         """Return the event with what has changed in a view; None if nothing has.
 
         Args:
             view: What the page shows now.
-            said: What screen readers read out.
+            announcement: What screen readers read out.
             lamp: Why the page is not live; empty if it is.
         """
         marks = {slot: crc32(view.marks.get(slot, markup).encode()) for slot, markup in view.html.items()}
@@ -121,7 +121,7 @@ class PageUpdates:
         if not html and not order and is_same:
             return None
         now_ms = int(view.now.timestamp() * 1000)
-        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": said, "lamp": lamp})
+        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": announcement, "lamp": lamp})
         return b"event: updates\ndata: %b\n\n" % data
 
 

@@ -120,7 +120,7 @@ class LoginPages:
                 409, "Your password was not changed, because your account was changed meanwhile. Try again."
             )
         await self._audit(AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
-        return self._page(request, said="Your password is changed. Log in with the new one.")
+        return self._page(request, notice="Your password is changed. Log in with the new one.")
 
     async def _identify(
         self, request: Request, recognise: Callable[[str, str], Awaitable[Account | None]], *fields: str
@@ -201,7 +201,7 @@ class LoginPages:
         await self.doors.sessions.end(cookie)
         if person is not None:
             await self._audit(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
-        answer = self._page(request, said="You are logged out.")
+        answer = self._page(request, notice="You are logged out.")
         answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
         return answer
 
@@ -226,7 +226,7 @@ class LoginPages:
     async def _audit(self, entry: AuditEntry) -> None:
         await self.doors.auditor.log.write(entry)
 
-    def _page(self, request: Request, problem: str = "", status: int = 200, *, said: str = "") -> HTMLResponse:
+    def _page(self, request: Request, problem: str = "", status: int = 200, *, notice: str = "") -> HTMLResponse:
         wanted = getattr(request.state, "wanted", request.query_params.get("next", ""))
         wanted = wanted if is_ours(wanted) else ""
         page = self.renderer.page(
@@ -238,7 +238,7 @@ class LoginPages:
             has_passwords=self.accounts.has_passwords or self.doors.shared is not None,
             has_users=self.accounts.has_passwords,
             problem=problem,
-            said=said,
+            notice=notice,
         )
         return HTMLResponse(page, status)
 

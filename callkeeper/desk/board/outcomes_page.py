@@ -75,7 +75,7 @@ class OutcomesPage:
 
     async def show(self, request: Request) -> Response:
         """Show the last attempts, or only those that failed."""
-        return await self._page(request, said=_said(request.query_params.get("of", "")))
+        return await self._page(request, notice=_notice(request.query_params.get("of", "")))
 
     async def test(self, request: Request) -> Response:
         """Post a test message."""
@@ -114,7 +114,7 @@ class OutcomesPage:
             note_of(request).deny()
         if place is None or not may_see(place[0].institution_key) or await self._queries.load(place[0]) is None:
             raise FormRefused(404, "This message is not known any more: its call is no longer kept.")
-        note_of(request).say(institution=place[0].institution_key, voice_id=place[0].voice_id)
+        note_of(request).complete(institution=place[0].institution_key, voice_id=place[0].voice_id)
         before = await self._log.read(1, message_id=name)
         await self._replays.one(*place)
         return await self._answered(name, before[0] if before else None)
@@ -134,7 +134,7 @@ class OutcomesPage:
             await asyncio.sleep(_LOOK_EVERY_S)
         return "waiting"
 
-    async def _page(self, request: Request, *, said: str = "", problem: FormRefused | None = None) -> Response:
+    async def _page(self, request: Request, *, notice: str = "", problem: FormRefused | None = None) -> Response:
         failed = request.query_params.get("failed") == "1"
         visitor = visitor_of(request)
         attempts = [attempt for attempt in await self._log.read() if _is_for(attempt, visitor.person)]
@@ -151,7 +151,7 @@ class OutcomesPage:
             is_failed_only=failed,
             marked=request.query_params.get("id", ""),
             spans=SPANS,
-            said=said,
+            notice=notice,
             problem=str(problem) if problem else "",
             field=FORM_FIELD,
             token=visitor.forms.issue(),
@@ -175,7 +175,7 @@ def _is_for(attempt: Attempt, person: Person) -> bool:
     return person.institutions is None if call_id is None else person.may_see(call_id.institution_key)
 
 
-def _said(what: str) -> str:
+def _notice(what: str) -> str:
     """Describe the result of the previous form."""
     if what.isascii() and what.isdecimal() and len(what) < 7:
         return f"The undelivered messages of {int(what)} {'call' if int(what) == 1 else 'calls'} are tried now."

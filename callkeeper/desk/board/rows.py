@@ -234,7 +234,7 @@ class LiveCalls:
                 await asyncio.sleep(0)
         self._calls = calls
 
-    def heard(self, change: CallChange) -> None:
+    def apply(self, change: CallChange) -> None:
         """Apply a change."""
         call, member = change.call, change.call_id.member
         if call is None or call.is_settled or _member(call) != member:  # gone, over, or one with another record now

@@ -48,8 +48,8 @@ def addresses(demo: Demo) -> Text:
         "redis": demo.redis_url,
         "commands": f"(. {activate}; set -a; . {_shown(demo.environ_file)}; callkeeper calls list)",
     }
-    told = (Text.assemble(shown(f"{name:<12}", "bold"), shown(value)) for name, value in lines.items())
-    return Text.assemble("\n").join(told)
+    texts = (Text.assemble(shown(f"{name:<12}", "bold"), shown(value)) for name, value in lines.items())
+    return Text.assemble("\n").join(texts)
 
 
 def _shown(path: Path) -> str:
@@ -188,11 +188,11 @@ def _stop_event() -> threading.Event:
     """Return the event that Ctrl-C, SIGTERM and a closed terminal set. The processes are then stopped in order."""
     stop = threading.Event()
 
-    def told(_signum: int, _frame: FrameType | None) -> None:
+    def on_signal(_signum: int, _frame: FrameType | None) -> None:
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, told)
+        signal.signal(number, on_signal)
     return stop
 
 
@@ -209,5 +209,5 @@ def _show(console: Console, demo: Demo, comparison: Comparison, stop: threading.
             passed_s = time.monotonic() - started_s
             if seconds is not None and passed_s >= seconds:
                 return
-            live.update(picture_panel(comparison.look(), passed_s), refresh=True)
+            live.update(picture_panel(comparison.snapshot(), passed_s), refresh=True)
             stop.wait(_LOOK_EVERY_S)

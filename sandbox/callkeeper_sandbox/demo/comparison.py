@@ -73,7 +73,7 @@ def _broken(service: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _said(broken: Mapping[str, int]) -> list[str]:
+def _counted(broken: Mapping[str, int]) -> list[str]:
     return [f"{count} {'call' if count == 1 else 'calls'} {what}" for what, count in broken.items() if count]
 
 
@@ -94,7 +94,7 @@ class Picture:
 
     def faults(self) -> list[str]:
         """Name every promise that is broken; no entry is expected."""
-        return _said(_broken(self.service))
+        return _counted(_broken(self.service))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Audit:
     def faults(self) -> list[str]:
         """Name every promise that is broken; no entry is expected."""
         overdue = {f"ended more than {SETTLES_WITHIN_S:.0f} s ago and not settled": self.fates[Fate.OVERDUE]}
-        return _said({**_broken(self.service), **overdue})
+        return _counted({**_broken(self.service), **overdue})
 
 
 class Comparison:
@@ -133,7 +133,7 @@ class Comparison:
         self._http.close()
         self._redis.close()
 
-    def look(self) -> Picture:
+    def snapshot(self) -> Picture:
         """Return a snapshot."""
         calls = list(self._calls())
         return Picture(

@@ -161,29 +161,32 @@ def _story(draw: random.Random, tempo: Tempo, length_s: float) -> list[Happening
     later = at + draw.uniform(3, 10)
     match _pick(draw, _STORIES):
         case "green":
-            told = [Happening(Kind.GREEN, at)]
+            happenings = [Happening(Kind.GREEN, at)]
         case "pending_then_green":
-            told = [Happening(Kind.PENDING, 1.0), Happening(Kind.GREEN, at)]
+            happenings = [Happening(Kind.PENDING, 1.0), Happening(Kind.GREEN, at)]
         case "red":
-            told = [Happening(Kind.HIGH_RISK, at), Happening(Kind.RED, at)]
+            happenings = [Happening(Kind.HIGH_RISK, at), Happening(Kind.RED, at)]
         case "mismatch":
-            told = [Happening(Kind.MISMATCH, at)]
+            happenings = [Happening(Kind.MISMATCH, at)]
         case "mismatch_then_passcode":
-            told = [
+            happenings = [
                 Happening(Kind.MISMATCH, at),
                 Happening(Kind.SENT_SMS, at + 1),
                 Happening(Kind.MFA_VALIDATED, later, "operator-2"),
             ]
         case "impostor":
-            told = [Happening(Kind.HIGH_RISK, at), Happening(Kind.MISMATCH, at)]
+            happenings = [Happening(Kind.HIGH_RISK, at), Happening(Kind.MISMATCH, at)]
         case "questions":
-            told = [Happening(Kind.ANSWERED_QUESTIONS, at, "operator-2")]
+            happenings = [Happening(Kind.ANSWERED_QUESTIONS, at, "operator-2")]
         case "passcode":
-            told = [Happening(Kind.SENT_SMS, at), Happening(Kind.MFA_VALIDATED, later, "operator-2")]
+            happenings = [Happening(Kind.SENT_SMS, at), Happening(Kind.MFA_VALIDATED, later, "operator-2")]
         case "opt_out":
-            told = [Happening(Kind.OPT_OUT, at, "operator-3"), Happening(Kind.ANSWERED_QUESTIONS, later, "operator-3")]
+            happenings = [
+                Happening(Kind.OPT_OUT, at, "operator-3"),
+                Happening(Kind.ANSWERED_QUESTIONS, later, "operator-3"),
+            ]
         case "review":
-            told = [Happening(Kind.POLICY, at, "Yellow Review")]
+            happenings = [Happening(Kind.POLICY, at, "Yellow Review")]
         case _:
-            told = []
-    return [happening for happening in told if happening.after_s < length_s]
+            happenings = []
+    return [happening for happening in happenings if happening.after_s < length_s]

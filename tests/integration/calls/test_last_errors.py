@@ -82,7 +82,7 @@ async def test_outage_shows_what_the_service_says(rig: Rig, fault: Fault, said: 
     rig.stage.sandbox.faults.add(fault)
     await rig.run(30)
     signals = await SignalReader(rig.redis, Keys()).read(now=rig.clock.now)
-    found = {incident.kind.value: incident.said for incident in incidents_of(signals)}
+    found = {incident.kind.value: incident.last_error for incident in incidents_of(signals)}
     assert found["service_away"] == said
     assert b"Ann" not in b"".join((await rig.redis.hgetall(Keys().errors)).values())
 
@@ -93,5 +93,5 @@ async def test_checks_that_bring_no_results_show_why(rig: Rig) -> None:
         rig.stage.call(Happening(Kind.ERROR, 1, text="Provider timeout"), END)
     await rig.run(90)
     signals = await SignalReader(rig.redis, Keys()).read(now=rig.clock.now)
-    found = {incident.title: incident.said for incident in incidents_of(signals)}
+    found = {incident.title: incident.last_error for incident in incidents_of(signals)}
     assert found["Checks bring no results"] == "voice authentication error: Provider timeout"

@@ -18,7 +18,7 @@ from callkeeper.calls.notes import CheckWish, Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call, encode_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue
-from callkeeper.calls.store.breakers import Heard
+from callkeeper.calls.store.breakers import RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.intake import Intake
@@ -136,11 +136,11 @@ class Life:
         await self.store.save(await self.claim(self.store, A), NEWER, Placement(0), entries=[LINE])
         yield
         for _ in range(6):
-            await self.store.breakers.report(Heard.FAILURE, KEY)
+            await self.store.breakers.report(RequestResult.FAILURE, KEY)
         yield
         self.hand.ms += 120_000
         await self.store.breakers.take_probes()
-        await self.other.breakers.report(Heard.ANSWER, KEY)
+        await self.other.breakers.report(RequestResult.ANSWER, KEY)
         yield
         for _ in range(2):
             self.figures.count(figure.REDIS_FAILED)

@@ -105,7 +105,7 @@ def test_alert_that_is_acknowledged_first_is_told_only_afterwards() -> None:
 
 def test_message_has_the_words_of_the_last_error() -> None:
     """Whoever is woken reads why requests fail."""
-    incident = Incident(IncidentKind.SERVICE_AWAY, "The service is away", "Wait.", said="status 503")
+    incident = Incident(IncidentKind.SERVICE_AWAY, "The service is away", "Wait.", last_error="status 503")
     assert alerts_of([incident], {})[0].advice == "Wait. Last error: status 503."
 
 

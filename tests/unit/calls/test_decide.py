@@ -21,8 +21,8 @@ from callkeeper.calls.steps import (
     Drop,
     Establish,
     Intend,
-    Look,
     Read,
+    RequestListing,
     Rest,
     Send,
     Settle,
@@ -237,7 +237,7 @@ def test_decide_looks_for_a_hint_at_growing_distances(looks: int, at_s: float) -
     hint = Call(institution_key="cu-1", voice_id="v-1", hinted_at=NOW, confirm_looks=looks)
     due = NOW + seconds(at_s)
     assert decide(hint, BOOK, due - seconds(0.1)) == Wait(due)
-    assert decide(hint, BOOK, due) == Look()
+    assert decide(hint, BOOK, due) == RequestListing()
 
 
 def test_decide_drops_a_hint_that_the_queue_never_lists() -> None:

@@ -182,7 +182,9 @@ def test_board_is_calm_only_as_far_as_it_is_true(choices: int, says: str) -> Non
 
 def test_acknowledged_alarm_needs_no_human() -> None:
     """The count is of what nobody knows of yet. A viewer does not read who knows."""
-    known = replace(trouble("cu-1"), known="acknowledged by ann until 03:00 UTC", said="status 503", is_incident=True)
+    known = replace(
+        trouble("cu-1"), known="acknowledged by ann until 03:00 UTC", last_error="status 503", is_incident=True
+    )
     page = Renderer("/board", load_rules(None)).piece("alarms", [known])
     assert ("Needs a human" in page, ">Acknowledged</h2>" in page, "Last error: status 503." in page) == (
         False,
