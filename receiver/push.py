@@ -99,7 +99,6 @@ class PushCounting:
             self.figures.observe(figure.PUSH_LAG, lag.total_seconds())
 
     def refused(self, reason: str) -> None:
-        """Count an event that was refused."""
         self.figures.count(figure.PUSHES_REFUSED, reason)
 
 

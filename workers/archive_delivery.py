@@ -77,7 +77,6 @@ class ArchiveDeliveries(Outbox):
             self._start(self._advance(claimed))
 
     async def close(self) -> None:
-        """Close the connection."""
         self.writer.close()
 
     async def _before_claim(self) -> None:

@@ -182,7 +182,6 @@ class Claim:
 
     @property
     def age_s(self) -> float:
-        """Return how many seconds ago the call was claimed."""
         return self.tools.monotonic() - self.claimed_at_s
 
     @property
@@ -217,15 +216,12 @@ class Claim:
             self.call = await earlier.look_up(self.call_id, self.call, days=days, now=self.now)
 
     def add(self, name: str) -> None:
-        """Increment a count in the job's summary."""
         self.summary.add(name)
 
     def effect(self, kind: EffectKind) -> Effect:
-        """Return the ledger of one kind of effect."""
         return self.call.effect(kind)
 
     def set_effect(self, kind: EffectKind, effect: Effect) -> None:
-        """Replace the ledger of one kind of effect."""
         self.call = with_effect(self.call, kind, effect)
 
     def in_force(self, kind: EffectKind) -> None:
@@ -295,7 +291,6 @@ class Claim:
         self.is_over = True
 
     def _count(self) -> None:
-        """Count the entries that were just written."""
         self.tools.counting.wrote(self.call, self.entries)
         self.entries = []
 

@@ -53,7 +53,6 @@ class JobSummary:
     is_outage_report: bool = False
 
     def add(self, name: str, n: int = 1) -> None:
-        """Add ``n`` to a count."""
         self.counts[name] += n
 
     def found(self, institution_key: str, **queue: int) -> None:
@@ -80,7 +79,6 @@ class JobSummary:
         return "; ".join(part for part in parts if part)
 
     def as_dict(self) -> dict[str, int | str]:
-        """Return the counts for the job's result."""
         result: dict[str, int | str] = {name: n for name, n in sorted(self.counts.items()) if n}
         if self.about:
             result |= {"reconciled": self.about, **self.queue}

@@ -62,11 +62,9 @@ class Watchdog:
         self._beat_at_s: float | None = None
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread."""
         self._is_over = True
         self._check_now.set()
         self._thread.join(timeout=2)

@@ -31,7 +31,6 @@ class Outbox(ABC):
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a task is in flight."""
         return bool(self._tasks)
 
     @asynccontextmanager

@@ -174,7 +174,6 @@ class WorkerRuntime:
             self._loop.call_soon_threadsafe(self._shift.stop, context=Context())
 
     def close(self) -> None:
-        """Close the connections and the loop."""
         self._runner.run(self._close())
         self._runner.close()
 

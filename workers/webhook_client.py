@@ -178,7 +178,6 @@ class WebhookClient:
         return Posted(Answer.AWAY if status is None else _judge(status), status, error, took_ms, wait_s)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self.client.aclose()
 
 

@@ -67,7 +67,6 @@ class Deliveries(Outbox):
             self._start(self._advance(item))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.client.aclose()
 
     async def _before_claim(self) -> None:

@@ -56,7 +56,6 @@ class AcknowledgementWatch:
         return [one for one in gone if signals.now - self._gone_since[one.field] >= OVER_AFTER]
 
     async def run(self) -> None:
-        """Poll until cancelled."""
         while True:
             with suppress(RedisError, OSError, TimeoutError):
                 await self.poll()

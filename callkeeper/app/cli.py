@@ -96,7 +96,6 @@ class LazyGroup(click.Group):
     """A group whose subcommands are imported when one of them is run, not to list them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name all subcommands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -124,12 +123,10 @@ class LazyGroup(click.Group):
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of subcommands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a subcommand, or an option."""
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         items = [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]

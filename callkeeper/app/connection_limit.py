@@ -103,7 +103,6 @@ class ConnectionLimit:
             state[connection] = time.monotonic() if since is None else since
 
     def forget(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
         for state, _ in self._deadlines:
             state.pop(connection, None)
 

@@ -68,7 +68,6 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
             return self.default
 
     def variables(self) -> dict[str, Self]:
-        """Return this variable, by name."""
         return {self.name: self}
 
 
@@ -79,7 +78,6 @@ class NestedSettings(msgspec.Struct, frozen=True):
     only_if: str = ""
 
     def read(self, environ: Mapping[str, str], problems: dict[str, str]) -> Any:
-        """Return the record."""
         is_absent = self.only_if and not environ.get(self.only_if, "").strip()
         return None if is_absent else self.section.read(environ, problems)
 

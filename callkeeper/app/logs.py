@@ -56,12 +56,10 @@ class _Unfailing:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        """Write some text, if possible."""
         with suppress(OSError):
             self._stream.write(text)
 
     def flush(self) -> None:
-        """Flush the stream, if possible."""
         with suppress(OSError):
             self._stream.flush()
 

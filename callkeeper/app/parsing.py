@@ -44,7 +44,6 @@ class PerInstitution(msgspec.Struct, Generic[T], frozen=True):
     by_institution: dict[str, T]
 
     def for_institution(self, key: str) -> T:
-        """Return the value for an institution."""
         return self.by_institution.get(key, self.default)
 
 

@@ -59,7 +59,6 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uses_tls(self) -> bool:
-        """Tell whether the connection is encrypted."""
         return self.url.reveal().startswith("rediss://")
 
     @property

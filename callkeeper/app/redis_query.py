@@ -150,7 +150,6 @@ class Span(click.ParamType[timedelta]):
     name = "span"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Return the length of time."""
         if isinstance(value, timedelta):
             return value
         found = re.fullmatch(r"(\d{1,4})([mhd])", str(value))

@@ -76,7 +76,6 @@ class WebServer(Server):
         self._logged_full_at = -math.inf
 
     async def _cut_overdue(self) -> None:
-        """Cut the connections that take too long."""
         self._limit.cut_overdue()
 
     def _on_full(self) -> None:

@@ -62,7 +62,6 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> Keys:
-        """Names of our keys."""
         return Keys(self.key_prefix)
 
     @property

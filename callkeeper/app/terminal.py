@@ -153,7 +153,6 @@ class _SafeHandler(logging.Handler):
     """Prints a library's message in one line, without the message of an exception."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a message."""
         say(f"{record.name}: {record.getMessage()}", err=True)
 
 

@@ -61,15 +61,12 @@ class Database:
         return self._transaction(within_s, "DEFERRED")
 
     def close(self) -> None:
-        """Close the connection."""
         self._engine.dispose()
 
     def __enter__(self) -> Self:
-        """Return the database itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connection."""
         self.close()
 
     @contextmanager

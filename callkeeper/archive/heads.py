@@ -38,7 +38,6 @@ class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag=_EVENT):
 
     @property
     def before(self) -> Head | None:
-        """Return the head that was logged before it."""
         return None if self.before_n is None or self.before_hash is None else Head(self.before_n, self.before_hash)
 
 

@@ -152,7 +152,6 @@ class Keeper:
                 return removed
 
     def institutions(self) -> list[str]:
-        """Return the institutions that have a chain."""
         with self.database.reading() as connection:
             return list(connection.execute(select(chains.c.institution_key)).scalars())
 

@@ -60,7 +60,6 @@ class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> str:
-        """Return the line's hash."""
         return sha256(msgspec.json.encode(self))
 
 

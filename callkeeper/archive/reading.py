@@ -43,7 +43,6 @@ class ArchiveReader:
         self._sizes = sizes
 
     def close(self) -> None:
-        """Close the connections."""
         self._database.close()
 
     def find(
@@ -121,7 +120,6 @@ class ArchiveReader:
             before = rows[-1].voice_id
 
     def count(self, *, since_ms: int = 0, institution_key: str | None = None) -> int:
-        """Return how many lines a stream reads."""
         with self._database.reading(within_s=600.0) as connection:
             asked = _only(select(func.count()).where(lines.c.began_ms >= since_ms), institution_key)
             return int(connection.execute(asked).scalar_one())

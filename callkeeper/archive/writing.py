@@ -131,7 +131,6 @@ class Writer:
             return written
 
     def heads(self) -> dict[str, Head]:
-        """Return the head of every chain."""
         with self._database.reading() as connection:
             asked = select(chains.c.institution_key, chains.c.head_n, chains.c.head_hash)
             return {key: Head(n, head) for key, n, head in connection.execute(asked)}
@@ -149,7 +148,6 @@ class Writer:
             return bool(connection.execute(select(lines.c.hash).where(line)).scalar() == head.hash)
 
     def close(self) -> None:
-        """Close the connection."""
         self._database.close()
 
 

@@ -31,13 +31,11 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def words(self) -> str:
-        """Describe it in a line."""
         day = "%H:%M" if self.until - self.at < timedelta(hours=20) else "%d %b %H:%M"
         note = f" ({self.note})" if self.note else ""
         return f"acknowledged by {self.operator} until {self.until:{day}} UTC{note}"
 
     def covers(self, kind: str, institution_key: str) -> bool:
-        """Tell whether it is about an incident."""
         return self.kind == kind and self.institution_key in {"", institution_key}
 
 

@@ -86,7 +86,6 @@ class Target:
     is_page_only: bool = False
 
     def wants(self, alert: Alert) -> bool:
-        """Tell whether the target wants an alert."""
         return alert.weight is Weight.PAGE or not self.is_page_only
 
 

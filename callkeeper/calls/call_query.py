@@ -92,7 +92,6 @@ class CallQuery:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there is no condition."""
         return self == CallQuery(zone=self.zone, country=self.country)
 
     def matches(self, call: Call, *, name: str = "", state: str = "") -> bool:

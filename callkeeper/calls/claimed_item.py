@@ -28,12 +28,10 @@ class Lease:
 
     @property
     def seconds(self) -> float:
-        """Return how long a claim lasts."""
         return self.request_s + self.spare_s
 
     @property
     def ms(self) -> int:
-        """Return how long a claim lasts, in milliseconds."""
         return round(self.seconds * 1000)
 
     @property

@@ -67,7 +67,6 @@ class Policies:
         return Colour.UNCLASSIFIED
 
     def colours(self, names: Iterable[str]) -> frozenset[Colour]:
-        """Return the colours of a call's policies."""
         return frozenset([self.colour(name) for name in names])
 
 

@@ -35,7 +35,6 @@ class Article:
     unless_person_stays: bool = False
 
     def forbids_now(self, facts: Facts) -> bool:
-        """Tell whether the article's facts hold."""
         return all(getattr(facts, name) == value for name, value in self.when)
 
 

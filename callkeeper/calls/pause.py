@@ -45,7 +45,6 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Return who paused, and why."""
         return f"by {self.operator}: {self.because}"
 
 

@@ -343,7 +343,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.unusable_answers if is_same else self.history.answered
 
     def effect(self, kind: EffectKind) -> Effect:
-        """Return the ledger of one kind of effect."""
         ledger: Effect = getattr(self, kind)
         return ledger
 

@@ -47,7 +47,6 @@ class CallOutcome:
 
     @property
     def at(self) -> datetime:
-        """Return when it became true."""
         return self.line.at
 
 
@@ -78,7 +77,6 @@ class _Causes:
     status: str | None = None
 
     def read(self, line: Entry) -> None:
-        """Process one entry."""
         if line.what == "decided" and line.asked is not None:
             self.decided[line.asked] = line
         elif line.kind is not None and line.what == "intended":
@@ -174,7 +172,6 @@ class _Reader:
     asked: str | None = None
 
     def read(self, line: Entry) -> Iterator[OutcomeType]:
-        """Yield the outcomes of one entry."""
         state = _state(line)
         if line.kind == EffectKind.ENROLL and line.what in {"sent", "answered", "established"}:
             self.is_enroll_open = line.what == "sent" or state in IN_DOUBT

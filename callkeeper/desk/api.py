@@ -199,7 +199,6 @@ class DeskApi:
         return _json(PageView(self._views(token, page.calls), page.next))
 
     async def show_call(self, request: Request) -> Response:
-        """Return one call and its story."""
         token, place = await self._place(request)
         _query(request)
         known = await known_or_archived(self._lookup, self._archive, place)
@@ -228,7 +227,6 @@ class DeskApi:
         return speak
 
     async def show_action(self, request: Request) -> Response:
-        """Return the result of an action."""
         _, place = await self._place(request)
         wait_s = _number(_query(request, "wait").get("wait"), "wait", 0, MAX_WAIT_S, 0)
         return await self._answer(place, request.path_params["action_id"], wait_s)
@@ -252,7 +250,6 @@ class DeskApi:
         return await self._stream.respond(request, token)
 
     async def ticket(self, request: Request) -> Response:
-        """Issue a ticket for the stream."""
         token = await self._token(request)
         _query(request)
         await refuse_fields(request)

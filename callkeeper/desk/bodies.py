@@ -51,7 +51,6 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     person_id: PersonId
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note for the call."""
         return AssignWish(
             person_id=self.person_id,
             operator=origin.operator,
@@ -75,7 +74,6 @@ class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notes: Text | None = None
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note for the call."""
         return Verified(
             person_id=self.person_id,
             validation_type=self.validation_type,
@@ -96,7 +94,6 @@ class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Text
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note for the call."""
         return Distrusted(
             reason=self.reason, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
         )
@@ -110,7 +107,6 @@ class OptedOutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note for the call."""
         return OptedOut(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
 
 
@@ -122,7 +118,6 @@ class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note for the call."""
         return CheckWish(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
 
 
@@ -139,7 +134,6 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     effect: Literal["enroll", "reject"] | None = None
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note for the call."""
         return Resolved(
             applied=self.applied,
             effect=self.effect,
@@ -162,7 +156,6 @@ class WithdrawBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     what: Literal["assign", "verified", "distrusted"]
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note for the call."""
         return Withdrawn(
             what=self.what, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
         )

@@ -158,7 +158,6 @@ class _OwnQueue(ReadableQueue):
 
     @classmethod
     def all(cls, connection: "Redis | None" = None, *_args: Any, **_options: Any) -> list[Queue]:
-        """Return our queue."""
         return [cls(_own_queue(), connection=connection)]
 
 
@@ -190,7 +189,6 @@ class _Pages(Flask):
         """Ignore what the blueprint sets: it would connect to the address that the pages show."""
 
     def create_global_jinja_loader(self) -> DispatchingJinjaLoader:
-        """Return the loader of the pages' templates."""
         return _EscapingLoader(self)
 
 

@@ -82,7 +82,6 @@ class Feed:
         """The last id that listeners got; None before the reader has begun."""
 
     def start(self) -> None:
-        """Begin to read, from now on."""
         self._task = asyncio.ensure_future(self._run())
 
     def close(self) -> None:
@@ -92,7 +91,6 @@ class Feed:
             listener.end()
 
     async def stop(self) -> None:
-        """End the reader."""
         self.close()
         if self._task is not None:
             await end({self._task})

@@ -183,7 +183,6 @@ class MetricsPage:
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         request = Request(scope, receive)
         answer = await self._answer(request) if request.method in {"GET", "HEAD"} else Response(status_code=405)
         await answer(scope, receive, send)

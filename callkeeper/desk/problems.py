@@ -49,7 +49,6 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def response(self) -> Response:
-        """Return the answer."""
         return Response(msgspec.json.encode(self.view), self.view.status, self.headers, media_type=MEDIA_TYPE)
 
 

@@ -113,7 +113,6 @@ class Reseller:
         return self._exchange.barred_s(endpoints.DETAILS, institution_key)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._exchange.aclose()
 
     async def institution_keys(self) -> frozenset[str]:

@@ -295,7 +295,6 @@ class Exchange:
         return done
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._reads.aclose()
         await self._effects.aclose()
 

@@ -75,7 +75,6 @@ class Unfolding:
         self._max_bytes = self._left = max_bytes
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return a decoded chunk."""
         part = self._decoder.decode(chunk, self._left + 1)
         self._left -= len(part)
         if self._left < 0:
@@ -83,7 +82,6 @@ class Unfolding:
         return part
 
     def finish(self) -> None:
-        """Check that the body is complete."""
         self._decoder.finish()
 
 
@@ -235,7 +233,6 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         return httpx.Response(response.status, headers=response.raw_headers, stream=_Body(response))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 

@@ -146,7 +146,6 @@ class _Observed:
         self.check(await queries.institutions())
 
     def add(self, call: Recorded) -> None:
-        """Add the observations of a call."""
         self._keys.add(call.institution_key)
         if self._institution in {None, call.institution_key}:
             seen = observe(call, self._policies)

@@ -121,11 +121,9 @@ class Terminal(NamedTuple):
             terminal_console(soft_wrap=True).print(table)
 
     def show_record(self, record: Any) -> None:
-        """Print a single record."""
         self.show(record, record_table(record, show_secrets=self.show_secrets))
 
     def done(self, text: str, **facts: str) -> None:
-        """Report success."""
         if self.wants_json:
             say_json(as_json({"success": True, **facts}, show_secrets=False))
         else:

@@ -67,7 +67,6 @@ class Lately:
 
     @classmethod
     def parse(cls, stored: Mapping[bytes, bytes]) -> "Lately":
-        """Read what Redis holds."""
         rows, words = {}, {}
         for name, value in stored.items():
             text = name.decode(errors="replace")

@@ -35,17 +35,14 @@ class Spread:
 
     @classmethod
     def empty(cls, figure: Figure) -> "Spread":
-        """Return an empty histogram."""
         return cls(figure.bounds, [0] * (len(figure.bounds) + 1))
 
     @property
     def n(self) -> int:
-        """Return the number of values."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float | None:
-        """Return the mean; None if empty."""
         return self.total / self.n if self.n else None
 
     def quantile(self, q: float) -> float | None:
@@ -107,11 +104,9 @@ class Snapshot:
         return whole
 
     def rows(self, figure: Figure) -> Iterator[tuple[Labels, int]]:
-        """Yield every count of a figure with its labels."""
         yield from sorted(self.counts.get(figure.name, {}).items())
 
     def spread_rows(self, figure: Figure) -> Iterator[tuple[Labels, Spread]]:
-        """Yield every histogram of a figure with its labels."""
         yield from sorted(self.spreads.get(figure.name, {}).items())
 
     def _take(self, figure: Figure, labels: Labels, part: str | None, value: int) -> None:

@@ -53,7 +53,6 @@ class Author:
 
     @classmethod
     def here(cls, kind: Kind, *, rules: str = "") -> "Author":
-        """Return the name and kind of this process."""
         return cls(f"{host()}-{os.getpid()}-{token_hex(2)}", kind, metadata.version("callkeeper"), rules)
 
 
@@ -174,7 +173,6 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

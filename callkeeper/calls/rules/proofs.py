@@ -95,7 +95,6 @@ class Proofs:
 
     @classmethod
     def of(cls, rules: Sequence[Rule], policies: Policies) -> "Proofs":
-        """Set up for proofs about rules."""
         named = [condition for rule in rules for condition in rule.when]
         now = [(name, _now(test)) for name, test in named]
         return cls(World(policies, tuple(dict.fromkeys([*named, *now]))))

@@ -39,7 +39,6 @@ class Did:
 
     @property
     def words(self) -> str:
-        """Describe it in a few words."""
         how = f" with {self.validation_type}" if self.validation_type else ""
         return f"{self.outcome}{how} by {self.rule!r} at {self.at_s:.1f} s"
 
@@ -90,7 +89,6 @@ class _Court:
         self._verdicts: dict[object, Verdict] = {}
 
     def judge(self, facts: Facts, institution_key: str) -> Verdict:
-        """Return the verdict on facts."""
         facts = self.book.local(facts, institution_key)
         at, history = facts.at, facts.history
         seconds = {name: getattr(facts, name) for name in GROWING}

@@ -48,7 +48,6 @@ class Report:
     digests: Counter[str] = field(default_factory=Counter)
 
     def tally(self, institution_key: str, rule: str) -> Tally:
-        """Return the tally of a rule at an institution."""
         return self.rules.setdefault((institution_key, rule), Tally())
 
 

@@ -248,7 +248,6 @@ class Section:
         return replace(self, table=table, path=(*self.path, key), label=str(key))
 
     def only(self, allowed: Iterable[str]) -> None:
-        """Note a fault for every unknown key."""
         keys = tuple(allowed)
         for key in self.table:
             if key not in keys:
@@ -265,7 +264,6 @@ class Section:
         return section
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """Return true or false."""
         value = self.table.get(key, default)
         if isinstance(value, bool):
             return value

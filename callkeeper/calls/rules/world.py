@@ -189,7 +189,6 @@ class World:
 
     @cached_property
     def _laws(self) -> list[Clause]:
-        """Return what holds in every call."""
         domains = self._domains
         laws: list[Clause] = [(without(domains, only(*first)), only(*second)) for first, second in IMPLICATIONS]
         laws += [

@@ -50,7 +50,6 @@ class Schedule:
 
     @property
     def automatic_limit(self) -> int:
-        """Return how many automatic checks may be made."""
         return CHECK_LIMIT - self.reserve
 
     def paced(self, voice_id: str) -> "Schedule":
@@ -62,7 +61,6 @@ class Schedule:
         return _Paced(tuple([t * factor for t in self.at_s]), self.reserve)
 
     def first_slot(self, watch_from: datetime) -> datetime:
-        """Return the first slot."""
         return watch_from + timedelta(seconds=self.at_s[0])
 
     def next_slot(self, watch_from: datetime, after: datetime) -> datetime:
@@ -76,7 +74,6 @@ class Schedule:
         return watch_from + timedelta(seconds=last + steps * gap)
 
     def slots_passed(self, watch_from: datetime, now: datetime) -> int:
-        """Return how many slots are in the past."""
         # Instants are rounded to microseconds. Without the margin, a check at the instant of its slot would be
         # repeated.
         return bisect_right(self.at_s, (now - watch_from).total_seconds() + 1e-6)
@@ -127,7 +124,6 @@ class Schedule:
         return k + min(1.0, (t_s - marks[k]) / (marks[k + 1] - marks[k]))
 
     def _time(self, place: float) -> float:
-        """Return the time at a place."""
         marks = self._marks_s
         k = min(int(place), len(marks) - 2)
         return marks[k] + (place - k) * (marks[k + 1] - marks[k])

@@ -51,7 +51,6 @@ class Acknowledging:
         return bool(await self._redis.hdel(self._key, f"{kind} {institution_key}"))
 
     async def all(self) -> list[Acknowledgement]:
-        """Return those that have not ended."""
         return parse_acknowledgements(await self._redis.hgetall(self._key), await self._now())
 
     async def drop(self, ended: Iterable[Acknowledgement]) -> None:

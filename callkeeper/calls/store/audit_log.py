@@ -94,7 +94,6 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Return its place in the log."""
         return tuple(map(int, self.id.split("-")))
 
 
@@ -114,7 +113,6 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.since is None else max(0, int(self.since.timestamp() * 1000))
 
     def matches(self, audited: Audited) -> bool:
-        """Tell whether an entry is wanted."""
         entry = audited.entry
         return (
             self.event in {None, entry.event}

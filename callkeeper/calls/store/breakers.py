@@ -81,7 +81,6 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether requests are stopped."""
         return self.since is not None
 
     def covers(self, kind: EndpointKind) -> bool:

@@ -58,7 +58,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def was_taken(self) -> bool:
-        """Tell whether the receiver accepted it."""
         return self.status is not None and 200 <= self.status < 300
 
     @property

@@ -141,7 +141,6 @@ class EarlierCalls:
         return Marks(person_id=call.person_id, has_number=has_number)
 
     def _places(self, call_id: CallId, call: Call) -> Iterator[str]:
-        """Yield the keys of the call's member and number."""
         key = call_id.institution_key
         if call.person_id is not None:
             yield self._keys.earlier(key, f"p:{quote(call.person_id, safe='')}")

@@ -70,7 +70,6 @@ class Whose:
     country: str = "US"
 
     def is_own(self, call: Call) -> bool:
-        """Tell whether a call is this person's own."""
         if call.institution_key != self.institution_key:
             return False
         if self.phone is not None:
@@ -78,7 +77,6 @@ class Whose:
         return call.person_id == self.person_id
 
     def names(self, call: Call) -> bool:
-        """Tell whether a call names this person."""
         is_candidate = any(one.person_id == self.person_id for one in call.candidates)
         return self.is_own(call) or (
             call.institution_key == self.institution_key and self.person_id is not None and is_candidate

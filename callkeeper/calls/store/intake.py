@@ -109,7 +109,6 @@ class Intake:
         return [answer[0] == 1, *[False] * (len(events) - 1)]
 
     def _arguments(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
-        """Return the script's arguments for one event."""
         institution = event.institution_key
         spelled = event.voice_id or event.alternate_voice_id or ""
         voice_id, alternate_id = canonical_id(spelled), canonical_id(event.alternate_voice_id or spelled)

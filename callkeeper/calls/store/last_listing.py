@@ -385,11 +385,9 @@ class Listings:
         return [None if value is None else value.decode() for value in stored]
 
     async def listed(self, institution_key: str, prints: dict[str, str]) -> None:
-        """Store the fingerprints of listed calls."""
         await self._redis.hset(self.keys.opened(institution_key), mapping=prints)
 
     async def has_open(self, institution_key: str) -> bool:
-        """Tell whether any call of an institution is open."""
         return bool(await self._redis.exists(self.keys.opened(institution_key)))
 
     async def absent(self, institution_key: str, seen: set[str]) -> frozenset[str]:

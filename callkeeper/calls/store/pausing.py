@@ -120,7 +120,6 @@ class PauseWatch:
         memory.see(born, stored)
 
     async def run(self) -> None:
-        """Poll until cancelled."""
         while True:
             with suppress(RedisError, OSError, TimeoutError):
                 await self.poll()
@@ -163,7 +162,6 @@ class Pausing:
         )
 
     async def pauses(self) -> Pauses:
-        """Return the pauses in force."""
         stored = await self._redis.hgetall(self.keys.pause)
         return parse_pauses(tuple((key.decode(), value) for key, value in stored.items()))
 

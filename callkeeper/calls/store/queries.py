@@ -270,7 +270,6 @@ class Lookup:
         return (_name(standing) if standing is not None else None) or institution_key
 
     async def institutions(self) -> KnownInstitutions:
-        """Return the institutions that are known to exist."""
         return await Queries(self._redis, keys=self.keys).institutions()
 
     async def calls(self, members: list[str]) -> dict[str, Call]:

@@ -72,7 +72,6 @@ class BudgetUse:
 
     @property
     def words(self) -> str:
-        """Describe the use in one line."""
         waiting = [
             f"{n} {kind.name.lower()}s (up to {self.longest_s[kind]:.0f} s)" for kind, n in self.waiting.items() if n
         ]
@@ -93,7 +92,6 @@ class AnswerCount:
     """Counts the answers to one process. ``monotonic`` is the process's own clock, in seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        """Start without an answer."""
         self._monotonic = monotonic
         self._answers = self._overloads = self._faded_at_s = 0.0
 
@@ -104,7 +102,6 @@ class AnswerCount:
         return self._answers / FADE_S
 
     def add(self) -> None:
-        """Count an answer."""
         self._fade()
         self._answers += 1.0
 

@@ -30,7 +30,6 @@ class AdminLogin(msgspec.Struct, frozen=True):
         return form_tokens(key_of_login(self.user, self.password))
 
     def is_sent(self, authorization: str) -> bool:
-        """Tell whether an Authorization header holds it."""
         scheme, _, encoded = authorization.partition(" ")
         try:
             offered = b64decode(encoded.strip(), validate=True)

@@ -100,7 +100,6 @@ class Provider:
 
     @property
     def host(self) -> str:
-        """Return the provider's name for the login page."""
         return urlsplit(self._config.issuer).netloc
 
     async def about(self) -> dict[str, Any]:
@@ -209,7 +208,6 @@ class Provider:
         return dict(claims)
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
-        """Return who the claims are about."""
         subject = claims["sub"]
         if not (isinstance(subject, str) and _SUBJECT.fullmatch(subject)):
             raise ProviderRefused("subject")

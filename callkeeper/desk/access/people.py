@@ -51,7 +51,6 @@ class Account(Rights, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def person(self) -> Person:
-        """Return who this is, once logged in."""
         return Person(id=self.id, operator=self.operator, role=self.role, institutions=self.institutions)
 
 
@@ -81,7 +80,6 @@ class Accounts:
     shared: Account | None = None
 
     async def find(self, account_id: str) -> Account | None:
-        """Return an account."""
         if self.shared is not None and account_id == self.shared.id:
             return self.shared
         stored = await self.redis.hget(self.keys.people, account_id)
@@ -94,7 +92,6 @@ class Accounts:
         return account if end is not None and account_id.endswith(end) else None
 
     async def known(self) -> list[Account]:
-        """Return every account, by id."""
         stored = await self.redis.hvals(self.keys.people)
         return sorted((msgspec.json.decode(each, type=Account) for each in stored), key=lambda account: account.id)
 
@@ -208,7 +205,6 @@ class Sessions:
         return None
 
     async def end(self, cookie: str) -> None:
-        """End a session."""
         await self.accounts.redis.delete(self._key(cookie))
         await note_change(self.accounts.redis, self.accounts.keys)
 

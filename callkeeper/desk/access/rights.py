@@ -32,7 +32,6 @@ class Role(StrEnum):
     """Reads the audit log."""
 
     def includes(self, needed: "Role") -> bool:
-        """Tell whether this role includes another one."""
         return _RANKS[self] >= _RANKS[needed]
 
 
@@ -46,7 +45,6 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     institutions: frozenset[str] | None = None
 
     def may(self, needed: Role) -> bool:
-        """Tell whether the role suffices."""
         return self.role.includes(needed)
 
     def may_see(self, institution_key: str) -> bool:

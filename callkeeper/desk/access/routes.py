@@ -43,7 +43,6 @@ class RouteRule:
         return f"{'/'.join(sorted(self.methods))} {path}".strip()
 
     def admits(self, person: Person) -> bool:
-        """Tell whether a person may do this."""
         return (self.role is None or person.may(self.role)) and not (self.for_all and person.institutions is not None)
 
 

@@ -30,12 +30,10 @@ class AuditPage:
     now: Callable[[], datetime]
 
     def routes(self) -> list[Route]:
-        """Return the page and its export."""
         address = f"{self.renderer.base}/audit"
         return [Route(address, self.show), Route(f"{address}.csv", self.export)]
 
     async def show(self, request: Request) -> Response:
-        """Show the newest entries that match the filter."""
         found, answered = await audited_or_archived(self.log, self.archive, _wanted(request), most=SHOWN)
         page = self.renderer.page(
             "audit.html",

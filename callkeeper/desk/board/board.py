@@ -123,7 +123,6 @@ class Board:
     # Pages
 
     async def home(self, request: Request) -> Response:
-        """Show the board."""
         return await self._board_page(request, None)
 
     async def to_home(self, _request: Request) -> Response:
@@ -131,7 +130,6 @@ class Board:
         return RedirectResponse(self._base, 308)
 
     async def institution(self, request: Request) -> Response:
-        """Show the calls of one institution."""
         return await self._board_page(request, _institution(request))
 
     async def reconcile(self, request: Request) -> Response:
@@ -169,7 +167,6 @@ class Board:
         )
 
     async def call(self, request: Request) -> Response:
-        """Show one call."""
         action_id = request.query_params.get("action", "")
         action_id = action_id if action_id.isalnum() and len(action_id) < 64 else ""
         opened = request.query_params.get("do", "")
@@ -207,7 +204,6 @@ class Board:
         return self._page(request, "runbook.html", text=runbook())
 
     async def file(self, request: Request) -> Response:
-        """Return a file of the pages."""
         name = request.path_params["name"]
         if name not in self._renderers[True].static:
             return PlainTextResponse("There is no such page.\n", 404)

@@ -40,7 +40,6 @@ class Pushes:
 
     @property
     def last_sample(self) -> tuple[str, datetime] | None:
-        """Return the newest sample and its institution."""
         return max(self.samples.items(), key=lambda pair: pair[1], default=None)
 
     def sample_of(self, only: str | None) -> tuple[str, datetime] | None:
@@ -94,7 +93,6 @@ class BoardContextReader:
         self._pushes = Pushes()
 
     async def read(self) -> BoardContext:
-        """Return the context as it is now."""
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
         for key in keys.attentions:

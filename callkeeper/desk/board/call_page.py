@@ -64,14 +64,12 @@ class AvailableForms:
     waits: str
 
     def for_(self, person: Rights) -> "AvailableForms":
-        """Return those that somebody may send."""
         if not person.may(Role.AGENT):
             return replace(self, people=(), **_SILENT, **_CLOSED)
         return self if person.may(Role.SUPERVISOR) else replace(self, **_CLOSED)
 
     @property
     def any(self) -> bool:
-        """Tell whether there is any form."""
         to_close = bool(self.unresolved) or self.taken_back or self.refused is not None or self.asked is not None
         may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.check
         return to_close or may_speak or bool(self.withdraw)

@@ -45,7 +45,6 @@ class Group:
 
     @property
     def decided(self) -> int:
-        """Count the calls that are decided."""
         return sum(live.state.is_decided for live in self.calls)
 
     @property
@@ -101,7 +100,6 @@ class ServiceWord:
 
     @property
     def is_bad(self) -> bool:
-        """Tell whether something is wrong."""
         return self.word != "answers" or bool(self.more)
 
 
@@ -131,17 +129,14 @@ class Frame:
 
     @property
     def live(self) -> int:
-        """Count the live calls."""
         return sum(len(group.calls) for group in self.groups)
 
     @property
     def releases(self) -> list[str]:
-        """Return the releases of callkeeper that are running."""
         return sorted({process.version or "older" for process in self.context.signals.processes})
 
     @property
     def service(self) -> "ServiceWord":
-        """Return the state of the service."""
         kinds = {incident.kind for incident in incidents_of(self.context.signals)}
         return next((words for kind, words in _SERVICE.items() if kind in kinds), ServiceWord("answers"))
 

@@ -59,7 +59,6 @@ class IncidentsPage:
         self._base = f"{renderers[False].base}/incidents"
 
     def routes(self) -> list[Route]:
-        """Return the page and its forms."""
         return [
             Route(self._base, self.show),
             Route(

@@ -93,7 +93,6 @@ class LoginPages:
         return app
 
     async def show(self, request: Request) -> Response:
-        """Show the ways to log in."""
         try:
             if self.provider is not None:
                 await self.provider.about()
@@ -192,7 +191,6 @@ class LoginPages:
         return answer
 
     async def log_out(self, request: Request) -> Response:
-        """End the session."""
         cookie = cookie_of(request, SESSION)
         form = await _fields(request, FORM_FIELD)
         if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):

@@ -65,7 +65,6 @@ class OutcomesPage:
         self._address = f"{renderer.base}/outcomes"
 
     def routes(self) -> list[Route]:
-        """Return the page and its forms."""
         return [
             Route(self._address, self.show),
             Route(f"{self._address}/test", self.test, methods=["POST"]),
@@ -78,11 +77,9 @@ class OutcomesPage:
         return await self._page(request, notice=_notice(request.query_params.get("of", "")))
 
     async def test(self, request: Request) -> Response:
-        """Post a test message."""
         return await self._change(request, self._test)
 
     async def replay(self, request: Request) -> Response:
-        """Post one message again."""
         return await self._change(request, self._replay, "id")
 
     async def replay_failed(self, request: Request) -> Response:

@@ -45,7 +45,6 @@ class PausingPage:
         self._base = renderers[False].base
 
     def routes(self) -> list[Route]:
-        """Return the page and its forms."""
         return [
             Route(f"{self._base}/pausing", self.show),
             Route(f"{self._base}/pause", self._changer("pause"), methods=["POST"]),

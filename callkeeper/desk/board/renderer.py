@@ -74,7 +74,6 @@ class Renderer:
         self._views: dict[tuple[str | None, Institutions], tuple[Frame, View]] = {}
 
     def page(self, template: str, **context: Any) -> str:
-        """Write a whole page."""
         return self._environment.get_template(template).render(**context)
 
     def piece(self, name: str, *arguments: Any) -> str:

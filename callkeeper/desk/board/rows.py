@@ -61,7 +61,6 @@ class CallRow:
 
     @property
     def style(self) -> StateStyle:
-        """Return how the state is shown."""
         return STATE_STYLES[self.state.name]
 
 
@@ -206,7 +205,6 @@ class LiveCall:
 
     @property
     def last_digits(self) -> str:
-        """Return the last digits of the phone number."""
         return (self.call.phone_number or "")[-4:]
 
     @property
@@ -224,7 +222,6 @@ class LiveCalls:
         self._calls: dict[str, LiveCall] = {}
 
     async def load(self) -> None:
-        """Read every live call."""
         calls: dict[str, LiveCall] = {}
         async for call in self._queries.live():
             member = _member(call)
@@ -235,7 +232,6 @@ class LiveCalls:
         self._calls = calls
 
     def apply(self, change: CallChange) -> None:
-        """Apply a change."""
         call, member = change.call, change.call_id.member
         if call is None or call.is_settled or _member(call) != member:  # gone, over, or one with another record now
             self._calls.pop(member, None)
@@ -254,7 +250,6 @@ class LiveCalls:
         return iter(self._calls.values())
 
     def __len__(self) -> int:
-        """Count the live calls."""
         return len(self._calls)
 
 

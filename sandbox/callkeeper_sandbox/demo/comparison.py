@@ -134,7 +134,6 @@ class Comparison:
         self._redis.close()
 
     def snapshot(self) -> Picture:
-        """Return a snapshot."""
         calls = list(self._calls())
         return Picture(
             live=int(self._redis.zcard(self._keys.live)),
@@ -158,7 +157,6 @@ class Comparison:
         return Audit(fates, reasons, ledger["summary"])
 
     def _calls(self) -> Iterator[Call]:
-        """Return our records, live and settled."""
         live: Any = self._redis.zrange(self._keys.live, 0, -1)
         settled: Any = self._redis.zrange(self._keys.settled, 0, -1)
         pipe = self._redis.pipeline(transaction=False)

@@ -57,7 +57,6 @@ class ManagedProcess:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the process has not ended."""
         return self.process.poll() is None
 
     def wait_for(self, find: Callable[[str], str | None], deadline_s: float = START_S) -> str:
@@ -81,7 +80,6 @@ class ManagedProcess:
         raise FleetFailed(f"{self.name} {why}: see {self.log}\n{self.tail()}")
 
     def tail(self, lines: int = 8) -> str:
-        """Return the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, deadline_s: float = STOP_S) -> float:

@@ -146,7 +146,6 @@ class Faults:
         return fault
 
     def clear(self, fault_id: int | None = None) -> None:
-        """Lift one fault, or all."""
         self.scripted[:] = [fault for fault in self.scripted if fault_id is not None and fault.id != fault_id]
 
     def take(self, matter: Matter) -> Fault | None:

@@ -75,7 +75,6 @@ class Ledger:
         self._others = deque(self.entries.others, maxlen=_KEPT)
 
     def arrive(self, arrival: Arrival, filed_under: str | None) -> None:
-        """Record that a request was received."""
         entries = self.entries
         entries.number += 1
         arrival.number = entries.number
@@ -113,7 +112,6 @@ class Ledger:
         return list(self._others)
 
     def snapshot(self) -> Entries:
-        """Return all entries for storage."""
         self.entries.others = list(self._others)
         return self.entries
 

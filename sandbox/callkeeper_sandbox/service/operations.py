@@ -135,7 +135,6 @@ class _Search(msgspec.Struct, frozen=True):
     end: dt.datetime | None
 
     def shows(self, world: World, call: Call) -> bool:
-        """Tell whether the queue shows a call."""
         return (
             call.listed_at <= world.clock()
             and call.phone_number not in self.ignored

@@ -74,7 +74,6 @@ class Page:
         return HTMLResponse(html, headers={"content-security-policy": _POLICY, "cache-control": "no-store"})
 
     async def save(self, request: Request) -> Response:
-        """Save an institution's push address and headers."""
         child = self._child(request)
         if child is None:
             return PlainTextResponse("no such institution", 404)
@@ -92,7 +91,6 @@ class Page:
         return RedirectResponse("/", 303)
 
     async def start_call(self, request: Request) -> Response:
-        """Start a call with a story."""
         form = await _form(request)
         key, story = form.get("institution", ""), form.get("story", "")
         after_s, ends_s = _seconds(form.get("after")), _seconds(form.get("ends"))
@@ -106,7 +104,6 @@ class Page:
         return RedirectResponse(f"/?{urlencode(chosen)}", 303)
 
     async def happen(self, request: Request) -> Response:
-        """Change a live call's state now."""
         kind = (await _form(request)).get("kind", "")
         call = self._sandbox.world.any_call(request.path_params["id"])
         if call is None or kind not in DEEDS:
@@ -116,7 +113,6 @@ class Page:
         return RedirectResponse("/#calls", 303)
 
     async def file(self, request: Request) -> Response:
-        """Return a file of the page."""
         name = request.path_params["name"]
         if name not in _FILES:
             return PlainTextResponse("no such file", 404)

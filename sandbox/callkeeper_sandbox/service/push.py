@@ -189,7 +189,6 @@ class Pusher:
         )
 
     def has_due(self) -> bool:
-        """Tell whether a delivery is due."""
         return bool(self._mail) and self._mail[0].due_at <= self._world.clock()
 
     async def deliver(self) -> int:

@@ -84,7 +84,6 @@ class Scenario:
         self.progress = progress
 
     def due(self, now: dt.datetime) -> list[Planned]:
-        """Return the calls whose start has come, in order."""
         planned: list[Planned] = []
         while not self.progress.is_paused and self.progress.next_at <= now:
             call = plan(self.progress.seed, self.progress.index, self.progress.tempo, self.progress.next_at)

@@ -38,7 +38,6 @@ class UnsignalledServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
         yield
 
 

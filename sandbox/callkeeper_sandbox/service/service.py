@@ -87,7 +87,6 @@ class Sandbox:
         return True
 
     def begin(self, scenario: Scenario) -> None:
-        """Start a scenario."""
         self.scenario = scenario
         for fault in scenario.push_faults():
             self.faults.add(fault)

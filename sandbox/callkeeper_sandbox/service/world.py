@@ -187,7 +187,6 @@ class World:
         heapq.heappush(self.state.due, Due(at, self.number(), call.voice_id, happening))
 
     def happen_now(self, call: Call, happening: Happening) -> None:
-        """Change a call now."""
         effects.happen(self, call, happening, self.clock())
 
     def call(self, institution_key: str, given_id: str, *, alternate: bool) -> Call | None:
@@ -230,11 +229,9 @@ class World:
         return self._by_phone.get((call.institution_key, call.phone_number), [])
 
     def member(self, institution_key: str, person_id: str | None) -> Member | None:
-        """Find a member by person id."""
         return self._by_person.get((institution_key, person_id)) if person_id is not None else None
 
     def has_had_calls(self, institution_key: str) -> bool:
-        """Say whether an institution has or had a call."""
         return bool(self.live[institution_key] or self.over[institution_key])
 
     def ended(self, call: Call, at: dt.datetime) -> None:
