@@ -6,7 +6,8 @@ refers to the request, and the request holds the token.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 import aiohttp
@@ -125,7 +126,9 @@ class Exchange:
         """Return the readable institutions, and how many are unreadable. Errors as `read` and `institution_list`."""
         request = Request(INSTITUTIONS, INSTITUTIONS.path)
         await self._session.enter(request.endpoint.name, request.scope)
-        return institution_list(await self._in_time(request, self._spend(self._reads, request, may_repeat=True)))
+        return institution_list(
+            await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=True))
+        )
 
     async def read(
         self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
@@ -146,16 +149,11 @@ class Exchange:
         """
         if may_repeat:
             await self._session.enter(request.endpoint.name, request.scope)
-        work = self._read(request, reader, may_repeat=may_repeat, needs_success=needs_success)
-        return await self._observed(work, request.endpoint, request.institution_key)
-
-    async def _read(
-        self, request: Request, reader: Reader[A], *, may_repeat: bool, needs_success: bool
-    ) -> tuple[ServiceResponse, A]:
-        answer = await self._in_time(request, self._spend(self._reads, request, may_repeat=may_repeat))
-        if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
-            raise AccessRefused(request.endpoint.name, wait_s)
-        return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
+        async with self._observed(request.endpoint, request.institution_key):
+            answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
+            if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
+                raise AccessRefused(request.endpoint.name, wait_s)
+            return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
         """Send a request that changes something, once, over its own connection. Return the record that confirms it.
@@ -164,18 +162,15 @@ class Exchange:
             NotSent: Certainly no byte was written, or the guard stopped it (its error is the cause).
             OutcomeUnknown: Something was or may have been written, and no whole answer came.
         """
-        work = self._effect(request, reader, FirstByte(guard))
-        return await self._observed(work, request.endpoint, request.institution_key)
-
-    async def _effect(self, request: Request, reader: Reader[A], first_byte: FirstByte) -> A:
-        answer = await self._send_once(request, first_byte)
-        return self._heeded(effect_verdict(request.endpoint, answer, reader))
+        async with self._observed(request.endpoint, request.institution_key):
+            answer = await self._send_once(request, FirstByte(guard))
+            return self._heeded(effect_verdict(request.endpoint, answer, reader))
 
     async def _send_once(self, request: Request, first_byte: FirstByte) -> ServiceResponse:
         cause: Exception | None = None
         try:
             async with asyncio.timeout(self._config.deadline_s):
-                return await self._spend(self._effects, request, first_byte)
+                return await self._send_with_token(self._effects, request, first_byte)
         except ResellerError as error:
             reason, cause = error.reason, error
         except Exception as error:  # noqa: BLE001  (whatever it was, the effect has one of two outcomes)
@@ -186,7 +181,7 @@ class Exchange:
             raise NotSent(request.endpoint.name, "the guard stopped it") from first_byte.forbidden
         raise NotSent(request.endpoint.name, reason) from cause
 
-    async def _spend(
+    async def _send_with_token(
         self,
         transport: httpx.AsyncBaseTransport,
         request: Request,
@@ -260,12 +255,10 @@ class Exchange:
 
         Spec: Endpoints 1; Authentication.
         """
-        return await self._observed(self._request_token(), TOKEN)
-
-    async def _request_token(self) -> TokenAnswer:
-        request = self._token_request()
-        answer = await self._in_time(request, self._send(self._reads, request, None))
-        return self._heeded(login_verdict(answer, _TOKEN))
+        async with self._observed(TOKEN):
+            request = self._token_request()
+            answer = await self._in_time(request, self._send(self._reads, request, None))
+            return self._heeded(login_verdict(answer, _TOKEN))
 
     def _token_request(self) -> Request:
         config = self._config
@@ -283,16 +276,16 @@ class Exchange:
             self._heed(record.messages)
         return record
 
-    async def _observed(self, work: Awaitable[T], endpoint: Endpoint, institution_key: str = "") -> T:
-        """Await the work of a request, and report its result to the observer."""
+    @asynccontextmanager
+    async def _observed(self, endpoint: Endpoint, institution_key: str = "") -> AsyncIterator[None]:
+        """Report the result and the duration of a request to the observer."""
         began_s = self._clock()
         try:
-            done = await work
+            yield
         except BaseException as error:
             await self._observe(endpoint, institution_key, error, self._clock() - began_s)
             raise
         await self._observe(endpoint, institution_key, None, self._clock() - began_s)
-        return done
 
     async def aclose(self) -> None:
         await self._reads.aclose()
