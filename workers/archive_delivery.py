@@ -57,7 +57,7 @@ Pair = tuple[ClaimedItem, Stored]
 class ArchiveDeliveries(Outbox):
     """Claims and writes what is due for the archive, one batch at a time."""
 
-    look_every_s: ClassVar[float] = 0.2
+    poll_every_s: ClassVar[float] = 0.2
     grace_s: ClassVar[float] = 2.0
 
     store: ArchiveQueue
@@ -93,7 +93,7 @@ class ArchiveDeliveries(Outbox):
                 while await self.claim() == AT_ONCE:  # a backlog: continue without a pause
                     await self.settle()
                     await self._before_claim()
-            await self.sleep(self.look_every_s)
+            await self.sleep(self.poll_every_s)
 
     async def _advance(self, items: Sequence[ClaimedItem]) -> None:
         began_s = monotonic()

@@ -71,16 +71,16 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silen
         is_lost: Whether the service has not known the call for long, or it is too old to be watched.
         is_silent: Whether its queue could not be listed since.
     """
-    hinted_at, looks = _hinted_at(call, now), call.confirm_looks
-    is_looked_for = looks < len(CONFIRM_LOOKS_S)
-    due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[looks]) if is_looked_for else HINT_LIVES)
-    if is_looked_for and due_at <= now:
+    hinted_at, asked = _hinted_at(call, now), call.confirm_looks
+    asks_again = asked < len(CONFIRM_LOOKS_S)
+    due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[asked]) if asks_again else HINT_LIVES)
+    if asks_again and due_at <= now:
         return RequestListing()
     if not call.has_statements and is_silent and call.standing is None:
         read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
         if is_lost:
             return Drop(NOT_LISTED)
-        return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if is_looked_for else read_at)
+        return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if asks_again else read_at)
     if not call.has_statements:
         return Wait(due_at) if now < due_at else look_back(call, hinted_at, now, is_late=is_late)
     if call.standing == FOREIGN or is_lost:
@@ -90,7 +90,7 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silen
         read_at = max(read_at, now + ASK_AGAIN)
     if read_at <= now:
         return Read("a person made a statement about it")
-    return Wait(min(read_at, due_at) if is_looked_for else read_at)
+    return Wait(min(read_at, due_at) if asks_again else read_at)
 
 
 def _hinted_at(call: Call, now: datetime) -> datetime:

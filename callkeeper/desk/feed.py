@@ -138,7 +138,7 @@ class Feed:
             self.position = await self._changes.last()
         entries = await self._changes.wait(self.position, for_ms=BLOCK_MS)
         if not entries:
-            await self._look_back()
+            await self._restart_if_lost()
             return
         changes = await self.read(entries)
         self.position = entries[-1][0]
@@ -146,7 +146,7 @@ class Feed:
             for listener in list(self._listeners):
                 listener.offer(change)
 
-    async def _look_back(self) -> None:
+    async def _restart_if_lost(self) -> None:
         """After a silence: if Redis has lost its newest entries, listeners start again."""
         if self.position is not None and not await self._changes.holds_all_since(self.position):
             self.position = None

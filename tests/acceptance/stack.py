@@ -27,7 +27,7 @@ KEY = "cu-1"
 class Sides:
     """Access to both sides: the sandbox's control interface and our Redis."""
 
-    look_every_s = 0.05
+    poll_every_s = 0.05
 
     def __init__(self, redis_url: str, service_url: str) -> None:
         self.redis_url = redis_url
@@ -79,7 +79,7 @@ class Sides:
             record = self.record(call)
             return record if record is not None and record.phase is Phase.SETTLED else None
 
-        return until(look, within_s, f"{call['voice_id']} to be settled", every_s=self.look_every_s)
+        return until(look, within_s, f"{call['voice_id']} to be settled", every_s=self.poll_every_s)
 
     def push(self, payload: object, key: str = KEY) -> dict[str, Any]:
         """Let the sandbox push a payload once, unchanged; return its attempt."""

@@ -302,7 +302,7 @@ class Play:
         asyncio.run(record())
 
     def _await(self, look: Callable[[], object], what: str) -> None:
-        until(look, PATIENCE_S, what, every_s=self.stage.look_every_s)
+        until(look, PATIENCE_S, what, every_s=self.stage.poll_every_s)
 
     def _await_crash(self, worker: ManagedProcess) -> None:
         def crashed() -> bool:

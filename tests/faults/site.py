@@ -74,7 +74,7 @@ class Site:
 class Stage(Sides):
     """One institution: its calls, its workers, its database."""
 
-    look_every_s = 0.2  # many stages play at the same time
+    poll_every_s = 0.2  # many stages play at the same time
 
     def __init__(self, site: Site, key: str, db: int, *, redis_url: str | None = None) -> None:
         super().__init__(redis_url or site.redis.url(db), site.service_url)

@@ -200,7 +200,7 @@ def _try(case: Case, book: RuleBook) -> Result:
 
 def _failures(case: Case, verdict: Verdict) -> list[str]:
     shadows = frozenset(shadow.rule for shadow in verdict.shadows)
-    looked_at = (
+    compared = (
         ("outcome", case.expect.value, verdict.outcome.value),
         ("rule", case.rule, verdict.rule),
         ("validation type", case.validation_type, verdict.validation_type),
@@ -209,7 +209,7 @@ def _failures(case: Case, verdict: Verdict) -> list[str]:
     )
     return [
         f"{what}: expected {wanted}, got {was}"
-        for what, wanted, was in looked_at
+        for what, wanted, was in compared
         if wanted is not None and wanted != was
     ]
 

@@ -54,15 +54,15 @@ class AccessChanges:
         """Yield a stream's events until its reader loses the right to it. Their session is renewed meanwhile."""
         following = asyncio.ensure_future(_next(events))
         try:
-            known, look_at = await self.count(), time.monotonic() + RENEWED_EVERY_S
+            known, check_at = await self.count(), time.monotonic() + RENEWED_EVERY_S
             while True:
                 await asyncio.wait([following], timeout=CHANGED_EVERY_S)
                 count = await self.count()
-                if count != known or time.monotonic() >= look_at:
+                if count != known or time.monotonic() >= check_at:
                     with suppress(*_AWAY):  # nobody can have been turned away meanwhile
                         if not await is_admitted():
                             return
-                        known, look_at = count, time.monotonic() + RENEWED_EVERY_S
+                        known, check_at = count, time.monotonic() + RENEWED_EVERY_S
                 if following.done():
                     event = following.result()
                     if event is None:
