@@ -17,7 +17,7 @@ from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.script import Script
 
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 LATE_MS = 60
 """Work that is less overdue is left to a running shift, which claims within 20 ms of a due time."""
 
@@ -100,7 +100,7 @@ class Watchdog:
     def _run(self) -> None:
         is_away = False
         while True:
-            has_rested = self._check_now.wait(LOOK_EVERY_S)
+            has_rested = self._check_now.wait(POLL_EVERY_S)
             if self._is_over:
                 return
             self._check_now.clear()

@@ -65,7 +65,7 @@ async def settle(claim: Claim, reason: Reason) -> None:
 LISTED_WITHIN = timedelta(seconds=CONFIRM_LOOKS_S[-1])
 """A look at the queue proves that a call is missing only if it began this long after the hint: a push may be faster."""
 
-LOOK_AGAIN = timedelta(seconds=5)
+ASK_LATER = timedelta(seconds=5)
 
 SILENT_LOOKS = 2
 """A queue that was asked for this many looks since a hint, and was not listed, is refused or broken."""
@@ -81,7 +81,7 @@ async def drop(claim: Claim, step: Drop) -> None:
         listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
         if listed_at is None or listed_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.
-            await claim.let_go(now + max(LOOK_AGAIN, (now - hinted_at) / 8))
+            await claim.let_go(now + max(ASK_LATER, (now - hinted_at) / 8))
             return
     claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
     await claim.forget()

@@ -22,7 +22,7 @@ from callkeeper.service import ResellerError
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 
-LOOK_EVERY_S: Final = 0.25
+POLL_EVERY_S: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Probing:
     async def _run(self) -> None:
         while True:
             await self.start_due()
-            await self.sleep(LOOK_EVERY_S)
+            await self.sleep(POLL_EVERY_S)
 
     async def _try(self, scope: Scope) -> None:
         follow_trace()

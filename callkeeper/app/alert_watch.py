@@ -28,7 +28,7 @@ from callkeeper.calls.metrics.writing import host
 from callkeeper.calls.store.alert_state import AlertState
 from callkeeper.calls.store.keys import Keys
 
-LOOK_EVERY_S: Final = 3.0
+POLL_EVERY_S: Final = 3.0
 FIRST_RETRY_S: Final = 30.0
 LONGEST_RETRY_S: Final = 600.0
 """Between two attempts for a target that accepts nothing."""
@@ -132,7 +132,7 @@ class AlertWatch:
                             await _quietly(acknowledgements.poll())
                     except Exception:  # noqa: BLE001  (a bug here must not end the watch for good)
                         self._log.error("alert_watch_failed", exc_info=True)
-                    await asyncio.sleep(LOOK_EVERY_S)
+                    await asyncio.sleep(POLL_EVERY_S)
             finally:
                 if self._leads:
                     await _quietly(state.lead(lets_go=True))

@@ -34,7 +34,7 @@ _CONTENT_WITHSTANDS: Final = 0.75
 """The same for each character of a text that a secret encodes, until it withstands as much as a secret. Of the random
 secrets of 16 hexadecimal digits one in three thousand encodes a text; zxcvbn expects nearly ten guesses a character."""
 
-LOOKED_AT: Final = 64
+RATED: Final = 64
 """Characters that are judged: zxcvbn refuses more than 72, and long texts take it long."""
 
 TOKEN_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
@@ -205,4 +205,4 @@ def _guesses_log10(text: str, *known: str) -> float:
     """Return how many guesses find a secret. ``known`` are further words that an attacker would try first."""
     from zxcvbn import zxcvbn  # noqa: PLC0415  (its lists take a twentieth of a second to load; few commands need them)
 
-    return float(zxcvbn(text[:LOOKED_AT], user_inputs=[*_CONTEXT, *known])["guesses_log10"])
+    return float(zxcvbn(text[:RATED], user_inputs=[*_CONTEXT, *known])["guesses_log10"])

@@ -41,7 +41,7 @@ from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.health import health_routes
 from receiver.push import PushCounting, PushEndpoint, utc_now
 
-LOOK_EVERY_S: Final = 15.0
+POLL_EVERY_S: Final = 15.0
 """Seconds between two checks whether the list of institutions is stored."""
 
 _ALWAYS_SERVED: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
@@ -154,7 +154,7 @@ def _desk(
 
 
 async def warn_of_unknown_institutions(
-    named: Mapping[str, frozenset[str]], queries: Queries, log: Any, *, every_s: float = LOOK_EVERY_S
+    named: Mapping[str, frozenset[str]], queries: Queries, log: Any, *, every_s: float = POLL_EVERY_S
 ) -> None:
     """Wait until the list of institutions is stored, then log which ones of the settings do not exist.
 

@@ -31,7 +31,7 @@ from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from callkeeper.desk.feed import Feed
 from callkeeper.desk.problems import Problem, not_found, too_many_waiting
 
-LOOK_EVERY_S: Final = 1.0
+POLL_EVERY_S: Final = 1.0
 """Seconds between two looks at the result while waiting, also if no change is announced."""
 
 
@@ -133,7 +133,7 @@ class Actions:
                 left_s = end_s - loop.time()
                 if answer.state is not ActionState.PENDING or left_s <= 0 or listener.is_over:
                     return action, answer
-                await listener.next(min(left_s, LOOK_EVERY_S))
+                await listener.next(min(left_s, POLL_EVERY_S))
 
     async def _read(self, place: CallId, action_id: str) -> tuple[str, ActionStatus]:
         known = await self._lookup.known(*place)

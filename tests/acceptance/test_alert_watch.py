@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.alert_courier import AlertCourier
-from callkeeper.app.alert_watch import LOOK_EVERY_S, AlertWatch
+from callkeeper.app.alert_watch import POLL_EVERY_S, AlertWatch
 from callkeeper.app.parsing import alert_addresses
 from callkeeper.calls.alerts import AlertMessage
 from callkeeper.calls.metrics.counting import Figures
@@ -60,7 +60,7 @@ class Site:
         return Process(self, f"process-{self.count}")
 
     async def look(
-        self, *processes: "Process", seconds: float, every_s: float = LOOK_EVERY_S
+        self, *processes: "Process", seconds: float, every_s: float = POLL_EVERY_S
     ) -> list[tuple[str, str, str]]:
         """Let time pass; return the messages that were sent meanwhile."""
         before, end = len(self.told), self.now + timedelta(seconds=seconds)

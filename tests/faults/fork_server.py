@@ -33,7 +33,7 @@ PRELOADED = (
 )
 """Imported before the first fork."""
 
-_LOOK_EVERY_S = 0.01
+_POLL_EVERY_S = 0.01
 
 
 class ForkedProcess:
@@ -69,7 +69,7 @@ class ForkedProcess:
         while self.poll() is None:
             if end_s is not None and time.monotonic() > end_s:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
         return 0
 
 

@@ -22,7 +22,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import CallId, Keys
 from tests.redis_in_step import emptied, in_step
-from workers.job_watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
+from workers.job_watchdog import POLL_EVERY_S, SOON_MS, Watchdog
 from workers.managed_institutions import ENLIST_S
 from workers.shift import Shift, Wakeups
 
@@ -166,7 +166,7 @@ class World:
 
     async def _beat(self, watchdog: Watchdog) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
             watchdog.check()
 
     async def _work(self, store: Store, wakeups: Wakeups, watchdog: Watchdog) -> None:

@@ -16,7 +16,7 @@ from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, Delivery
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 NOBODY_POSTS = "no worker posts outcomes: set CALLKEEPER_OUTCOME_URL and CALLKEEPER_OUTCOME_SECRET for the workers"
 
 
@@ -127,9 +127,9 @@ async def _test(redis: "Redis", keys: Keys, wait_s: float) -> Attempt | None:
     log = DeliveryLog(redis, keys.outbox)
     await _refuse_if_nobody_posts(redis, keys)
     name = await Replays(redis, keys.outbox).test()
-    for _ in range(int(wait_s / LOOK_EVERY_S)):
+    for _ in range(int(wait_s / POLL_EVERY_S)):
         found = await log.read(1, message_id=name)
         if found:
             return found[0]
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
     return None

@@ -20,7 +20,7 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_member, institution_part
 from callkeeper.calls.store.scripts import Scripts
 
-MOST_TOLD = 100
+MOST_NOTED = 100
 """How many of a member's calls get that note, the last enrolled first. It limits what forged statements cost."""
 
 JUST_REJECTED_S = 120
@@ -67,7 +67,7 @@ class Members:
             call = replace(call, enrolled_for=person_id)
         if is_rejected and call.rejected_for != person_id:
             await self._redis.set(rejected, call_id.voice_id, ex=JUST_REJECTED_S)
-            for voice_id in await self._redis.zrevrange(place, 0, MOST_TOLD - 1):
+            for voice_id in await self._redis.zrevrange(place, 0, MOST_NOTED - 1):
                 other = CallId(call_id.institution_key, voice_id.decode())
                 if other != call_id:
                     await self._leave_note(other, MemberRejected(rejected_at=now))

@@ -36,7 +36,7 @@ from callkeeper.calls.store.scripts import Scripts
 MARGIN: Final = 0.95
 """The share of a configured rate that is used; the rest is for requests that leave later than they get their permit."""
 
-LOOK_EVERY_S: Final = 1.0
+POLL_EVERY_S: Final = 1.0
 """Seconds between two checks whether others have learned a rate, and at least between two reports of 503."""
 
 GOLDEN: Final = 0.618034
@@ -154,11 +154,11 @@ class RequestBudget:
         self._limits = {institution_part(key): per_s * MARGIN for key, per_s in limits.items()}
         self._figures = Figures() if figures is None else figures
         self._limited: frozenset[str] = frozenset()
-        self._polled_at_s = -LOOK_EVERY_S
+        self._polled_at_s = -POLL_EVERY_S
         self._spread = 0.0
         self.answers = AnswerCount(monotonic)
         """What the first rate that is learned begins with, and whether 503 says something of the load."""
-        self._strained_at_s = -LOOK_EVERY_S
+        self._strained_at_s = -POLL_EVERY_S
 
     async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
         """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait.
@@ -185,7 +185,7 @@ class RequestBudget:
             redis.exceptions.RedisError: Redis is down.
         """
         now_s = self._monotonic()
-        if now_s - self._polled_at_s >= LOOK_EVERY_S:
+        if now_s - self._polled_at_s >= POLL_EVERY_S:
             self._polled_at_s = now_s
             self._see(await self._redis.hkeys(self._key))
 
@@ -208,7 +208,7 @@ class RequestBudget:
             redis.exceptions.RedisError: Redis is down.
         """
         now_s = self._monotonic()
-        if now_s - self._strained_at_s >= LOOK_EVERY_S:
+        if now_s - self._strained_at_s >= POLL_EVERY_S:
             self._strained_at_s = now_s
             await self._report("strained", institution_key, acted_for)
 

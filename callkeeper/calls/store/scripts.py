@@ -33,7 +33,7 @@ from callkeeper.calls.store.script import Arg, Script, ScriptName
 WITHIN_MS: Final = 100
 """How long a write waits for replicas, in milliseconds. If none confirms it, the write stands and is counted."""
 
-LOOK_EVERY_S: Final = 1.0
+POLL_EVERY_S: Final = 1.0
 """How often a server without replicas is asked whether it has any, in seconds. Only writes ask."""
 
 _LAG_S: Final = 2
@@ -70,7 +70,7 @@ class Replication:
         self._key = key
         self._monotonic = monotonic
         self._server = _Server()
-        self._asked_at_s = -LOOK_EVERY_S
+        self._asked_at_s = -POLL_EVERY_S
 
     def ask(self, pipe: Any) -> int:
         """Add a wait for the replicas to a pipeline. Return how many answers that adds, for ``judge``.
@@ -79,7 +79,7 @@ class Replication:
         """
         if self._server.replicas:
             pipe.execute_command("WAIT", len(self._server.replicas), WITHIN_MS)
-        elif self._monotonic() - self._asked_at_s < LOOK_EVERY_S:
+        elif self._monotonic() - self._asked_at_s < POLL_EVERY_S:
             return 0
         pipe.info("server")
         pipe.info("replication")

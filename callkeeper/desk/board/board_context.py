@@ -154,7 +154,7 @@ MINUTES: Final = 60
 OPEN_MINUTES: Final = 3
 """How many of the newest minutes processes may still add to."""
 
-LOOK_EVERY: Final = timedelta(seconds=3)
+READ_EVERY: Final = timedelta(seconds=3)
 
 
 class HourReader:
@@ -167,7 +167,7 @@ class HourReader:
 
     async def minutes(self, now: datetime) -> Sequence[Minute]:
         """Return the last hour's minutes, oldest first, at most three seconds old."""
-        if self._read_at is None or now - self._read_at >= LOOK_EVERY:
+        if self._read_at is None or now - self._read_at >= READ_EVERY:
             await self._read(now)
         return [self._minutes[at] for at in sorted(self._minutes)]
 

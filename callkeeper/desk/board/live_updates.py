@@ -25,10 +25,10 @@ from callkeeper.desk.board.renderer import Renderer, View
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.feed import RETRY_S
 
-LOOK_S: Final = 5.0
+POLL_S: Final = 5.0
 """Seconds without updates after which a comment is sent to keep the connection alive, or an event if Redis is down."""
 
-CALL_LOOK_S: Final = 5.0
+CALL_POLL_S: Final = 5.0
 """How often a call's page is refreshed, also when nothing seems to have changed."""
 
 
@@ -56,7 +56,7 @@ class Streams:
         yield BEGIN
         async with self._frames.watching():
             while not self._frames.is_broken:
-                frame = await self._frames.next(seen, LOOK_S)
+                frame = await self._frames.next(seen, POLL_S)
                 if frame is None:
                     yield DARK if self._frames.is_dark else ALIVE
                     continue
@@ -86,9 +86,9 @@ class Streams:
                     return
                 page = call_page(known, self._desk.book, action_id, self._now(), institution=institution, alarms=alarms)
                 yield updates.of(writer.view(page, self._now(), visitor)) or ALIVE
-                change = await listener.next(CALL_LOOK_S)
+                change = await listener.next(CALL_POLL_S)
                 while change is not None and change.call_id != known.call_id and not listener.is_over:
-                    change = await listener.next(CALL_LOOK_S)
+                    change = await listener.next(CALL_POLL_S)
 
 
 def _announcement(frame: Frame) -> str:

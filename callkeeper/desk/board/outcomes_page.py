@@ -27,7 +27,7 @@ SHOWN: Final = 200
 ANSWERED_S: Final = 4.0
 """How long a form waits for a worker to post, so that the next page shows the result."""
 
-_LOOK_EVERY_S: Final = 0.2
+_POLL_EVERY_S: Final = 0.2
 NOBODY_POSTS: Final = (
     "No worker posts outcomes. Set CALLKEEPER_OUTCOME_URL and CALLKEEPER_OUTCOME_SECRET for the workers."
 )
@@ -124,11 +124,11 @@ class OutcomesPage:
 
     async def _answered(self, name: str, before: Attempt | None) -> str:
         """Wait a little for a worker to post. Return the part of the address by which the page finds the attempt."""
-        for _ in range(int(ANSWERED_S / _LOOK_EVERY_S)):
+        for _ in range(int(ANSWERED_S / _POLL_EVERY_S)):
             newest = await self._log.read(1, message_id=name)
             if newest and newest[0] != before:
                 return f"posted&id={quote(name, safe='')}"
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_EVERY_S)
         return "waiting"
 
     async def _page(self, request: Request, *, notice: str = "", problem: FormRefused | None = None) -> Response:

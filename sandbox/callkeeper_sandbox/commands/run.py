@@ -133,7 +133,7 @@ def summary_lines(audit: Audit) -> list[str]:
     ]
 
 
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 
 
 @click.command()
@@ -210,4 +210,4 @@ def _show(console: Console, demo: Demo, comparison: Comparison, stop: threading.
             if seconds is not None and passed_s >= seconds:
                 return
             live.update(picture_panel(comparison.snapshot(), passed_s), refresh=True)
-            stop.wait(_LOOK_EVERY_S)
+            stop.wait(_POLL_EVERY_S)

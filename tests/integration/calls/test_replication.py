@@ -149,7 +149,7 @@ async def test_a_write_waits_for_the_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A push, a statement and an effect's `sent` are confirmed by the replica, also by one that has just joined."""
-    monkeypatch.setattr(scripts, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(scripts, "POLL_EVERY_S", 0)
     await site.push()
     await site.state()
     assert await site.waits() == 0
