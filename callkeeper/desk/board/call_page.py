@@ -271,7 +271,7 @@ class CallRenderer:
 
 def path_of(call_id: CallId) -> str:
     """Return a call's address below the board's."""
-    return f"callkeeper/calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
+    return f"calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
 def _result_of(known: Known, action_id: str) -> ActionResult:

@@ -97,7 +97,7 @@ def slot_of(member: str) -> str:
 
 def address_of(institution_key: str, voice_id: str) -> str:
     """Return the address of a call's own page, below the board's."""
-    return f"callkeeper/calls/{quote(institution_key, safe='')}/{quote(voice_id, safe='')}"
+    return f"calls/{quote(institution_key, safe='')}/{quote(voice_id, safe='')}"
 
 
 def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:

@@ -45,7 +45,7 @@ async def test_board_and_desk_name_the_remedy(rig: BoardRig) -> None:
     shown = await rig.page()
     assert "Written by a newer release" in shown
     assert "Roll forward, or start a worker of that release." in shown
-    assert f"callkeeper/calls/{KEY}/{other.voice_id}" in shown
+    assert f"calls/{KEY}/{other.voice_id}" in shown
     assert REMEDY in await rig.page(f"/calls/{KEY}/{call.voice_id}", 503)
     answer = await rig.http.get(f"/calls/{KEY}/{call.voice_id}")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

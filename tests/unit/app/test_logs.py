@@ -127,7 +127,7 @@ def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format:
         log.exception("step_failed")
     text = stream.getvalue()
     assert CANARY not in text
-    for expected in ("ExceptionGroup", "RuntimeError", "ValueError", "callkeeper/test_logs.py", "fail_with_locals"):
+    for expected in ("ExceptionGroup", "RuntimeError", "ValueError", "app/test_logs.py", "fail_with_locals"):
         assert expected in text
 
 
