@@ -13,12 +13,12 @@ PROVIDER := tests/people/provider
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix lock install
+.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix generate lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-$(STAMP): requirements-dev.txt pyproject.toml
+$(STAMP): requirements-dev.txt pyproject.toml sandbox/pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "callkeeper needs Python 3.11 or newer, and there is no $(PYTHON)."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "callkeeper needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
@@ -30,9 +30,9 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.txt > $(VENV)/uv.txt
 	@$(PIP) --require-hashes -r $(VENV)/uv.txt
-	@$(UV) --require-hashes -r requirements-dev.txt && $(UV) --no-build-isolation -e . || { \
+	@$(UV) --require-hashes -r requirements-dev.txt && $(UV) --no-build-isolation -e . -e sandbox || { \
 	  echo "uv cannot reach a package index; pip takes a minute or two:"; \
-	  $(PIP) --require-hashes -r requirements-dev.txt && $(PIP) --no-build-isolation -e .; }
+	  $(PIP) --require-hashes -r requirements-dev.txt && $(PIP) --no-build-isolation -e . -e sandbox; }
 	@touch $(STAMP)
 
 install: $(STAMP) ## Create the virtual environment from the lock file
@@ -45,7 +45,7 @@ DIST ?= dist
 release: $(STAMP) ## Build wheels, sdists, bill of materials and checksums in dist/; print the lines for CHANGELOG.md
 	@rm -rf $(DIST)
 	@$(BIN)/python -m hatchling build -d $(abspath $(DIST))
-	@cd client && $(abspath $(BIN))/python -m hatchling build -d $(abspath $(DIST))
+	@for part in client sandbox; do (cd $$part && $(abspath $(BIN))/python -m hatchling build -d $(abspath $(DIST))) || exit 1; done
 	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o $(DIST)/callkeeper.cdx.json
 	@cd $(DIST) && sha256sum -- *.whl *.tar.gz *.json > SHA256SUMS && cat SHA256SUMS
 	@printf '\nAfter the release, CHANGELOG.md must have these lines (%s):\n\n## %s\n\nCommit: `%s`\n' \
@@ -161,13 +161,23 @@ fix: $(STAMP) ## Format and repair what the linter can repair
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+generate: $(STAMP) ## Write every page and index that is made from the code
+	@mkdir -p $(BUILD)
+	$(BIN)/callkeeper rules docs > $(BUILD)/generated && mv $(BUILD)/generated docs/rules.md
+	$(BIN)/python -m callkeeper.app.documents > $(BUILD)/generated && mv $(BUILD)/generated docs/configuration.md
+	$(BIN)/python -m callkeeper.desk.openapi > $(BUILD)/generated && mv $(BUILD)/generated docs/openapi.json
+	$(BIN)/python -m tests.audit.controls_document > $(BUILD)/generated && mv $(BUILD)/generated docs/security-controls.md
+	$(BIN)/python -m tests.faults.matrix_document
+	$(BIN)/python -m tests.sandbox.test_variants
+	$(BIN)/python -m tests.sandbox.test_index
+
 # What the image and the platforms install.
 IMAGE_EXTRAS = web worker sandbox archive oidc alerts
 
 lock: $(STAMP) ## Renew the lock files from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper --no-emit-package callkeeper-sandbox \
 	  --custom-compile-command 'make lock' pyproject.toml $(addprefix --extra ,$(IMAGE_EXTRAS)) -o requirements.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper --no-emit-package callkeeper-sandbox \
 	  --custom-compile-command 'make lock' pyproject.toml --all-extras --group dev -c requirements.txt -o requirements-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command 'make lock' docs/requirements.in -o docs/requirements.txt

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from sandbox import population, views
-from sandbox.answers import Base, TokenAnswer
-from sandbox.state import Call, PushSettings
-from sandbox.world import World, utc_now
+from callkeeper_sandbox.service import population, views
+from callkeeper_sandbox.service.answers import Base, TokenAnswer
+from callkeeper_sandbox.service.state import Call, PushSettings
+from callkeeper_sandbox.service.world import World, utc_now
 
 KEY = "cu-1"
 """The institution of every call."""

@@ -19,20 +19,20 @@ from typing import Any, Final
 import psycopg
 from sqlalchemy import Index, inspect, update
 
-from archive.database import Database
-from archive.lines import Content, content_of
-from archive.migrating import migrate
-from archive.reading import ArchiveReader
-from archive.tables import chains, lines, metadata, people, terms
-from archive.writing import ChainEnd, Writer
 from benchmarks.answer import Answer, Cell, Table
 from benchmarks.effort import Effort
-from calls.call_query import CallQuery, parse_query
-from calls.facts_and_colours import Policies
-from calls.record import Call, Candidate, Phase, Reason
-from calls.rules import load_rules
-from calls.rules.report import report
-from calls.trail import Entry, Tried
+from callkeeper.archive.database import Database
+from callkeeper.archive.lines import Content, content_of
+from callkeeper.archive.migrating import migrate
+from callkeeper.archive.reading import ArchiveReader
+from callkeeper.archive.tables import chains, lines, metadata, people, terms
+from callkeeper.archive.writing import ChainEnd, Writer
+from callkeeper.calls.call_query import CallQuery, parse_query
+from callkeeper.calls.facts import Policies
+from callkeeper.calls.record import Call, Candidate, Phase, Reason
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.rules.report import report
+from callkeeper.calls.trail import Entry, Tried
 from tests.postgresql import binaries, postgresql
 
 CALLS: Final = 1_000_000

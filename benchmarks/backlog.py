@@ -11,19 +11,19 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from archive.database import Database
-from archive.migrating import migrate
-from archive.reading import ArchiveReader
-from archive.writing import Writer
 from benchmarks.answer import Answer, Table
 from benchmarks.archive import PER_S, server, simulated_call
 from benchmarks.effort import Effort
-from callkeeper.embedded import embedded_redis
-from callkeeper.logs import quiet_log
-from calls.record import encode_call
-from calls.store.archive_queue import ArchiveQueue, waiting_calls
-from calls.store.keys import CallId, Keys
-from calls.trail import encode_entry
+from callkeeper.app.logs import quiet_log
+from callkeeper.archive.database import Database
+from callkeeper.archive.migrating import migrate
+from callkeeper.archive.reading import ArchiveReader
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.record import encode_call
+from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.trail import encode_entry
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from workers.archive_delivery import ArchiveDeliveries
 
 CALLS: Final = 10_000

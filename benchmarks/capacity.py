@@ -13,7 +13,7 @@ from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
 from benchmarks.scale import Watched, watch
 from benchmarks.spread import Spread
-from calls.schedule.reads import BUSY
+from callkeeper.calls.schedule.reads import BUSY
 
 PER_CALL: Final = 0.042 + 0.036 + 0.004
 """Checks, reads and effects per second and live call when there are many calls (``python -m benchmarks requests``)."""

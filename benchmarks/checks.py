@@ -16,9 +16,9 @@ from benchmarks.peers_environment import REDIS_8, peers_python
 from benchmarks.process import Used
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from callkeeper.fleet import ManagedProcess
-from callkeeper.settings import RuleSettings
-from calls.store.keys import Keys
+from callkeeper.app.settings import RuleSettings
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 WARM_UP = 20
 WAITING_S = 20.0

@@ -20,9 +20,9 @@ from redis.asyncio import Redis
 
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
-from callkeeper.embedded import embedded_redis
-from calls.rules import RuleBook, Stage, load_rules
-from sandbox.state import Call, Happening, Kind, PushSettings
+from callkeeper.calls.rules import RuleBook, Stage, load_rules
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
 from tests.main_job import Receiver
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
@@ -84,7 +84,7 @@ SANDBOX = Tempo(12.0, 0.5, 20.0, longest_s=90.0)
 """The calls of ``make run``."""
 
 PRIOR = Tempo(25.0, 0.7, 240.0, length_sigma=0.85)
-"""The calls for which the shipped check times are the optimum (``calls.schedule.model``)."""
+"""The calls for which the shipped check times are the optimum (``callkeeper.calls.schedule.model``)."""
 
 TEMPOS = {
     f"{name}{what}": tempo.scaled(*by)

@@ -9,21 +9,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from benchmarks.answers import KEY, PERSON, STATUS
-from calls.effect_ledger import Effect, EffectState
-from calls.facts_and_colours import facts_of
-from calls.notes import Listed, fingerprint
-from calls.record import Call, Candidate, Marks, Phase, Reading, encode_call
-from calls.rules import RuleBook
-from calls.rules.matching_and_assignment import judge
-from calls.store.job_queue import Waker
-from calls.store.keys import CallId, Keys
-from calls.trail import Entry, encode_entry
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.notes import Listed, fingerprint
+from callkeeper.calls.record import Call, Candidate, Marks, Phase, Reading, encode_call
+from callkeeper.calls.rules import RuleBook
+from callkeeper.calls.rules.matching import judge
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.trail import Entry, encode_entry
 
 
 def settings(folder: Path) -> dict[str, str]:
     """Return the rules of the measurement: one check is due; the next check and the next read are much later."""
     rules = folder / "rules.toml"
-    shipped = (files("calls") / "rulebooks" / "default.toml").read_text()
+    shipped = (files("callkeeper.calls") / "rulebooks" / "default.toml").read_text()
     rules.write_text(shipped.replace("undecided_s = 8.0", "undecided_s = 60.0"))
     return {"CALLKEEPER_RULES": str(rules), "CALLKEEPER_CHECK_AT": "10,70,130,190"}
 

@@ -15,13 +15,13 @@ from statistics import fmean, stdev
 from msgspec.structs import replace
 
 from benchmarks.due_calls import due_call
-from calls.decide import decide
-from calls.record import Call
-from calls.rules import RuleBook
-from calls.schedule.check_plan_and_budget import begin_watch, check_answered, check_booked
-from calls.schedule.model import PRIOR_CALL
-from calls.schedule.reads import next_read
-from calls.steps import Check, Read, Wait
+from callkeeper.calls.decide import decide
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules import RuleBook
+from callkeeper.calls.schedule.model import PRIOR_CALL
+from callkeeper.calls.schedule.plan import begin_watch, check_answered, check_booked
+from callkeeper.calls.schedule.reads import next_read
+from callkeeper.calls.steps import Check, Read, Wait
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage
-from calls.rules import load_rules
+from callkeeper.calls.rules import load_rules
 
 LIMITS = (5, 15, 100)
 

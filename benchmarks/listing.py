@@ -8,18 +8,19 @@ from redis.asyncio import Redis
 
 from benchmarks.answers import KEY
 from benchmarks.stage import Stage, stage
-from callkeeper.connections import with_command_packing
-from calls.metrics.counting import Figures
-from calls.rules import load_rules
-from calls.store.claims_and_leases import Store
-from calls.store.inbox import Ask
-from calls.store.last_listing import Listings
-from reseller import Secret, ServiceConfig
-from reseller.client import Reseller
-from reseller.memory import MemoryTokenStore
+from callkeeper.app.connections import with_command_packing
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.service import Secret, ServiceConfig
+from callkeeper.service.client import Reseller
+from callkeeper.service.memory import MemoryTokenStore
 from workers.claimed_call import Tools
-from workers.measurements import JobSummary, ServiceClock
+from workers.job_summary import JobSummary
 from workers.queue_listing import Listing
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
 Took = tuple[float, float]
@@ -51,7 +52,7 @@ async def _list_twice(on: Stage) -> tuple[Took, Took]:
 
 
 async def _list(store: Store, listing: Listing) -> Took:
-    await store.ask_to_look(KEY, Ask.FULL)
+    await store.request_listing(KEY, Ask.FULL)
     held = next(held for held in await store.claim(20_000) if held.member.startswith("i:"))
     began_s, cpu_began_s = time.perf_counter(), time.process_time()
     await listing.run(held, KEY, JobSummary())

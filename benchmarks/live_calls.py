@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 
 from redis.asyncio import Redis
 
-from callkeeper.embedded import embedded_redis
-from calls.rules import RuleBook, load_rules
-from calls.schedule.check_plan_and_budget import Schedule
-from calls.schedule.estimate import shows_result
-from calls.trail import Recorded
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.rules import RuleBook, load_rules
+from callkeeper.calls.schedule.estimate import shows_result
+from callkeeper.calls.schedule.plan import Schedule
+from callkeeper.calls.trail import Recorded
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from callkeeper.fleet import ManagedProcess
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).resolve().parent.parent

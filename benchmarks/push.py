@@ -18,7 +18,7 @@ from benchmarks.peers_environment import peers_python
 from benchmarks.process import Used, python
 from benchmarks.spread import Spread
 from benchmarks.stage import BenchmarkFailed, Stage, stage, wait_until
-from callkeeper.fleet import ManagedProcess
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 RATE = 1000
 HERE = Path(sys.executable)

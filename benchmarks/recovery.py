@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.answer import Answer, Table
-from callkeeper.fleet import ManagedProcess
-from calls.claimed_item import LEASE
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.ports import HeldPort

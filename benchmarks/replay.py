@@ -5,9 +5,9 @@ import time
 from dataclasses import replace
 
 from benchmarks.answer import Answer, Table
-from calls.rules import load_rules
-from calls.rules.replay import replay as replay_calls
-from calls.trail import encode_recorded, parse_recordings
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.rules.replay import replay as replay_calls
+from callkeeper.calls.trail import encode_recorded, parse_recordings
 from tests.unit.rules.recordings import record
 
 CALLS = 10_000

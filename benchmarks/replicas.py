@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from benchmarks.spread import Spread
-from callkeeper.embedded import embedded_redis
-from calls.store.idempotent_intake import Intake
-from reseller.push_event import PushEvent
+from callkeeper.calls.store.intake import Intake
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 
 REPLICAS = (0, 1, 2)
 ABREAST = 8

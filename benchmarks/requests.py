@@ -22,11 +22,11 @@ from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
 from benchmarks.late_evidence import Share, losses
 from benchmarks.spread import Spread
-from callkeeper.embedded import embedded_redis
-from calls.rules import load_rules
-from calls.schedule.model import PRIOR_CALL, PRIOR_RESULT
-from calls.statuses import Status
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.model import PRIOR_CALL, PRIOR_RESULT
+from callkeeper.calls.statuses import Status
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -17,11 +17,11 @@ from benchmarks.listing import Took, list_twice
 from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from calls.record import Call
-from calls.rules import RuleBook, load_rules
-from calls.schedule.check_plan_and_budget import Schedule
-from calls.schedule.reads import next_read
-from calls.store.keys import CallId, Keys
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules import RuleBook, load_rules
+from callkeeper.calls.schedule.plan import Schedule
+from callkeeper.calls.schedule.reads import next_read
+from callkeeper.calls.store.keys import CallId, Keys
 
 AGES_S = 240.0
 """The largest age of a call. Calls of all ages are live at once, as in a call centre."""

@@ -11,11 +11,11 @@ from random import Random
 
 from benchmarks.answer import Answer, Cell, Table
 from benchmarks.live_calls import watch
-from calls.rules import load_rules
-from calls.schedule.check_plan_and_budget import Schedule
-from calls.schedule.fit import fit
-from calls.schedule.model import HORIZON_S, PRIOR_CALL, PRIOR_RESULT, Lognormal, Model, prior
-from calls.schedule.optimum import backoff_optimum, optimum
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.fit import fit
+from callkeeper.calls.schedule.model import HORIZON_S, PRIOR_CALL, PRIOR_RESULT, Lognormal, Model, prior
+from callkeeper.calls.schedule.optimum import backoff_optimum, optimum
+from callkeeper.calls.schedule.plan import Schedule
 from tests.simulated_calls import closed_rule, drawn_times, even_calls, observed_through
 
 CHECKS = 18

@@ -23,7 +23,7 @@ import uvloop
 
 from benchmarks.answers import Answers, Known
 from benchmarks.starts import Starts, start_calls
-from sandbox.server import address, bind
+from callkeeper_sandbox.service.server import address, bind
 
 _HEAD = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 

@@ -14,9 +14,9 @@ from redis import Redis
 
 from benchmarks.load import PUSH_KEY
 from benchmarks.process import Meter, process, python
-from callkeeper.embedded import embedded_redis
-from callkeeper.fleet import ManagedProcess
-from calls.store.keys import Keys
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 
 PATIENCE_S = 60.0
 
@@ -127,8 +127,7 @@ def stage(*, latency_ms: float = 50.0, limit: int = 0, redis_server: Path | None
         redis = stack.enter_context(embedded_redis(data / "redis", redis_server))
         service = stack.enter_context(
             python(
-                *("benchmarks.service", "--latency-ms", str(latency_ms), "--limit", str(limit)),
-                log=data / "service.log",
+                "benchmarks.service", "--latency-ms", str(latency_ms), "--limit", str(limit), log=data / "service.log"
             )
         )
         url = service.wait_for(_listening)

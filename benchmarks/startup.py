@@ -25,7 +25,7 @@ def answer(effort: Effort) -> Answer:
     rows = _row("web: listens", web), _row("worker: takes jobs", worker)
     imports = tuple(
         (what, Spread.of(_import_s(what) for _ in range(rounds)))
-        for what in ("callkeeper.web_app", "callkeeper.wiring")
+        for what in ("callkeeper.app.web_app", "callkeeper.app.wiring")
     )
     return Answer(
         "How soon is a process ready, and what does it weigh?",

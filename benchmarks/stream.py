@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from callkeeper.demo import demonstration
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack, until
 
 TOKEN = "benchmark-desk-0123456789"  # noqa: S105  (of a stand-in)

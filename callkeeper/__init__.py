@@ -1,1 +1,0 @@
-"""The application: settings, logging, wiring, the web app and the command line."""

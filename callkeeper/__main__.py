@@ -1,6 +1,6 @@
 """Run the command line with ``python -m callkeeper``."""
 
-from callkeeper.cli import main
+from callkeeper.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from reseller.push_event import Headers
+from callkeeper.service.push_event import Headers
 
 Sender = Literal["current", "previous"]
 """The set of headers that a sender has sent."""

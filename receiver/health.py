@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from calls.store.breakers import service_away
-from calls.store.keys import KEYS, Keys
-from calls.store.writable import refusal_of
+from callkeeper.calls.store.breakers import service_away
+from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.writable import refusal_of
 
 READY_WITHIN_S: Final = 1.0
 

@@ -21,14 +21,14 @@ from starlette.responses import Response
 from starlette.types import Receive
 from structlog.typing import FilteringBoundLogger
 
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.store.attempt_limiter import AttemptLimiter, network_of
-from calls.store.idempotent_intake import CALL_END, CALL_START, DOCTOR, Intake
-from calls.store.job_queue import Waker
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
+from callkeeper.calls.store.intake import CALL_END, CALL_START, DOCTOR, Intake
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
 from receiver import responses
 from receiver.authentication import PushAuthentication
-from reseller.push_event import PushEvent, PushUnreadable, parse_push
 
 BODY_LIMIT: Final = 16 * 1024
 """In bytes. A push has some 300."""
@@ -99,7 +99,6 @@ class PushCounting:
             self.figures.observe(figure.PUSH_LAG, lag.total_seconds())
 
     def refused(self, reason: str) -> None:
-        """Count an event that was refused."""
         self.figures.count(figure.PUSHES_REFUSED, reason)
 
 

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Table, delete, insert, select, text, update
 
-from archive.database import Database
-from archive.heads import HeadsLog, parse_heads, signed_head
-from archive.keeping import Keeper
-from archive.lines import (
+from callkeeper.archive.database import Database
+from callkeeper.archive.heads import HeadsLog, parse_heads, signed_head
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.lines import (
     AUDIT_LOG,
     ERASED,
     HELD,
@@ -27,11 +27,11 @@ from archive.lines import (
     content_of,
     sha256,
 )
-from archive.tables import chains, erased, holds, lines, people, terms
-from archive.verifying import Evidence, Verification, verify
-from archive.writing import Head, Writer
-from calls.effect_ledger import Effect, EffectState
-from reseller.secret import Secret
+from callkeeper.archive.tables import chains, erased, holds, lines, people, terms
+from callkeeper.archive.verifying import Evidence, Verification, verify
+from callkeeper.archive.writing import Head, Writer
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.service.secret import Secret
 from tests.archivist import content, settled
 
 KEY: Final = Secret("a-key-that-the-owner-does-not-know")

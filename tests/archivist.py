@@ -3,14 +3,14 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from archive.database import Database
-from archive.lines import Content, content_of
-from archive.migrating import migrate
-from archive.writing import Writer
-from calls.record import Call, Candidate, Identity, Phase, Reason, Word
-from calls.store.archive_queue import ArchiveQueue
-from calls.store.keys import Keys
-from calls.trail import Entry
+from callkeeper.archive.database import Database
+from callkeeper.archive.lines import Content, content_of
+from callkeeper.archive.migrating import migrate
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.record import Call, Candidate, Identity, Phase, Reason, Word
+from callkeeper.calls.store.archive_queue import ArchiveQueue
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.trail import Entry
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 from workers.archive_delivery import ArchiveDeliveries

@@ -17,10 +17,10 @@ from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.connections import with_command_packing
-from callkeeper.embedded import EmbeddedRedis, embedded_redis
-from calls.store.attempt_limiter import LoginLimiter
-from calls.store.keys import Keys
+from callkeeper.app.connections import with_command_packing
+from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
 # time, so that a change is judged by itself; everywhere else, and every night with many more, chance looks for new ones.

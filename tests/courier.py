@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 from standardwebhooks import Webhook
 
-from calls.store.claims_and_leases import Store
-from calls.store.delivery_log import DeliveryLog, Replays
-from calls.store.keys import Keys
-from calls.store.queries import Lookup
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.delivery_log import DeliveryLog, Replays
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Lookup
 from tests.outcome_schemas import keeps_to_its_schema
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from sandbox.question import Question
-from sandbox.questions import QUESTIONS
-from sandbox.variants import VARIANTS
+from callkeeper_sandbox.service.question import Question
+from callkeeper_sandbox.service.questions import QUESTIONS
+from callkeeper_sandbox.service.variants import VARIANTS
 
 PASSING = frozenset(
     {

@@ -15,15 +15,15 @@ from typing import Any
 import httpx
 from redis.asyncio import Redis
 
-from callkeeper.embedded import embedded_redis
-from calls.effect_ledger import EffectKind, EffectState
-from calls.record import Phase
-from calls.rules import load_rules
-from reseller.config import LoginPolicy
-from reseller.push_event import PushUnreadable, parse_push
-from sandbox.faults import PUSH, Action, Fault
-from sandbox.state import Call, Happening, Kind, PushSettings
-from sandbox.variants import VARIANTS
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.record import Phase
+from callkeeper.calls.rules import load_rules
+from callkeeper.service.config import LoginPolicy
+from callkeeper.service.push_event import PushUnreadable, parse_push
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.faults import PUSH, Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
+from callkeeper_sandbox.service.variants import VARIANTS
 from tests.covering import covering_sets
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi

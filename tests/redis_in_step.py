@@ -18,8 +18,8 @@ from typing import Any
 from redis import Redis as BlockingRedis
 from redis.asyncio import Connection, ConnectionPool, Redis
 
-from callkeeper.connections import CommandPacking
-from callkeeper.embedded import embedded_redis
+from callkeeper.app.connections import CommandPacking
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 
 
 class Wire:

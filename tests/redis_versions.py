@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from callkeeper.embedded import CHOSEN, find_server
+from callkeeper_sandbox.demo.embedded_redis import CHOSEN, find_server
 
 ROOT = Path(__file__).parents[1]
 WHEELS = ROOT / "tests" / "redis-servers.txt"
@@ -25,10 +25,10 @@ SERVER_DEPENDENT = (
     "tests/integration/calls/test_store.py",
     "tests/integration/calls/test_jobs.py",
     "tests/integration/calls/test_wake_marker.py",
-    "tests/integration/reseller/test_reseller_token_store.py",
+    "tests/integration/service/test_reseller_token_store.py",
     "tests/integration/figures/test_figures.py",
     "tests/integration/desk/test_feed.py",
-    "tests/integration/callkeeper/test_sentinel.py",
+    "tests/integration/app/test_sentinel.py",
     "tests/integration/test_embedded.py",
 )
 """Scripts, leases, epochs, the token, figures, jobs and sentinels: the tests whose result can depend on the server."""

@@ -1,7 +1,7 @@
 """The request budget in virtual time: the real script, on a hash and sorted sets in memory.
 
 ``Load`` gives work of four classes to a number of processes. Each asks for permits as a worker does, waits as told, sends,
-and reports 429 and 503. Only ``calls/lua/request_budget.lua`` and `AnswerCount` are real.
+and reports 429 and 503. Only ``callkeeper/calls/lua/request_budget.lua`` and `AnswerCount` are real.
 """
 
 import heapq
@@ -14,9 +14,9 @@ from typing import Any
 
 from lupa import luajit21
 
-from calls.store.keys import Keys
-from calls.store.request_budget import AnswerCount
-from calls.store.script import Script as LuaScript
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.request_budget import AnswerCount
+from callkeeper.calls.store.script import Script as LuaScript
 
 CLASSES = (1, 2, 3, 4)
 """Effects, checks, listings, reads."""

@@ -16,35 +16,36 @@ import httpx
 import structlog
 from msgspec.structs import replace
 
-from calls.claimed_item import Lease
-from calls.effect_ledger import EffectKind
-from calls.metrics.counting import Figures
-from calls.metrics.snapshot import FigureReader, Snapshot
-from calls.metrics.writing import Author, FigureWriter
-from calls.notes import Note
-from calls.record import Call
-from calls.rules import RuleBook, load_rules
-from calls.store.claims_and_leases import Store
-from calls.store.earlier_calls import number_key
-from calls.store.idempotent_intake import Intake
-from calls.store.keys import CallId, Keys, Retention
-from calls.store.last_listing import Listings
-from calls.store.queries import Queries
-from calls.store.sso_token import RedisTokenStore
-from calls.trail import Entry
-from reseller import Secret, ServiceConfig
-from reseller.client import Reseller
-from reseller.config import LoginPolicy
-from reseller.push_event import PushEvent
-from sandbox.access import Credentials
-from sandbox.state import Call as SandboxCall
+from callkeeper.calls.claimed_item import Lease
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.notes import Note
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules import RuleBook, load_rules
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.earlier_calls import number_key
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import CallId, Keys, Retention
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.store.sso_token import RedisTokenStore
+from callkeeper.calls.trail import Entry
+from callkeeper.service import Secret, ServiceConfig
+from callkeeper.service.client import Reseller
+from callkeeper.service.config import LoginPolicy
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claimed_call import Tools
+from workers.counting import Counting
 from workers.managed_institutions import Institutions
-from workers.measurements import Counting, ServiceClock
 from workers.queue_listing import Listing
 from workers.runtime import UnreadableLog
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 from workers.service_health import Probing
 from workers.shift import Shift, Wakeups
@@ -199,9 +200,9 @@ class Rig:
             counting=counting,
             sleep=self._sleep,
         )
-        listing = Listing(self.tools, 5.0, choose=lambda _, high: high, told=wakeups.wake)
+        listing = Listing(self.tools, 5.0, choose=lambda _, high: high, on_due=wakeups.wake)
         self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)
-        self.probing = Probing(self.tools, self.institutions, told=wakeups.wake)
+        self.probing = Probing(self.tools, self.institutions, on_probed=wakeups.wake)
 
     async def _sleep(self, seconds: float) -> None:
         self.clock.now += dt.timedelta(seconds=seconds)
@@ -227,7 +228,7 @@ class Rig:
     async def tick(self) -> int:
         """Claim what is due now and move it on; return how much that was."""
         await self.institutions.refresh()
-        await asyncio.gather(*await self.probing.look())
+        await asyncio.gather(*await self.probing.start_due())
         claimed = await self.store.claim(100)
         await asyncio.gather(*(self.shift.move(held) for held in claimed))
         return len(claimed)

@@ -11,12 +11,12 @@ import httpx
 import pytest
 import uvicorn
 
-from sandbox.access import Credentials
-from sandbox.app import create_app
-from sandbox.server import address, bind, create_server, serve
-from sandbox.service import Sandbox
-from sandbox.state import Call, Happening, Kind
-from sandbox.world import World
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.app import create_app
+from callkeeper_sandbox.service.server import address, bind, create_server, serve
+from callkeeper_sandbox.service.service import Sandbox
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from callkeeper_sandbox.service.world import World
 
 KEY = "cu-1"
 PHONE = "5550100001"

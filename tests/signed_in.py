@@ -6,16 +6,16 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from calls.store.attempt_limiter import LoginLimiter
-from calls.store.audit_log import AuditLog
-from calls.store.keys import Keys
-from desk.access.configured_logins import AdminLogin
-from desk.access.emergency import EmergencyLogin
-from desk.access.gate import Doors, Gate
-from desk.access.people import Accounts, Sessions
-from desk.access.rights import Person, Role
-from desk.access.visitor import Auditor, Visitor, with_visitor
-from desk.signing import Signer
+from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.calls.store.audit_log import AuditLog
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.configured_logins import AdminLogin
+from callkeeper.desk.access.emergency import EmergencyLogin
+from callkeeper.desk.access.gate import Doors, Gate
+from callkeeper.desk.access.people import Accounts, Sessions
+from callkeeper.desk.access.rights import Person, Role
+from callkeeper.desk.access.visitor import Auditor, Visitor, with_visitor
+from callkeeper.desk.signed_tokens import Signer
 
 ANN = Person(id="ann", operator="ann", role=Role.ADMIN)
 

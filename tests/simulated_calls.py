@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from math import inf, sqrt
 from random import Random
 
-from calls.schedule.check_plan_and_budget import Schedule
-from calls.schedule.estimate import Observation
-from calls.schedule.model import Lognormal, Model
+from callkeeper.calls.schedule.estimate import Observation
+from callkeeper.calls.schedule.model import Lognormal, Model
+from callkeeper.calls.schedule.plan import Schedule
 
 GOLDEN = (sqrt(5) - 1) / 2
 

@@ -2,7 +2,7 @@
 
 import httpx
 
-from reseller.transport import FIRST_BYTE
+from callkeeper.service.transport import FIRST_BYTE
 
 
 class AnnouncingTransport(httpx.AsyncBaseTransport):

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from calls.claimed_item import ClaimedItem
-from calls.store.breakers import retry_service
-from calls.store.tasks import end
-from sandbox.access import Credentials
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.claimed_item import ClaimedItem
+from callkeeper.calls.store.breakers import retry_service
+from callkeeper.calls.store.cancelling import end
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.faults.test_wakeups import VirtualLoop
 from tests.redis_in_step import emptied, in_step
 from tests.rig import KEY, Rig
@@ -134,7 +134,7 @@ class Works:
             own = self.rig
             shift = Watched(own.tools, own.institutions, own.shift.listing, own.shift.log, wakeups=own.shift.wakeups)
             shift.works = self
-            async with Probing(own.tools, own.institutions, told=own.shift.wakeups.wake).running():
+            async with Probing(own.tools, own.institutions, on_probed=own.shift.wakeups.wake).running():
                 await shift.run()
             await asyncio.sleep(0.01)
 

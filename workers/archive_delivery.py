@@ -16,21 +16,21 @@ from typing import Any, ClassVar, Final
 import msgspec
 from redis.exceptions import RedisError
 
-from archive.errors import ArchiveAway, ValueRefused
-from archive.heads import signed_head
-from archive.lines import AUDIT_LOG, audit_content, content_of
-from archive.writing import Head, Writer
-from calls.claimed_item import ClaimedItem, LeaseLost, Placement
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.record import NewerRecord, parse_call
-from calls.store.archive_queue import ArchiveQueue, Stored
-from calls.store.breakers import ACCOUNT, Heard
-from calls.store.keys import CallId
-from calls.store.last_errors import ErrorArea
-from calls.traceback_filter import innermost_place
-from calls.trail import parse_trail
-from reseller.secret import Secret
+from callkeeper.archive.errors import ArchiveAway, ValueRefused
+from callkeeper.archive.heads import signed_head
+from callkeeper.archive.lines import AUDIT_LOG, audit_content, content_of
+from callkeeper.archive.writing import Head, Writer
+from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.record import NewerRecord, parse_call
+from callkeeper.calls.store.archive_queue import ArchiveQueue, Stored
+from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.traceback_filter import innermost_place
+from callkeeper.calls.trail import parse_trail
+from callkeeper.service.secret import Secret
 from workers.outbox import Outbox
 
 AT_ONCE: Final = 400
@@ -57,7 +57,7 @@ Pair = tuple[ClaimedItem, Stored]
 class ArchiveDeliveries(Outbox):
     """Claims and writes what is due for the archive, one batch at a time."""
 
-    look_every_s: ClassVar[float] = 0.2
+    poll_every_s: ClassVar[float] = 0.2
     grace_s: ClassVar[float] = 2.0
 
     store: ArchiveQueue
@@ -77,7 +77,6 @@ class ArchiveDeliveries(Outbox):
             self._start(self._advance(claimed))
 
     async def close(self) -> None:
-        """Close the connection."""
         self.writer.close()
 
     async def _before_claim(self) -> None:
@@ -94,7 +93,7 @@ class ArchiveDeliveries(Outbox):
                 while await self.claim() == AT_ONCE:  # a backlog: continue without a pause
                     await self.settle()
                     await self._before_claim()
-            await self.sleep(self.look_every_s)
+            await self.sleep(self.poll_every_s)
 
     async def _advance(self, items: Sequence[ClaimedItem]) -> None:
         began_s = monotonic()
@@ -116,7 +115,7 @@ class ArchiveDeliveries(Outbox):
         try:
             written = await asyncio.to_thread(self._write_now, key, [stored for _, stored in pairs])
         except ArchiveAway as away:
-            await self.store.breakers.report(Heard.FAILURE)
+            await self.store.breakers.report(RequestResult.FAILURE)
             await self.store.errors.note(ErrorArea.ARCHIVE, ACCOUNT, str(away))
             self.figures.count(figure.ARCHIVED, "put_off", n=len(pairs))
             self.log.warning("archive_away", error=str(away), calls=len(pairs))
@@ -131,7 +130,7 @@ class ArchiveDeliveries(Outbox):
                 await self._refused(pairs[0][0], error)
             return
         if self.store.breakers.has_failed(ACCOUNT):
-            await self.store.breakers.report(Heard.ANSWER)
+            await self.store.breakers.report(RequestResult.ANSWER)
         self.figures.count(figure.ARCHIVED, "written", n=written)
         await asyncio.gather(*(self.store.archived(item) for item, _ in pairs))
 

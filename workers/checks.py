@@ -13,26 +13,26 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from calls.claimed_item import LeaseLost
-from calls.effect_ledger import EffectKind, EffectState
-from calls.end_and_settlement import must_be_listed_again
-from calls.facts_and_colours import Colour, is_named_by_service, signs_of
-from calls.fold import fold_check, fold_reading, reading_of
-from calls.metrics import catalogue as figure
-from calls.pause import PauseScope
-from calls.record import Call, Phase, Reading
-from calls.redis_restart import charge_earlier_record
-from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, must_read_first, take_turns
-from calls.schedule.reads import next_read, read_retry
-from calls.statuses import STATUSES
-from calls.steps import Decline
-from calls.store.breakers import EndpointKind, Heard
-from calls.store.earlier_calls import digits_compared
-from calls.store.inbox import Ask
-from calls.store.keys import CallId
-from calls.store.last_errors import ErrorArea
-from calls.trail import Entry
-from reseller import (
+from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
+from callkeeper.calls.fold import fold_check, fold_reading, reading_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.record import Call, Phase, Reading
+from callkeeper.calls.redis_restart import charge_earlier_record
+from callkeeper.calls.schedule.plan import check_answered, check_booked, check_failed, must_read_first, take_turns
+from callkeeper.calls.schedule.reads import next_read, read_retry
+from callkeeper.calls.settlement import must_be_listed_again
+from callkeeper.calls.statuses import STATUSES
+from callkeeper.calls.steps import Decline
+from callkeeper.calls.store.breakers import EndpointKind, RequestResult
+from callkeeper.calls.store.earlier_calls import digits_compared
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.trail import Entry
+from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
     CallNotFound,
@@ -41,9 +41,9 @@ from reseller import (
     ServiceRefused,
     TokenLapsed,
 )
-from reseller.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
+from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
 from workers.claimed_call import Claim
-from workers.measurements import LISTED_ANEW
+from workers.service_clock import LISTED_ANEW
 from workers.service_gate import Why
 
 
@@ -201,7 +201,7 @@ def take_in(
         busy=claim.tools.cpu_share(),
     )
     claim.call = replace(claim.call, next_read_at=read_at)
-    changed = _told(before) != _told(claim.call)
+    changed = _notable(before) != _notable(claim.call)
     if changed:
         _report_unknown(claim, before.reading, reading)
         claim.tools.counting.shown(before, claim.call, claim.tools.book.policies)
@@ -242,7 +242,7 @@ def _charged(claim: Claim, reading: Reading) -> Call:
     return replace(charged, person_id=call.person_id)
 
 
-def _told(call: Call) -> tuple[object, ...]:
+def _notable(call: Call) -> tuple[object, ...]:
     """Return the parts of a reading whose change is worth a trail entry."""
     reading = call.reading
     if reading is None:
@@ -268,9 +268,9 @@ def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> N
         log.warning("status_unknown", status=reading.status)
 
 
-async def look(claim: Claim) -> None:
+async def request_listing(claim: Claim) -> None:
     """Ask for a listing of the institution's queue, because it has not listed the call yet."""
-    await claim.tools.store.ask_to_look(claim.call_id.institution_key, Ask.WIDE)
+    await claim.tools.store.request_listing(claim.call_id.institution_key, Ask.WIDE)
     claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
 
 
@@ -340,7 +340,7 @@ async def _without_result(claim: Claim, outcome: str) -> None:
     trouble and not the call's.
     """
     key, kind = claim.call_id.institution_key, EndpointKind.CHECK
-    await claim.tools.gate.tell(Heard.FAILURE, key, kind, outcome=outcome, member=claim.item.member)
+    await claim.tools.gate.publish(RequestResult.FAILURE, key, kind, outcome=outcome, member=claim.item.member)
     if claim.tools.store.breakers.over(key, kind) is not None:
         claim.call = take_turns(claim.call, claim.tools.book.schedule, claim.now)
 
@@ -404,7 +404,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         await claim.tools.store.errors.note(ErrorArea.CHECK, claim.call_id.institution_key, words)
         await _without_result(claim, "provider_error")
     else:
-        await claim.tools.gate.tell(Heard.ANSWER, claim.call_id.institution_key, EndpointKind.CHECK)
+        await claim.tools.gate.publish(RequestResult.ANSWER, claim.call_id.institution_key, EndpointKind.CHECK)
 
 
 def decline(claim: Claim, step: Decline) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from calls.claimed_item import ClaimedItem, ListName, Placement
-from calls.effect_ledger import Effect, EffectKind
-from calls.effect_resolution import (
+from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
+from callkeeper.calls.effect_ledger import Effect, EffectKind
+from callkeeper.calls.effect_resolution import (
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
     is_enrolled,
@@ -25,28 +25,41 @@ from calls.effect_resolution import (
     refusals,
     unresolved,
 )
-from calls.fold import assigned, fold_note, new_call
-from calls.notes import Distrusted, Listed, Merged, Note, Verified, entry_expected, fold_order, parse_note, trace_of
-from calls.pause import PauseScope
-from calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
-from calls.redis_restart import (
+from callkeeper.calls.fold import assigned, fold_note, new_call
+from callkeeper.calls.notes import (
+    Distrusted,
+    Listed,
+    Merged,
+    Note,
+    Verified,
+    entry_expected,
+    fold_order,
+    parse_note,
+    trace_of,
+)
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
+from callkeeper.calls.redis_restart import (
     catch_up,
     charge_earlier_record,
     charge_lost_writes,
     charge_unknown_age,
     fold_epoch,
 )
-from calls.rules.book import RuleBook
-from calls.statement_folding import in_shadow
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId
-from calls.store.last_listing import Listings
-from calls.trail import Entry
-from reseller import ResellerError
-from reseller.client import Reseller
-from reseller.endpoints import follow, is_same_id, new_trace
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.statement_folding import in_shadow
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.trail import Entry
+from callkeeper.service import ResellerError
+from callkeeper.service.client import Reseller
+from callkeeper.service.endpoints import follow, is_same_id, new_trace
+from workers.counting import Counting
+from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
-from workers.measurements import Counting, JobSummary, PauseLog, ServiceClock
+from workers.pause_log import PauseLog
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
 
@@ -148,8 +161,8 @@ class Claim:
         call = charge_unknown_age(call, tools.book, item.epoch)
         call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
         for note in notes:
-            heard, lines = fold_note(call, note, item.now)
-            call = in_shadow(call, heard, tools.book) if isinstance(note, Verified | Distrusted) else heard
+            folded, lines = fold_note(call, note, item.now)
+            call = in_shadow(call, folded, tools.book) if isinstance(note, Verified | Distrusted) else folded
             entries += lines
         is_found = before.phase is Phase.HINTED and call.phase is not Phase.HINTED
         if item.lost is None and is_found and not _is_begun(notes):
@@ -169,7 +182,6 @@ class Claim:
 
     @property
     def age_s(self) -> float:
-        """Return how many seconds ago the call was claimed."""
         return self.tools.monotonic() - self.claimed_at_s
 
     @property
@@ -204,15 +216,12 @@ class Claim:
             self.call = await earlier.look_up(self.call_id, self.call, days=days, now=self.now)
 
     def add(self, name: str) -> None:
-        """Increment a count in the job's summary."""
         self.summary.add(name)
 
     def effect(self, kind: EffectKind) -> Effect:
-        """Return the ledger of one kind of effect."""
         return self.call.effect(kind)
 
     def set_effect(self, kind: EffectKind, effect: Effect) -> None:
-        """Replace the ledger of one kind of effect."""
         self.call = with_effect(self.call, kind, effect)
 
     def in_force(self, kind: EffectKind) -> None:
@@ -282,7 +291,6 @@ class Claim:
         self.is_over = True
 
     def _count(self) -> None:
-        """Count the entries that were just written."""
         self.tools.counting.wrote(self.call, self.entries)
         self.entries = []
 

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from rq.job import Job
 
-from calls.store.tasks import end
-from workers.measurements import JobSummary
+from callkeeper.calls.store.cancelling import end
+from workers.job_summary import JobSummary
 
 PROGRESS_EVERY_S: Final = 1.0
 

@@ -13,11 +13,11 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from calls.store.job_queue import Waker
-from calls.store.keys import KEYS, Keys
-from calls.store.script import Script
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.script import Script
 
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 LATE_MS = 60
 """Work that is less overdue is left to a running shift, which claims within 20 ms of a due time."""
 
@@ -57,18 +57,16 @@ class Watchdog:
         self._stuck_s = stuck_s
         self._end_process = end_process
         self._is_over = False
-        self._look_now = threading.Event()
+        self._check_now = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._beat_at_s: float | None = None
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread."""
         self._is_over = True
-        self._look_now.set()
+        self._check_now.set()
         self._thread.join(timeout=2)
 
     def beat(self) -> None:
@@ -78,16 +76,16 @@ class Watchdog:
     def rest(self) -> None:
         """Report that the shift has ended, and check at once whether another is needed."""
         self._beat_at_s = None
-        self._look_now.set()
+        self._check_now.set()
 
-    def look(self, *, late_ms: int = LATE_MS) -> None:
+    def check(self, *, late_ms: int = LATE_MS) -> None:
         """Enqueue a job if work is overdue that no shift has taken, or if no shift has run anywhere for a while.
 
         Args:
             late_ms: How overdue work has to be. A negative value counts work that is due that soon.
 
         Raises:
-            redis.exceptions.RedisError: Redis is down. The next look tries again.
+            redis.exceptions.RedisError: Redis is down. The next check tries again.
         """
         clock = self._now_ms() if self._now_ms else ""
         given = {"overdue_ms": late_ms, "quiet_ms": int(QUIET_S * 1000)}
@@ -102,13 +100,13 @@ class Watchdog:
     def _run(self) -> None:
         is_away = False
         while True:
-            has_rested = self._look_now.wait(LOOK_EVERY_S)
+            has_rested = self._check_now.wait(POLL_EVERY_S)
             if self._is_over:
                 return
-            self._look_now.clear()
+            self._check_now.clear()
             self._watch()
             try:
-                self.look(late_ms=-SOON_MS if has_rested else LATE_MS)
+                self.check(late_ms=-SOON_MS if has_rested else LATE_MS)
                 is_away = False
             except RedisError as error:
                 if not is_away:

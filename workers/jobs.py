@@ -16,12 +16,12 @@ from redis.exceptions import RedisError, ResponseError
 from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
-from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
-from calls.store.keys import QUEUE_NAME
-from calls.store.writable import REFUSALS, refusal_in
-from calls.traceback_filter import filtered_traceback
+from callkeeper.calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
+from callkeeper.calls.store.keys import QUEUE_NAME
+from callkeeper.calls.store.writable import REFUSALS, refusal_in
+from callkeeper.calls.traceback_filter import filtered_traceback
 from workers.job_description import describe
-from workers.measurements import JobSummary
+from workers.job_summary import JobSummary
 from workers.shift import StepsFailed
 
 MAX_JOB: Final = 64 * 1024
@@ -81,12 +81,12 @@ class CallJob(Job):
         """
         self.failure_ttl = BUG_TTL_S
         try:
-            return self._perform_or_tell()
+            return self._perform_or_explain()
         except Exception as error:
             self.reason = f"{type(error).__name__}: {error}"
             raise
 
-    def _perform_or_tell(self) -> Any:
+    def _perform_or_explain(self) -> Any:
         try:
             return self._perform()
         except ResponseError as error:

@@ -22,21 +22,28 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
-from calls.metrics import catalogue as figure
-from calls.store.breakers import ACCOUNT
-from calls.store.claims_and_leases import Store
-from calls.store.last_listing import (
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.store.breakers import ACCOUNT
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.last_listing import (
     ASK_AGAIN,
     STANDING_FRESH,
     STANDING_KEPT,
     Listings,
     Standing,
 )
-from calls.store.request_budget import Permit
-from reseller import AnswerUnreadable, Institution, InstitutionSummary, NotSent, ResellerError, ServiceUnavailable
-from reseller.client import Reseller
-from workers.measurements import Counting
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import (
+    AnswerUnreadable,
+    Institution,
+    InstitutionSummary,
+    NotSent,
+    ResellerError,
+    ServiceUnavailable,
+)
+from callkeeper.service.client import Reseller
+from workers.counting import Counting
 from workers.service_gate import Held, ServiceGate, Wanted, Why
 
 LIST_EVERY = timedelta(seconds=90)
@@ -180,24 +187,26 @@ class Institutions:
         """
         try:
             if asks_all:
-                told = {
+                standings = {
                     summary.key: standing_of(summary) for summary in await self._service.institutions() if summary.key
                 }
             else:
-                told = {institution_key: standing_of(await self._service.institution(institution_key), institution_key)}
+                standings = {
+                    institution_key: standing_of(await self._service.institution(institution_key), institution_key)
+                }
         except ResellerError as error:
             self._log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
             if not asks_all and not isinstance(error, ServiceUnavailable | NotSent):
                 self._keys_refused_at_s = self._monotonic()
                 return  # the list is asked next
-            told = {}
-        told = {key: replace(one, told_at=now) for key, one in told.items()}
+            standings = {}
+        standings = {key: replace(one, told_at=now) for key, one in standings.items()}
         before = self._standings.get(institution_key)
-        if before is not None and institution_key not in told:
-            told[institution_key] = replace(before, unanswered_at=now)
-        told = handled_in_test({key: told[key] for key in self._acted_for(told)}, self._in_test)
-        await self._listings.save_standings(told.values())
-        self._standings |= told
+        if before is not None and institution_key not in standings:
+            standings[institution_key] = replace(before, unanswered_at=now)
+        standings = handled_in_test({key: standings[key] for key in self._acted_for(standings)}, self._in_test)
+        await self._listings.save_standings(standings.values())
+        self._standings |= standings
 
     def _warn_unknown(self, error: ResellerError) -> None:
         """Log that the institutions could not be read, once for each kind of error in a row."""
@@ -235,8 +244,10 @@ class Institutions:
         """
         await self._service.renew()
         listed = await self._service.institution_keys()
-        now, told = await self._store.now(), await self._listings.standings()
-        stored = {key: one for key, one in told.items() if one.told_at is None or one.is_younger(STANDING_KEPT, now)}
+        now, standings = await self._store.now(), await self._listings.standings()
+        stored = {
+            key: one for key, one in standings.items() if one.told_at is None or one.is_younger(STANDING_KEPT, now)
+        }
         owned = await self._owned(listed, stored)
         unsaid = {key for key, one in stored.items() if one.told_at is None or one.unanswered_at is not None}
         missing = self._acted_for(owned | (self._only or frozenset())) - (stored.keys() - unsaid)
@@ -264,9 +275,9 @@ class Institutions:
     def _acted_for(self, keys: Iterable[str]) -> frozenset[str]:
         return frozenset(keys) if self._only is None else self._only.intersection(keys)
 
-    async def _owned(self, listed: Iterable[str], told: Iterable[str]) -> frozenset[str]:
+    async def _owned(self, listed: Iterable[str], others: Iterable[str]) -> frozenset[str]:
         """Return the keys of this login, of the service's list, and of earlier logins."""
-        owned, gone = await self._listings.take_owned(listed, await self._store.now(), others=told)
+        owned, gone = await self._listings.take_owned(listed, await self._store.now(), others=others)
         self._missing = {key: since for key, since in owned.items() if since is not None}
         for key in sorted(gone):
             self._counting.figures.count(figure.INSTITUTIONS_MISSING, key)
@@ -311,8 +322,8 @@ class Institutions:
         for key, error in asked.unreadable.items():
             self._counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
             self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
-        said = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
-        return handled_in_test(said, self._in_test)
+        standings = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
+        return handled_in_test(standings, self._in_test)
 
 
 def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:
@@ -340,7 +351,7 @@ class Standings:
 async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
     """Ask for the standing of institutions, and return also all others that the list names.
 
-    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `reseller.answer_meaning`.
+    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `callkeeper.service.answer_meaning`.
     """
     asked = Standings()
     try:

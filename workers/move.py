@@ -1,7 +1,7 @@
 """Advances one claimed call: decide, take the step, repeat until the call has to wait. Settles it at its end.
 
 Before each step that sends or books something, ``workers.request_gate`` is asked. The steps are in ``workers.checks``
-(look, read, check) and ``workers.assign_enroll_reject`` (assign, enroll, reject).
+(request a listing, read, check) and ``workers.effects`` (assign, enroll, reject).
 """
 
 from contextlib import suppress
@@ -11,22 +11,22 @@ from typing import assert_never
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ListName, Placement
-from calls.decide import decide
-from calls.end_and_settlement import CONFIRM_LOOKS_S, HINT_LIVES, is_not_found
-from calls.institutions import FOREIGN
-from calls.record import Phase, Reason
-from calls.statement_folding import may_return
-from calls.steps import (
+from callkeeper.calls.claimed_item import ListName, Placement
+from callkeeper.calls.decide import decide
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.settlement import CONFIRM_LOOKS_S, HINT_LIVES, is_not_found
+from callkeeper.calls.statement_folding import may_return
+from callkeeper.calls.steps import (
     Check,
     Decline,
     Deed,
     Drop,
     Establish,
     Intend,
-    Look,
     LookBack,
     Read,
+    RequestListing,
     Rest,
     Send,
     Settle,
@@ -35,10 +35,10 @@ from calls.steps import (
     WriteDecision,
     WriteFacts,
 )
-from calls.trail import Entry
-from workers.assign_enroll_reject import establish, intend, send, withdraw, write_decision, write_facts
-from workers.checks import check, decline, look, look_back, read, unite_spellings
+from callkeeper.calls.trail import Entry
+from workers.checks import check, decline, look_back, read, request_listing, unite_spellings
 from workers.claimed_call import Claim, attention
+from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
 from workers.request_gate import pass_gate
 
 
@@ -65,7 +65,7 @@ async def settle(claim: Claim, reason: Reason) -> None:
 LISTED_WITHIN = timedelta(seconds=CONFIRM_LOOKS_S[-1])
 """A look at the queue proves that a call is missing only if it began this long after the hint: a push may be faster."""
 
-LOOK_AGAIN = timedelta(seconds=5)
+ASK_LATER = timedelta(seconds=5)
 
 SILENT_LOOKS = 2
 """A queue that was asked for this many looks since a hint, and was not listed, is refused or broken."""
@@ -78,10 +78,10 @@ async def drop(claim: Claim, step: Drop) -> None:
     """
     now, hinted_at = claim.now, claim.call.hinted_at or claim.now
     if claim.call.standing != FOREIGN and not is_not_found(claim.call, now):
-        looked_at = await claim.tools.listings.looked_at(claim.call_id.institution_key)
-        if looked_at is None or looked_at < hinted_at + LISTED_WITHIN:
+        listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
+        if listed_at is None or listed_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.
-            await claim.let_go(now + max(LOOK_AGAIN, (now - hinted_at) / 8))
+            await claim.let_go(now + max(ASK_LATER, (now - hinted_at) / 8))
             return
     claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
     await claim.forget()
@@ -138,10 +138,10 @@ async def _is_silent(claim: Claim) -> bool:
     hinted_at = claim.call.hinted_at
     if hinted_at is None or claim.call.confirm_looks < SILENT_LOOKS:
         return False
-    looked_at = await claim.tools.listings.looked_at(claim.call_id.institution_key)
+    listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
     # A listing that was late enough to show the call comes before the hint is dropped.
     since = hinted_at if claim.now - hinted_at < HINT_LIVES else hinted_at + LISTED_WITHIN
-    return looked_at is None or looked_at < since
+    return listed_at is None or listed_at < since
 
 
 async def _take(claim: Claim, step: Deed) -> None:
@@ -158,8 +158,8 @@ async def _take(claim: Claim, step: Deed) -> None:
             await intend(claim, step)
         case Send():
             await send(claim, step.kind)
-        case Look():
-            await look(claim)
+        case RequestListing():
+            await request_listing(claim)
         case Withdraw():
             withdraw(claim, step)
         case Decline():

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ClaimedItem
-from calls.store.claims_and_leases import Store
-from calls.store.tasks import end
+from callkeeper.calls.claimed_item import ClaimedItem
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
 
 
 class Outbox(ABC):
     """Claims and handles what is due while a shift runs. ``store`` works on the outbox's keys."""
 
-    look_every_s: ClassVar[float] = 0.1
+    poll_every_s: ClassVar[float] = 0.1
     grace_s: ClassVar[float] = 1.0
     """How long tasks may go on after the shift, in seconds. Then they are cancelled and done again later."""
 
@@ -31,7 +31,6 @@ class Outbox(ABC):
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a task is in flight."""
         return bool(self._tasks)
 
     @asynccontextmanager
@@ -84,4 +83,4 @@ class Outbox(ABC):
             with suppress(RedisError):
                 await self._before_claim()
                 await self.claim()
-            await self.sleep(self.look_every_s)
+            await self.sleep(self.poll_every_s)

@@ -19,27 +19,27 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from calls.claimed_item import ClaimedItem, Placement
-from calls.metrics import catalogue as figure
-from calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
-from calls.store.breakers import EndpointKind
-from calls.store.inbox import Ask
-from calls.store.keys import CallId
-from calls.store.last_listing import (
+from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
+from callkeeper.calls.store.breakers import EndpointKind
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.last_listing import (
     ListingProgress,
     Paging,
     encode_progress,
     is_due_to_the_end,
     is_due_whole,
-    is_first_look,
-    look_from,
+    is_first_listing,
+    list_from,
     newest_start,
-    next_look_ms,
+    next_listing_ms,
 )
-from calls.store.request_budget import Permit
-from reseller import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
 from workers.claimed_call import Tools
-from workers.measurements import JobSummary
+from workers.job_summary import JobSummary
 from workers.service_gate import Wanted
 
 LISTED_LATER_S = 3.0
@@ -52,7 +52,7 @@ RENEW_AFTER_S = 1.0
 Choose = Callable[[float, float], float]
 
 
-class LookFailed(Exception):
+class ListingFailed(Exception):
     """A look failed with ``error``. What it learned of the paging before, ``paging``, is kept."""
 
     def __init__(self, error: ResellerError, paging: Paging) -> None:
@@ -68,7 +68,7 @@ class Listing:
     reconcile_s: float
     page_size: int = 500
     choose: Choose = random.uniform
-    told: Callable[[], None] = lambda: None
+    on_due: Callable[[], None] = lambda: None
     """Called when calls got a note and are due."""
 
     async def run(self, item: ClaimedItem, institution_key: str, summary: JobSummary) -> bool:
@@ -91,9 +91,9 @@ class Listing:
         retry_s: float | None = None
         is_refused = False
         try:
-            progress = await self._look(item, progress, asked, summary)
+            progress = await self._list(item, progress, asked, summary)
             progress, outcome = replace(progress, failures=0), "answered"
-        except LookFailed as failed:
+        except ListingFailed as failed:
             error, progress = failed.error, replace(progress, paging=failed.paging)
             is_refused = isinstance(error, AccessRefused | ServiceRefused)
             outcome = "refused" if is_refused else "failed"
@@ -106,11 +106,11 @@ class Listing:
                 summary.add("listings_failed")
                 progress = replace(progress, failures=progress.failures + 1)
         self.tools.counting.listed(institution_key, outcome)
-        due_in_ms = await self._next_look_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
+        due_in_ms = await self._next_listing_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
         await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
         return is_refused
 
-    async def _look(
+    async def _list(
         self, item: ClaimedItem, progress: ListingProgress, asked: set[str], summary: JobSummary
     ) -> ListingProgress:
         now, is_narrow = item.now, asked == {Ask.LOOK} and progress.newest_at is not None
@@ -118,7 +118,7 @@ class Listing:
         if to_the_end or is_due_whole(progress, now, self.reconcile_s):
             (progress, _), is_narrow = await self._whole(item, progress, summary, to_the_end=to_the_end), False
         else:
-            since, newest_id = look_from(progress, now, after_push=asked == {Ask.LOOK}), progress.newest_id
+            since, newest_id = list_from(progress, now, after_push=asked == {Ask.LOOK}), progress.newest_id
             progress, pages = await self._pages(
                 item, progress, summary, since=since, is_first=_is_first(progress, item)
             )
@@ -126,7 +126,7 @@ class Listing:
                 progress = await self._doubt(item, progress, newest_id, summary)
         if not is_narrow:
             progress = replace(progress, regular_at=now)
-            await self.tools.listings.note_look(progress.institution_key, now)
+            await self.tools.listings.record_listing(progress.institution_key, now)
         return progress
 
     async def _doubt(
@@ -196,12 +196,12 @@ class Listing:
             try:
                 entries = await pages.read()
             except ResellerError as error:
-                raise LookFailed(error, pages.paging) from None
+                raise ListingFailed(error, pages.paging) from None
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.see(ids)
-            told = await self._tell(progress, entries, item.now, is_first=is_first)
+            noted = await self._leave_notes(progress, entries, item.now, is_first=is_first)
             if since is None:
-                summary.found(progress.institution_key, told=told)
+                summary.found(progress.institution_key, told=noted)
             newest_at = newest_start(progress, list(ids))
             newest_id = ids.get(newest_at, progress.newest_id) if newest_at else None
             progress = replace(progress, newest_at=newest_at, newest_id=newest_id, paging=pages.paging)
@@ -220,7 +220,7 @@ class Listing:
             key, continue_from=cursor, page_size=size, start_at=since, requested_by=self.tools.requested_by(key)
         )
 
-    async def _tell(
+    async def _leave_notes(
         self, progress: ListingProgress, entries: Sequence[QueueEntry], now: datetime, *, is_first: bool
     ) -> int:
         """Leave a note on every call whose entry is new or changed. Return how many there are."""
@@ -234,13 +234,13 @@ class Listing:
         prints = {voice_id: fingerprint(listed) for voice_id, listed in found.items()}
         known = await self.tools.listings.fingerprints(key, list(prints))
         changed = {
-            voice_id: told
-            for (voice_id, told), before in zip(prints.items(), known, strict=True)
-            if told != before or voice_id in progress.unlisted
+            voice_id: after
+            for (voice_id, after), before in zip(prints.items(), known, strict=True)
+            if after != before or voice_id in progress.unlisted
         }
         await asyncio.gather(*(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed))
         if changed:
-            self.told()
+            self.on_due()
             await self.tools.listings.listed(key, changed)
         return len(changed)
 
@@ -250,13 +250,13 @@ class Listing:
             self.tools.log.warning("queue_entries_skipped", institution=key, reason=reason, entries=entries)
             self.tools.counting.figures.count(figure.ENTRIES_SKIPPED, key, reason, n=entries)
 
-    async def _next_look_ms(self, progress: ListingProgress, now: datetime) -> int:
+    async def _next_listing_ms(self, progress: ListingProgress, now: datetime) -> int:
         is_live = await self.tools.listings.has_open(progress.institution_key)
-        return next_look_ms(progress, now, self.reconcile_s, is_live=is_live, choose=self.choose)
+        return next_listing_ms(progress, now, self.reconcile_s, is_live=is_live, choose=self.choose)
 
 
 def _is_first(progress: ListingProgress, item: ClaimedItem) -> bool:
-    return is_first_look(progress, item.epoch.since, item.now)
+    return is_first_listing(progress, item.epoch.since, item.now)
 
 
 AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]

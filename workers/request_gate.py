@@ -5,14 +5,14 @@ from typing import assert_never, get_args
 
 from msgspec.structs import replace
 
-from calls.decide import WATCH, is_confirmed_free
-from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
-from calls.end_and_settlement import BY_PUSH
-from calls.record import Call
-from calls.schedule.check_plan_and_budget import brought_no_result
-from calls.steps import Check, Deed, Intend, LookBack, Read, Send, Wait
-from calls.store.breakers import EndpointKind
-from calls.store.request_budget import Permit
+from callkeeper.calls.decide import WATCH, is_confirmed_free
+from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
+from callkeeper.calls.record import Call
+from callkeeper.calls.schedule.plan import brought_no_result
+from callkeeper.calls.settlement import BY_PUSH
+from callkeeper.calls.steps import Check, Deed, Intend, LookBack, Read, Send, Wait
+from callkeeper.calls.store.breakers import EndpointKind
+from callkeeper.calls.store.request_budget import Permit
 from workers.claimed_call import Claim
 from workers.service_gate import Held, Wanted, Why
 

@@ -22,8 +22,8 @@ from rq.registry import StartedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
 
-from calls.store.job_queue import RESULT_TTL_S, calls_queue
-from calls.store.keys import QUEUE_NAME
+from callkeeper.calls.store.job_queue import RESULT_TTL_S, calls_queue
+from callkeeper.calls.store.keys import QUEUE_NAME
 from workers.jobs import CallJob
 
 WORKER_TTL_S = 20
@@ -78,7 +78,7 @@ class CallWorker(SimpleWorker):
         self.log_result_lifespan = False
         self._on_stop = on_stop
         self._leave = leave
-        self.was_told_to_stop = False
+        self.has_stop_request = False
         self._is_at_work = False
         self.on_birth: Callable[[], None] = lambda: None
         """Called when the worker is registered in Redis."""
@@ -100,7 +100,7 @@ class CallWorker(SimpleWorker):
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Stop claiming, finish what is in flight, and exit."""
-        self.was_told_to_stop = True
+        self.has_stop_request = True
         self._on_stop()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.request_force_stop)
@@ -143,24 +143,24 @@ class CallWorker(SimpleWorker):
 
 
 def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.5) -> None:
-    """Run one worker after another until one was told to stop.
+    """Run one worker after another until one got a stop request.
 
     RQ's loop ends when Redis times out. A new worker with a new name then takes over.
     """
     worker: CallWorker | None = None
-    error = told = ""
+    error = logged = ""
 
     def born() -> None:
-        nonlocal told
-        told = ""
+        nonlocal logged
+        logged = ""
         log.info("worker_started", worker=worker.name if worker else None)
 
-    while worker is None or not worker.was_told_to_stop:
+    while worker is None or not worker.has_stop_request:
         try:
             if error:
-                if error != told:  # once, not twice a second while Redis is down or full
+                if error != logged:  # once, not twice a second while Redis is down or full
                     log.warning("worker_restarts", worker=worker.name if worker else None, error=error)
-                told = error
+                logged = error
                 time.sleep(pause_s)
             worker = make_worker()  # asks Redis for its version
             worker.on_birth = born

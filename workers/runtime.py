@@ -15,30 +15,32 @@ from typing import Any, ClassVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from calls.claimed_item import Lease
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.metrics.cpu_share import CpuShare
-from calls.rules.book import RuleBook
-from calls.store.archive_queue import ArchiveQueue
-from calls.store.breakers import service_away
-from calls.store.claims_and_leases import Store
-from calls.store.delivery_log import DeliveryLog
-from calls.store.earlier_calls import number_key
-from calls.store.inbox import Ask
-from calls.store.keys import KEPT_S, Keys
-from calls.store.last_listing import Listings
-from calls.store.queries import Lookup, Queries
-from calls.store.sso_token import RedisTokenStore
-from calls.store.tasks import end
-from reseller import ServiceConfig
-from reseller.client import Reseller
+from callkeeper.calls.claimed_item import Lease
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.archive_queue import ArchiveQueue
+from callkeeper.calls.store.breakers import service_away
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.delivery_log import DeliveryLog
+from callkeeper.calls.store.earlier_calls import number_key
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import KEPT_S, Keys
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper.calls.store.sso_token import RedisTokenStore
+from callkeeper.service import ServiceConfig
+from callkeeper.service.client import Reseller
 from workers.claimed_call import Tools
+from workers.counting import Counting
 from workers.job_description import progress
+from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
-from workers.measurements import Counting, JobSummary, ServiceClock
 from workers.outbox import Outbox
 from workers.queue_listing import Listing
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 from workers.service_health import Probing
 from workers.shift import Shift, Wakeups
@@ -172,7 +174,6 @@ class WorkerRuntime:
             self._loop.call_soon_threadsafe(self._shift.stop, context=Context())
 
     def close(self) -> None:
-        """Close the connections and the loop."""
         self._runner.run(self._close())
         self._runner.close()
 
@@ -184,7 +185,7 @@ class WorkerRuntime:
         try:
             if self._is_stopping:
                 shift.stop()
-            probing = Probing(tools, institutions, told=self._wakeups.wake)
+            probing = Probing(tools, institutions, on_probed=self._wakeups.wake)
             async with self._beside(shift), probing.running(), progress(self._redis, shift.summary, job_key):
                 summary = await shift.run()
             await self._tidying.tidy()
@@ -220,7 +221,7 @@ class WorkerRuntime:
 
     async def _reconcile(self, job_key: str | None, institution_key: str) -> JobSummary:
         tools, _, _ = self._tools()
-        await tools.store.ask_to_look(institution_key, Ask.FULL)
+        await tools.store.request_listing(institution_key, Ask.FULL)
         return await self._advance(job_key, institution_key)
 
     def _tools(self) -> tuple[Tools, Institutions, Listing]:
@@ -290,7 +291,7 @@ class WorkerRuntime:
             counting=counting,
             cpu_share=CpuShare(time.thread_time),  # other threads do not hold up the loop
         )
-        listing = Listing(tools, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
+        listing = Listing(tools, self._reconcile_s, self._queue_page, on_due=self._wakeups.wake)
         return tools, institutions, listing
 
     async def _close(self) -> None:

@@ -20,13 +20,13 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.store.breakers import ACCOUNT, WHOLE, EndpointKind, Heard, Scope
-from calls.store.claims_and_leases import Store
-from calls.store.last_errors import ErrorArea
-from calls.store.request_budget import Permit
-from reseller import (
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, EndpointKind, RequestResult, Scope
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
     CertificateRefused,
@@ -42,8 +42,8 @@ from reseller import (
     TurnedAway,
     Unsendable,
 )
-from reseller.client import Reseller
-from reseller.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
+from callkeeper.service.client import Reseller
+from callkeeper.service.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class ServiceGate:
         if isinstance(error, _BUSY):
             self._figures.count(figure.REQUESTS_TURNED_AWAY)
             pause_s = error.retry_after_s or 0.0
-        if (heard := heard_of(endpoint, institution_key, error)) is not None:
-            await self.tell(*heard, kind, outcome=outcome, pause_s=pause_s)
+        if (result := result_of(endpoint, institution_key, error)) is not None:
+            await self.publish(*result, kind, outcome=outcome, pause_s=pause_s)
         if isinstance(error, _BUSY):
             with suppress(RedisError):
                 await store.budget.turned_away(institution_key, len(store.breakers.acted_for))
@@ -184,9 +184,9 @@ class ServiceGate:
             self._figures.count(figure.REQUESTS_DISTURBED, endpoint.name)
         self._answered.discard(endpoint.name)
 
-    async def tell(
+    async def publish(
         self,
-        heard: Heard,
+        result: RequestResult,
         institution_key: str,
         kind: EndpointKind,
         *,
@@ -194,40 +194,40 @@ class ServiceGate:
         pause_s: float = 0.0,
         member: str = "",
     ) -> None:
-        """Tell all workers what a request says of its scope, and log which breakers that opened or closed.
+        """Publish to all workers what a request says of its scope, and log which breakers that opened or closed.
 
         Args:
-            heard: What it says. An answer is told only after failures: otherwise it would clear nothing.
+            result: What it says. An answer is published only after failures: otherwise it would clear nothing.
             institution_key: The institution it was for; the account if none.
-            kind: The kind of request. A check is told again once it is known whether it brought a result.
+            kind: The kind of request. A check is published again once it is known whether it brought a result.
             outcome: The error, for the log.
             pause_s: How long the service asked for no requests, in seconds.
             member: The call whose check brought no result.
         """
         breakers = self._store.breakers
-        if heard is Heard.ANSWER and not breakers.has_failed(institution_key, kind):
+        if result is RequestResult.ANSWER and not breakers.has_failed(institution_key, kind):
             return
         with suppress(RedisError):
-            opened, closed = await breakers.report(heard, institution_key, kind, member=member, pause_s=pause_s)
+            opened, closed = await breakers.report(result, institution_key, kind, member=member, pause_s=pause_s)
             for scope in opened:
-                self._log_opened(scope, heard, outcome)
+                self._log_opened(scope, result, outcome)
                 if scope.kind is not EndpointKind.CHECK:
                     await self._store.budget.calm(scope.institution_key, len(breakers.acted_for))
             for scope in closed:
                 self._log_closed(scope)
 
-    def _log_opened(self, scope: Scope, heard: Heard, outcome: str) -> None:
+    def _log_opened(self, scope: Scope, result: RequestResult, outcome: str) -> None:
         log, about = self._log, {"institution": scope.institution_key}
         match scope.kind:
             case _ if scope == WHOLE:
                 self._figures.count(figure.SERVICE_OUTAGES)
-                log.error("service_away", error=outcome, because=heard)
+                log.error("service_away", error=outcome, because=result)
             case EndpointKind.CALLS:
-                log.error("institution_away", error=outcome, because=heard, **about)
+                log.error("institution_away", error=outcome, because=result, **about)
             case EndpointKind.QUEUE:
-                log.error("queue_away", error=outcome, because=heard, **about)
+                log.error("queue_away", error=outcome, because=result, **about)
             case EndpointKind.CHECK:
-                log.error("checks_away", error=outcome, because=heard, **about)
+                log.error("checks_away", error=outcome, because=result, **about)
 
     def _log_closed(self, scope: Scope) -> None:
         log, about = self._log, {"institution": scope.institution_key}
@@ -256,31 +256,33 @@ _DISTURBING = (ServiceUnavailable, OutcomeUnknown, AnswerUnreadable, Certificate
 _FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)
 
 
-def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | None) -> tuple[Heard, str] | None:
+def result_of(
+    endpoint: Endpoint, institution_key: str, error: BaseException | None
+) -> tuple[RequestResult, str] | None:
     """Return what a request says of the service, and of which institution (`ACCOUNT`: of none); None if nothing.
 
     A request that failed because its login failed is not a failure of its institution. A 401 with a good token proves
     that the service answers, but says nothing of the institution.
     """
     if isinstance(error, _BUSY) and error.retry_after_s is not None:
-        return Heard.PAUSE, institution_key
+        return RequestResult.PAUSE, institution_key
     if endpoint == TOKEN:
-        return (Heard.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None
+        return (RequestResult.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None
     if endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
         return None
     match error:
         case NotSent():
             return _not_sent(error, institution_key)
         case AccessRefused():
-            return Heard.ANSWER, ACCOUNT
+            return RequestResult.ANSWER, ACCOUNT
         case TokenLapsed():
             return None
         case ServiceBusy() | TurnedAway():
-            return Heard.ANSWER, institution_key  # reported to the request budget
+            return RequestResult.ANSWER, institution_key  # reported to the request budget
         case ResellerError() if isinstance(error, _FAILURES):
-            return Heard.FAILURE, ACCOUNT if error.endpoint == TOKEN.name else institution_key
+            return RequestResult.FAILURE, ACCOUNT if error.endpoint == TOKEN.name else institution_key
         case ResellerError() | None:
-            return Heard.ANSWER, institution_key
+            return RequestResult.ANSWER, institution_key
     return None
 
 
@@ -303,9 +305,9 @@ def _is_ours(error: BaseException | None) -> bool:
     return is_stopped or isinstance(error, Unsendable)
 
 
-def _not_sent(error: NotSent, institution_key: str) -> tuple[Heard, str] | None:
+def _not_sent(error: NotSent, institution_key: str) -> tuple[RequestResult, str] | None:
     if _is_ours(error):
         return None
     cause = error.__cause__
     is_login = isinstance(cause, ResellerError) and cause.endpoint == TOKEN.name
-    return Heard.FAILURE, ACCOUNT if is_login else institution_key
+    return RequestResult.FAILURE, ACCOUNT if is_login else institution_key

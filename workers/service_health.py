@@ -14,24 +14,24 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.store.breakers import QUEUES, WHOLE, EndpointKind, Heard, Scope
-from calls.store.keys import CallId
-from calls.store.request_budget import Permit
-from calls.store.tasks import end
-from reseller import ResellerError
+from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, RequestResult, Scope
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import ResellerError
 from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 
-LOOK_EVERY_S: Final = 0.25
+POLL_EVERY_S: Final = 0.25
 
 
 @dataclass(slots=True)
 class Probing:
-    """Sends probes while a shift runs. ``told`` is called when a probe may have closed a breaker."""
+    """Sends probes while a shift runs. ``on_probed`` is called when a probe may have closed a breaker."""
 
     tools: Tools
     institutions: Institutions
-    told: Callable[[], None] = lambda: None
+    on_probed: Callable[[], None] = lambda: None
     sleep: Callable[[float], Any] = asyncio.sleep
     choose: Callable[[Sequence[CallId]], CallId] = random.choice
     _turn: int = 0
@@ -40,16 +40,16 @@ class Probing:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Send probes until the block ends. No probe outlives it."""
-        looking = asyncio.ensure_future(self._look_on())
+        running = asyncio.ensure_future(self._run())
         try:
             yield
         finally:
-            await end({looking, *self._tasks})
+            await end({running, *self._tasks})
 
-    async def look(self) -> set[asyncio.Task[None]]:
+    async def start_due(self) -> set[asyncio.Task[None]]:
         """Start the probes that are due now. Return all that are running."""
         with suppress(RedisError):
-            await self.tools.store.budget.look()
+            await self.tools.store.budget.poll()
             if self.tools.store.breakers.opened:
                 for scope in await self.tools.store.breakers.take_probes():
                     probe = asyncio.ensure_future(self._try(scope))
@@ -57,10 +57,10 @@ class Probing:
                     probe.add_done_callback(self._tasks.discard)
         return set(self._tasks)
 
-    async def _look_on(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await self.look()
-            await self.sleep(LOOK_EVERY_S)
+            await self.start_due()
+            await self.sleep(POLL_EVERY_S)
 
     async def _try(self, scope: Scope) -> None:
         follow_trace()
@@ -74,8 +74,8 @@ class Probing:
             elif not await self._read_one(scope.institution_key):
                 await self._list_one(scope.institution_key)
                 # There is no call that could fail.
-                await self.tools.gate.tell(Heard.ANSWER, scope.institution_key, scope.kind)
-        self.told()
+                await self.tools.gate.publish(RequestResult.ANSWER, scope.institution_key, scope.kind)
+        self.on_probed()
 
     async def _try_account(self) -> None:
         """Log in if there is no token; else list an institution without an open breaker and read a call."""

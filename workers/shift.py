@@ -18,18 +18,18 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ClaimedItem, LeaseLost, Placement
-from calls.institutions import FOREIGN
-from calls.metrics import catalogue as figure
-from calls.record import NewerRecord
-from calls.store.claims_and_leases import MOST_OF_ONE
-from calls.store.keys import CallId, names_of
-from calls.store.tasks import end
-from calls.traceback_filter import innermost_place
-from calls.trail import Entry
+from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import MOST_OF_ONE
+from callkeeper.calls.store.keys import CallId, names_of
+from callkeeper.calls.traceback_filter import innermost_place
+from callkeeper.calls.trail import Entry
 from workers.claimed_call import FORGET, Claim, Tools, follow_member, follow_trace
+from workers.job_summary import JobSummary
 from workers.managed_institutions import RELOAD_AT_ONCE_S, Institutions
-from workers.measurements import JobSummary
 from workers.move import move
 from workers.queue_listing import Listing
 
@@ -212,7 +212,7 @@ class Shift:
         first = True
         while not self._stopping.is_set():
             self.beat()
-            self._look_after_institutions()
+            self._keep_institutions_fresh()
             await self.institutions.enlist()
             room = min(CLAIM_AT_ONCE, IN_FLIGHT - len(self._tasks))
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
@@ -226,7 +226,7 @@ class Shift:
             elif len(claimed) < room:
                 await self.wakeups.wait()
 
-    def _look_after_institutions(self) -> None:
+    def _keep_institutions_fresh(self) -> None:
         """Check how the refresh ended. Start another if it is time, or the institutions are not known yet."""
         if self._refreshing is None or not self._refreshing.done():
             return

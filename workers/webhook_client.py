@@ -23,9 +23,9 @@ from aiohttp.abc import AbstractResolver
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
-from calls.outcome_messages import Message
-from reseller import Secret
-from reseller.endpoints import trace_headers
+from callkeeper.calls.outcome_messages import Message
+from callkeeper.service import Secret
+from callkeeper.service.endpoints import trace_headers
 
 DEADLINE_S: Final = 5.0
 """For one post in seconds, from name resolution to the answer's status. Well below the lease."""
@@ -178,7 +178,6 @@ class WebhookClient:
         return Posted(Answer.AWAY if status is None else _judge(status), status, error, took_ms, wait_s)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self.client.aclose()
 
 

@@ -18,18 +18,18 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ClaimedItem, LeaseLost, ListName, Placement
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.outcome_messages import TEST, TestMessage, message_id, message_of
-from calls.record import NewerRecord
-from calls.store.breakers import ACCOUNT, Heard
-from calls.store.claims_and_leases import Store
-from calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
-from calls.store.keys import CallId, parse_member
-from calls.store.last_errors import ErrorArea
-from calls.store.queries import Known, Lookup
-from calls.webhook_outcomes import CallOutcome, outcomes
+from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, ListName, Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.outcome_messages import TEST, TestMessage, message_id, message_of
+from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
+from callkeeper.calls.store.keys import CallId, parse_member
+from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.calls.webhook_outcomes import CallOutcome, outcomes
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.webhook_client import Answer, Posted, WebhookClient
@@ -67,7 +67,6 @@ class Deliveries(Outbox):
             self._start(self._advance(item))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.client.aclose()
 
     async def _before_claim(self) -> None:
@@ -107,10 +106,10 @@ class Deliveries(Outbox):
             await self.store.keep(item)
         await self.store.save(item, FORGET, Placement(None))
 
-    async def _replay(self, item: ClaimedItem, known: Known, told: list[CallOutcome]) -> None:
+    async def _replay(self, item: ClaimedItem, known: Known, known_outcomes: list[CallOutcome]) -> None:
         """Post again what somebody asked for, once each. The results are in the delivery log."""
         for n in _wishes(item, REPLAY):
-            for outcome in told[int(n) : int(n) + 1] if n.isdecimal() else ():
+            for outcome in known_outcomes[int(n) : int(n) + 1] if n.isdecimal() else ():
                 posted = await self._post(item, known, outcome, is_replay=True)
                 self.figures.count(figure.OUTCOMES, "replayed" if posted.answer is Answer.TAKEN else "not_replayed")
                 await self.store.keep(item)
@@ -121,9 +120,9 @@ class Deliveries(Outbox):
         follow_trace(known.call.trace)
         if any(line.what == "unreadable" for line in known.trail):
             self.store.unreadable("trail", known.call_id.institution_key)
-        told = outcomes(known.trail)
-        await self._replay(item, known, [outcome for outcome in told if outcome.n < cursor.sent])
-        for outcome in told[cursor.sent :]:
+        known_outcomes = outcomes(known.trail)
+        await self._replay(item, known, [outcome for outcome in known_outcomes if outcome.n < cursor.sent])
+        for outcome in known_outcomes[cursor.sent :]:
             posted = await self._post(item, known, outcome, attempt=cursor.attempts + 1)
             if posted.answer is not Answer.TAKEN:
                 await self._put_off(item, cursor, outcome)
@@ -200,9 +199,9 @@ class Deliveries(Outbox):
             words = posted.error or f"the receiver answered {posted.status}"
             await self.store.errors.note(ErrorArea.OUTCOMES, ACCOUNT, words)
         if is_away and posted.retry_after_s > 0:
-            await self.store.breakers.report(Heard.PAUSE, pause_s=posted.retry_after_s)
+            await self.store.breakers.report(RequestResult.PAUSE, pause_s=posted.retry_after_s)
         elif is_away or self.store.breakers.has_failed(ACCOUNT):
-            await self.store.breakers.report(Heard.FAILURE if is_away else Heard.ANSWER)
+            await self.store.breakers.report(RequestResult.FAILURE if is_away else RequestResult.ANSWER)
 
 
 def _wait_s(attempts: int, age: timedelta) -> float | None:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from benchmarks.peers.ours import checked, reseller
 from benchmarks.peers.plain import IDS, IN_FLIGHT, RESULTS, store
-from reseller.client import Reseller
+from callkeeper.service.client import Reseller
 
 
 async def _run(*, is_stored: bool) -> None:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from benchmarks.peers.ours import checked, reseller
 from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS, store
-from reseller.client import Reseller
+from callkeeper.service.client import Reseller
 
 
 class Check:

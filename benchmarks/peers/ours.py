@@ -3,10 +3,10 @@
 import msgspec
 
 from benchmarks.peers.plain import SERVICE_URL
-from calls.fold import policies_of
-from reseller import Secret, ServiceConfig
-from reseller.client import Reseller
-from reseller.memory import MemoryTokenStore
+from callkeeper.calls.fold import policies_of
+from callkeeper.service import Secret, ServiceConfig
+from callkeeper.service.client import Reseller
+from callkeeper.service.memory import MemoryTokenStore
 
 
 def reseller() -> Reseller:

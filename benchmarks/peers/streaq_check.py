@@ -9,7 +9,7 @@ from streaq import Worker
 
 from benchmarks.peers.ours import checked, reseller
 from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS
-from reseller.client import Reseller
+from callkeeper.service.client import Reseller
 
 
 @asynccontextmanager

@@ -272,9 +272,9 @@ class AsyncDesk(_Settings):
                                 yield change
                         async for line in response.aiter_lines():
                             retry.succeeded()
-                            if told := events.read(line):
-                                yield told
-                                if told.kind == "reset":
+                            if event := events.read(line):
+                                yield event
+                                if event.kind == "reset":
                                     async for change in self._open_calls(institution):
                                         yield change
             except httpx.TransportError:

@@ -78,9 +78,9 @@ def call(institution_key: str, voice_id: str, *rest: str) -> str:
 
 def action(path: str, wait_s: float | None, key: str | None, body: Mapping[str, Any]) -> Request:
     """Return the request for an action. It has an idempotency key, so that a repetition is the same action."""
-    said = {name: value for name, value in body.items() if value is not None}
+    fields = {name: value for name, value in body.items() if value is not None}
     params = {} if wait_s is None else {"wait": f"{wait_s:g}"}
-    return Request("POST", path, params, said, key or str(uuid.uuid4()))
+    return Request("POST", path, params, fields, key or str(uuid.uuid4()))
 
 
 @dataclass

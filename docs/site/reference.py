@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from callkeeper.cli import main
-from calls.metrics.snapshot import Present, Snapshot
-from desk.metrics import Everything
-from desk.openapi import document
+from callkeeper.app.cli import main
+from callkeeper.calls.metrics.snapshot import Present, Snapshot
+from callkeeper.desk.metrics import Everything
+from callkeeper.desk.openapi import document
 
 Json = Mapping[str, Any]
 

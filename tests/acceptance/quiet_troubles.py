@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox import population
+from callkeeper_sandbox.service import population
 from tests.acceptance.stack import Stack, end
 from tests.acceptance.troubles import start_worker
 

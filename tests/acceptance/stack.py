@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import httpx
 from redis import Redis
 
-from callkeeper.demo import Demo, demonstration
-from callkeeper.fleet import ManagedProcess
-from calls.record import Call, Phase, parse_call
-from calls.store.keys import CallId, Keys
-from calls.trail import Entry, parse_trail
-from sandbox import population
+from callkeeper.calls.record import Call, Phase, parse_call
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.trail import Entry, parse_trail
+from callkeeper_sandbox.demo.demonstration import Demo, demonstration
+from callkeeper_sandbox.demo.fleet import ManagedProcess
+from callkeeper_sandbox.service import population
 
 T = TypeVar("T")
 KEY = "cu-1"
@@ -27,7 +27,7 @@ KEY = "cu-1"
 class Sides:
     """Access to both sides: the sandbox's control interface and our Redis."""
 
-    look_every_s = 0.05
+    poll_every_s = 0.05
 
     def __init__(self, redis_url: str, service_url: str) -> None:
         self.redis_url = redis_url
@@ -79,7 +79,7 @@ class Sides:
             record = self.record(call)
             return record if record is not None and record.phase is Phase.SETTLED else None
 
-        return until(look, within_s, f"{call['voice_id']} to be settled", every_s=self.look_every_s)
+        return until(look, within_s, f"{call['voice_id']} to be settled", every_s=self.poll_every_s)
 
     def push(self, payload: object, key: str = KEY) -> dict[str, Any]:
         """Let the sandbox push a payload once, unchanged; return its attempt."""

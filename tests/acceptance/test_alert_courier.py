@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from callkeeper.alert_courier import AlertCourier
-from callkeeper.cli import main
-from callkeeper.parsing import alert_addresses
-from calls.alerts import AlertMessage, AlertTone
+from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.cli import main
+from callkeeper.app.parsing import alert_addresses
+from callkeeper.calls.alerts import AlertMessage, AlertTone
 from tests.waiting import until
 
 SECRET = "canary-alert-0123456789"
@@ -161,9 +161,8 @@ async def test_wrong_addresses_are_named_by_their_place() -> None:
 
 def test_apprise_is_imported_by_its_own_process_only() -> None:
     """Neither web nor a worker nor the courier imports apprise, because it costs 40 MiB and most of a second."""
-    program = (
-        "import sys, callkeeper.alert_watch, callkeeper.web_app, callkeeper.wiring; print('apprise' in sys.modules)"
-    )
+    parts = "callkeeper.app.alert_watch, callkeeper.app.web_app, callkeeper.app.wiring"
+    program = f"import sys, {parts}; print('apprise' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
     assert told.stdout == "False\n"
 

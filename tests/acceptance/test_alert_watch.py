@@ -9,15 +9,15 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.alert_courier import AlertCourier
-from callkeeper.alert_watch import LOOK_EVERY_S, AlertWatch
-from callkeeper.parsing import alert_addresses
-from calls.alerts import AlertMessage
-from calls.metrics.counting import Figures
-from calls.metrics.signals import SignalReader
-from calls.metrics.writing import Author, FigureWriter
-from calls.store.alert_state import LEADS_MS, AlertState
-from calls.store.keys import Keys
+from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.alert_watch import POLL_EVERY_S, AlertWatch
+from callkeeper.app.parsing import alert_addresses
+from callkeeper.calls.alerts import AlertMessage
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.store.alert_state import LEADS_MS, AlertState
+from callkeeper.calls.store.keys import Keys
 
 SELDOM_S = 15.0
 """The time between looks while only failing targets are tried again, which happens every 30 s at most."""
@@ -60,14 +60,14 @@ class Site:
         return Process(self, f"process-{self.count}")
 
     async def look(
-        self, *processes: "Process", seconds: float, every_s: float = LOOK_EVERY_S
+        self, *processes: "Process", seconds: float, every_s: float = POLL_EVERY_S
     ) -> list[tuple[str, str, str]]:
         """Let time pass; return the messages that were sent meanwhile."""
         before, end = len(self.told), self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.now += timedelta(seconds=every_s)
             for process in processes:
-                await process.watch.look(process.state, process.reader)
+                await process.watch.poll(process.state, process.reader)
         return self.told[before:]
 
     async def start_worker(self) -> None:

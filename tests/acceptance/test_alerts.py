@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from callkeeper.demo import demonstration, service_environment
+from callkeeper_sandbox.demo.demonstration import demonstration, service_environment
 from tests.acceptance.stack import until
 
 SECRET = "canary-alert-0123456789"

@@ -19,13 +19,13 @@ import structlog
 from flask import Flask
 from starlette.routing import Mount, Route
 
-from callkeeper.demo import demonstration
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
-from sandbox import population
-from sandbox.access import Credentials
-from sandbox.state import PushSettings
-from sandbox.world import World
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
+from callkeeper_sandbox.demo.demonstration import demonstration
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import PushSettings
+from callkeeper_sandbox.service.world import World
 from tests.acceptance.stack import KEY, Stack, end, until
 from tests.acceptance.test_desk import SECRET, TOKEN, Receiver
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from redis import Redis as BlockingRedis
 
-from callkeeper.commands.run import addresses
-from callkeeper.demo import Secrets, demonstration
-from callkeeper.embedded import embedded_redis
-from calls.record import parse_call
-from calls.store.keys import Keys
+from callkeeper.calls.record import parse_call
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.commands.run import addresses
+from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.acceptance.stack import Stack, end, until
 
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from callkeeper.demo import demonstration
-from callkeeper.fleet import ManagedProcess
+from callkeeper_sandbox.demo.demonstration import demonstration
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import KEY, Stack, end, until
 from tests.outcome_schemas import keeps_to_its_schema
 

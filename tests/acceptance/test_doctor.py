@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 
-from callkeeper.cli import main
+from callkeeper.app.cli import main
 from tests.acceptance.stack import KEY, Stack, stack, until
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calls.store.job_queue import FAILURE_TTL_S
+from callkeeper.calls.store.job_queue import FAILURE_TTL_S
 from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, Told, Watchers, assert_told
 from tests.acceptance.stack import Stack, end, stack, until
 from tests.acceptance.troubles import redis_full, start_worker, workers_dead

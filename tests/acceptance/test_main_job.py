@@ -1,7 +1,7 @@
 """A call goes from push to settled, with real processes, Redis, RQ and HTTP."""
 
-from calls.effect_ledger import EffectState
-from calls.record import Reason
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.record import Reason
 from tests.acceptance.stack import Stack, end
 
 GREEN = {"kind": "green", "after_s": 3}

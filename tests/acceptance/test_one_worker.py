@@ -2,7 +2,7 @@
 
 import signal
 
-from callkeeper.fleet import ManagedProcess
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import KEY, Stack, end, until
 
 

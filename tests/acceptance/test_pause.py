@@ -9,9 +9,9 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from callkeeper.cli import main
-from callkeeper.demo import demonstration
-from calls.store.keys import Keys
+from callkeeper.app.cli import main
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import KEY, Stack, end, until
 
 WHY = ("--because", "core migration", "--operator", "jane")

@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from callkeeper.demo import demonstration
-from calls.rules.file import read_rules_text
+from callkeeper.calls.rules.file import read_rules_text
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack, end
 
 SHADOWS = """

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 from redis import Redis
 
-from callkeeper.cli import main
-from callkeeper.settings import WebSettings
-from calls.store.job_queue import calls_queue
-from calls.store.keys import Keys
+from callkeeper.app.cli import main
+from callkeeper.app.settings import WebSettings
+from callkeeper.calls.store.job_queue import calls_queue
+from callkeeper.calls.store.keys import Keys
 
 PUSH_KEY = "canary-push-1f8b32d9"
 LOGIN = ("ops", "canary-admin-0123456")

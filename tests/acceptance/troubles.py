@@ -13,10 +13,10 @@ import httpx
 from click.testing import CliRunner
 from redis import Redis
 
-from callkeeper.cli import main
-from callkeeper.demo import service_environment
-from callkeeper.embedded import find_server
-from callkeeper.fleet import ManagedProcess
+from callkeeper.app.cli import main
+from callkeeper_sandbox.demo.demonstration import service_environment
+from callkeeper_sandbox.demo.embedded_redis import find_server
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import Stack, end, until
 from tests.acceptance.test_desk import SECRET, Receiver
 

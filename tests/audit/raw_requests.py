@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from desk.signing import FORM_FIELD, FORM_HEADER, form_tokens, key_of_login
-from reseller import Secret
+from callkeeper.desk.signed_tokens import FORM_FIELD, form_tokens, key_of_login
+from callkeeper.service import Secret
 from tests.audit.mutants import TRICKS
 
 PUSH_KEY = "canary-push-1f8b32d9"
@@ -157,8 +157,7 @@ class Gunner:
             return [f"X-Push-Key: {PUSH_KEY}".encode()]
         if path.startswith("/desk"):
             return [f"Authorization: Bearer {TOKEN}".encode()]
-        basic = b"Authorization: Basic " + b64encode(ADMIN.encode())
-        return [basic, f"{FORM_HEADER}: {self._token}".encode()] if self._draw.random() < 0.8 else [basic]
+        return [b"Authorization: Basic " + b64encode(ADMIN.encode())]
 
     def _body(self, template: str) -> bytes:
         kind = self._draw.random()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from callkeeper.parsing import outcome_url, public_url, service_url
+from callkeeper.app.parsing import outcome_url, public_url, service_url
 
 
 @pytest.mark.parametrize("read", [outcome_url, public_url, service_url])

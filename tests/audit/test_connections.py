@@ -14,10 +14,10 @@ from threading import Thread
 import pytest
 from redis import Redis
 
-from callkeeper.embedded import EmbeddedRedis
-from callkeeper.http_protocol import MAX_HEADERS, MAX_OVERHEAD
-from calls.store.attempt_limiter import ALLOWED
-from desk.browser_headers import EVERYWHERE
+from callkeeper.app.http_protocol import MAX_HEADERS, MAX_OVERHEAD
+from callkeeper.calls.store.attempt_limiter import ALLOWED
+from callkeeper.desk.browser_headers import EVERYWHERE
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.audit.conftest import Target, web_process
 from tests.audit.raw_requests import PUSH_KEY, TOKEN
 

@@ -9,18 +9,13 @@ import pytest
 from playwright.sync_api import Browser, Page
 from redis import Redis
 from rq import Queue
-from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 
-from callkeeper.embedded import EmbeddedRedis
-from desk.access.visitor import Visitor, with_visitor
-from desk.dashboard import pages
-from desk.signing import FORM_HEADER, form_tokens, key_of_login
-from reseller.secret import Secret
+from callkeeper.desk.dashboard import pages
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.audit.conftest import Target, web_process
 from tests.audit.foreign_page import foreign_page
 from tests.audit.raw_requests import ADMIN
-from tests.signed_in import ANN
 
 USER, _, PASSWORD = ADMIN.partition(":")
 
@@ -74,9 +69,8 @@ def target(
 
 
 def ask(target: Target, method: str, path: str, **headers: str) -> httpx.Response:
-    """Send a request as the browser of a logged-in person does, with a form token."""
-    token = form_tokens(key_of_login(USER, Secret(PASSWORD))).issue()
-    own = {"X-Forwarded-For": "203.0.113.7", "Sec-Fetch-Site": "same-origin", FORM_HEADER: token}
+    """Send a request as the browser of a logged-in person does."""
+    own = {"X-Forwarded-For": "203.0.113.7", "Sec-Fetch-Site": "same-origin"}
     return httpx.request(
         method, f"{target.url}/rq{path}", auth=(USER, PASSWORD), headers=own | headers, trust_env=False, timeout=20
     )
@@ -168,38 +162,29 @@ def test_host_is_never_repeated(path: str, target: Target) -> None:
     assert "evil.example" not in answer.text + str(answer.headers)
 
 
-@pytest.mark.parametrize("path", ["/queue/other/queued/empty", "/queue/other/compact", "/requeue/other"])
-def test_other_queues_cannot_be_changed(path: str, target: Target, redis_url: str) -> None:
-    """Another program's queue in the same Redis is not shown, emptied, compacted or requeued."""
+def test_other_queues_are_not_shown(target: Target, redis_url: str) -> None:
+    """Another program's queue in the same Redis is not listed."""
     with Redis.from_url(redis_url) as redis:
-        theirs = Queue("other", connection=redis)
-        job = theirs.enqueue("a.b")
-        assert ask(target, "POST", path).status_code == 404
-        assert theirs.job_ids == [job.id]
+        Queue("other", connection=redis).enqueue("a.b")
     assert [queue["name"] for queue in ask(target, "GET", "/0/data/queues.json").json()["queues"]] == ["calls"]
 
 
 def test_jobs_of_other_queues_do_not_exist(target: Target, redis_url: str) -> None:
-    """Another program's job cannot be read, requeued or deleted, by its id or by emptying our list of failed jobs."""
+    """Another program's job cannot be read, by its id or because its id is in our list of failed jobs."""
     with Redis.from_url(redis_url) as redis:
         job = Queue("other", connection=redis).enqueue("a.b", description="theirs")
         assert ask(target, "GET", f"/0/data/job/{job.id}.json").status_code == 404
         assert ask(target, "GET", f"/0/view/job/{job.id}").status_code == 404
-        ask(target, "POST", f"/job/{job.id}/requeue")
-        ask(target, "POST", f"/job/{job.id}/delete")
         redis.zadd("rq:failed:calls", {job.id: 2e9})
-        ask(target, "POST", "/queue/calls/failed/empty")
-        assert redis.hget(job.key, "description") == b"theirs"
-        assert FailedJobRegistry("calls", connection=redis).get_job_ids() == []
+        assert ask(target, "GET", "/0/data/jobs/calls/failed/8/asc/1.json").json()["jobs"] == []
 
 
 def test_templates_write_json_into_scripts(redis_url: str) -> None:
     """Every value that a template writes into a script is encoded as JSON."""
     with Redis.from_url(redis_url) as redis:
         app = pages(redis, address="x", queue_name=EVIL_QUEUE)
-        visitor = Visitor(ANN, form_tokens(key_of_login("ops", Secret("x" * 16))))
         with app.test_client() as client:
-            page = client.get("/0/view/jobs", environ_base={"asgi.scope": with_visitor({}, visitor)}).text
+            page = client.get("/0/view/jobs").text
     assert EVIL_QUEUE not in page
     assert "fetch(\\u0027" in page
     loader = app.jinja_env.loader

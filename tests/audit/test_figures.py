@@ -3,13 +3,13 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import Snapshot
-from calls.store.keys import Keys
-from reseller.push_event import PushEvent
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import Snapshot
+from callkeeper.calls.store.keys import Keys
+from callkeeper.service.push_event import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.measurements import NOT_OURS
+from workers.counting import NOT_OURS
 
 INVENTED = 40
 

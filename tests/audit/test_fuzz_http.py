@@ -11,8 +11,8 @@ import httpx
 import pytest
 import structlog
 
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
 from tests.acceptance.test_canaries import templates_of
 from tests.audit.conftest import ENVIRON, Effort, Target
 from tests.audit.raw_requests import Gunner, Shot

@@ -9,18 +9,18 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.middleware import is_plain
-from calls.rules import SHIPPED, RulesError, parse_rules
+from callkeeper.app.middleware import is_plain
+from callkeeper.calls.rules import SHIPPED, RulesError, parse_rules
+from callkeeper.service import ResellerError
+from callkeeper.service.answer_meaning import institution_list, verdict
+from callkeeper.service.answer_parsing import Reader
+from callkeeper.service.answer_records import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
+from callkeeper.service.endpoints import DETAILS
+from callkeeper.service.push_event import HeaderSettingsUnreadable, PushUnreadable, parse_header_settings, parse_push
+from callkeeper.service.transport import ServiceResponse
 from receiver.authentication import HeaderSet, PushAuthentication
-from reseller import ResellerError
-from reseller.answer_meaning import institution_list, verdict
-from reseller.answer_parsing import Reader
-from reseller.answer_records import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
-from reseller.endpoints import DETAILS
-from reseller.push_event import HeaderSettingsUnreadable, PushUnreadable, parse_header_settings, parse_push
-from reseller.transport import ServiceResponse
 from tests.audit.mutants import mutants
-from tests.unit.reseller.test_reseller_reading import sample
+from tests.unit.service.test_reseller_reading import sample
 
 PUSH = json.dumps(
     {
@@ -38,7 +38,7 @@ HEADERS = (
     b"X-A: 1; X-B: kD83-mcl2-0d9s-lx01;",
     b"Authorization: Bearer abc;X-Env: p",
 )
-RULES = [(files("calls") / "rulebooks" / f"{name}.toml").read_bytes() for name in SHIPPED]
+RULES = [(files("callkeeper.calls") / "rulebooks" / f"{name}.toml").read_bytes() for name in SHIPPED]
 KINDS: tuple[type[BaseAnswer], ...] = (TokenAnswer, QueueAnswer, AssignAnswer, DetailsAnswer, BaseAnswer)
 STATUSES = (200, 200, 200, 204, 301, 400, 401, 404, 429, 500, 503)
 ANSWERS = [

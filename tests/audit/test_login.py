@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from calls.store.attempt_limiter import ALLOWED, EVERY_S
+from callkeeper.calls.store.attempt_limiter import ALLOWED, EVERY_S
 from tests.audit.conftest import Target, web_process
 from tests.audit.raw_requests import ADMIN
 

@@ -21,9 +21,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from calls.record import Candidate, encode_call
-from calls.store.keys import CallId, Keys
-from desk.openapi import document
+from callkeeper.calls.record import Candidate, encode_call
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.desk.openapi import document
 from tests.acceptance.test_web_process import web_process
 from tests.audit.conftest import Effort, Target
 from tests.audit.raw_requests import TOKEN

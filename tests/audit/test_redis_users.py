@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -20,12 +21,12 @@ from rq import Queue
 from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 
-from callkeeper.demo import sandbox_url, service_environment
-from callkeeper.embedded import embedded_redis, find_server
-from callkeeper.fleet import Fleet
-from calls.store.keys import Keys
-from desk.signing import FORM_HEADER
-from sandbox import population
+from callkeeper.app.cli import main
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.demonstration import sandbox_url, service_environment
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
+from callkeeper_sandbox.demo.fleet import Fleet
+from callkeeper_sandbox.service import population
 from tests.acceptance.stack import Sides, until
 from tests.audit.conftest import ENVIRON
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
@@ -116,7 +117,7 @@ PAGES = (
 
 
 def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
-    """Redis refuses nothing during a whole call, on any page, at the desk and for the dashboard's buttons."""
+    """Redis refuses nothing during a whole call, on any page, at the desk and to ``callkeeper jobs``."""
     started = call(site, {"kind": "mfa_validated", "after_s": 4}, {"kind": "end", "after_s": 15})
     at = f"/desk/calls/cu-1/{started['voice_id']}"
     bearer = {"Authorization": f"Bearer {TOKEN}"}
@@ -129,7 +130,6 @@ def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
         assert [answers[page] for page in ("/readyz", "/metrics", "/board", "/rq/0/data/workers.json")] == [200] * 4
         same = {"Sec-Fetch-Site": "same-origin"}
         assert http.post("/board/find", data={"q": "cu-1"}, headers=same).status_code in {200, 404}
-        press(http, site)
         assert http.get("/board", auth=("nobody", "wrong-password")).status_code == 401
     with httpx.Client(base_url=site.web_url, trust_env=False, timeout=10, headers=bearer) as desk:
         assert desk.get("/desk/calls").status_code == 200
@@ -139,6 +139,7 @@ def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
             assert stream.status_code == 200
         asked = desk.post(f"{at}/check", json={"operator": "ann"}, headers={"Idempotency-Key": "k-1"})
         assert asked.status_code < 500  # refused if the call has just ended
+    change_jobs(site)
     site.sides.settled(started)
     assert site.refusals() == []
     assert site.admin.exists(TOKEN_KEY) == 1
@@ -161,18 +162,16 @@ def test_doctor_examines_an_installation_as_each_user(site: Site) -> None:
         assert "fault" not in found.values(), told.stdout
 
 
-def press(http: httpx.Client, site: Site) -> None:
-    """Let a job fail, then requeue it, delete it and empty the list with the dashboard's buttons."""
-    foreign = Queue("calls", connection=site.admin, serializer=JSONSerializer).enqueue("os.getpid", job_id="foreign")
-    until(
-        lambda: foreign.id in FailedJobRegistry("calls", connection=site.admin).get_job_ids() or None, 20, "a failure"
-    )
-    page = http.get("/rq/0/view/jobs/calls/failed/8/asc/1").text
-    found = re.search(rf'setRequestHeader\("{FORM_HEADER}", "([^"]+)"\)', page)
-    assert found
-    headers = {FORM_HEADER: found[1], "Sec-Fetch-Site": "same-origin"}
-    for button in ("/rq/job/foreign/requeue", "/rq/job/foreign/delete", "/rq/queue/calls/failed/empty"):
-        assert http.post(button, headers=headers).json()["status"] == "OK", button
+def change_jobs(site: Site) -> None:
+    """Let a job fail, then list it, enqueue it again and delete it by command, as each of the two users."""
+    failed = FailedJobRegistry("calls", connection=site.admin)
+    for user in ("web", "worker"):
+        Queue("calls", connection=site.admin, serializer=JSONSerializer).enqueue("os.getpid", job_id="foreign")
+        for arguments in (("list",), ("requeue", "foreign"), ("delete", "foreign", "--yes")):
+            until(lambda: "foreign" in failed.get_job_ids() or None, 20, "a failure")
+            environ = {"REDIS_URL": url_of(site.redis_url, user)}
+            told = CliRunner(env=environ).invoke(main, ["jobs", *arguments])
+            assert told.exit_code == 0, told.output
 
 
 def test_web_is_refused_the_token_whatever_it_tries(site: Site) -> None:

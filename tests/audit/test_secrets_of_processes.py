@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callkeeper.settings import VARIABLES, WebSettings, WorkerSettings
+from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
 from tests.unit.deploy.manifests import given_to
 
 READS = {"web": WebSettings.variables(), "worker": WorkerSettings.variables()}

@@ -18,25 +18,26 @@ import msgspec
 import pytest
 from redis import Redis
 
-from callkeeper.commands.run import addresses, picture_panel, summary_lines
-from callkeeper.demo import Demo
-from callkeeper.fleet import Fleet
-from callkeeper.logs import quiet_log, render_console
-from callkeeper.observer import Audit, Fate, Picture
-from callkeeper.terminal import printable_json, safe, terminal_console
-from calls.alerts import Alert, AlertTold, OpenAlert
-from calls.effect_ledger import Effect, EffectState
-from calls.incident import Weight
-from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
-from calls.record import Call, Phase, Reading, Reason, encode_call
-from calls.store.delivery_log import Attempt
-from calls.store.keys import CallId, Keys, institution_member
-from calls.store.last_listing import Standing, encode_standing
-from calls.store.pausing import Change
-from calls.trail import Entry, Result, Tried, What, encode_entry
-from sandbox.server import address, bind, create_server, serve
-from sandbox.service import Sandbox
-from sandbox.world import World
+from callkeeper.app.logs import quiet_log, render_console
+from callkeeper.app.terminal import printable_json, safe, terminal_console
+from callkeeper.calls.alerts import Alert, AlertTold, OpenAlert
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.incident import Weight
+from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
+from callkeeper.calls.record import Call, Phase, Reading, Reason, encode_call
+from callkeeper.calls.store.delivery_log import Attempt
+from callkeeper.calls.store.job_queue import calls_queue
+from callkeeper.calls.store.keys import CallId, Keys, institution_member
+from callkeeper.calls.store.last_listing import Standing, encode_standing
+from callkeeper.calls.store.pausing import Change
+from callkeeper.calls.trail import Entry, Result, Tried, What, encode_entry
+from callkeeper_sandbox.commands.run import addresses, picture_panel, summary_lines
+from callkeeper_sandbox.demo.comparison import Audit, Fate, Picture
+from callkeeper_sandbox.demo.demonstration import Demo
+from callkeeper_sandbox.demo.fleet import Fleet
+from callkeeper_sandbox.service.server import address, bind, create_server, serve
+from callkeeper_sandbox.service.service import Sandbox
+from callkeeper_sandbox.service.world import World
 from tests.sandbox_fixtures import KEY, ServedSandbox
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,7 @@ def planted(redis_url: str) -> str:
     live = evil(Call, phase=Phase.LIVE, institution_key=KEY, reason=None, reject=unresolved, reading=reading)
     settled = evil(Call, phase=Phase.SETTLED, institution_key=EVIL, reason=Reason.UNRESOLVED, reject=unresolved)
     with Redis.from_url(redis_url) as redis:
+        calls_queue(redis).enqueue("a.b", description=EVIL)
         for call, where in ((live, keys.live), (settled, keys.settled)):
             member = CallId(call.institution_key, call.voice_id).member
             listed = institution_member(call.institution_key)
@@ -211,6 +213,8 @@ REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
     ("calls", "export"),
     ("calls", "resolve", "v-1", "--institution", KEY, "--absent", "--operator", EVIL.replace("\x00", "")),
     ("calls", "resolve", EVIL.replace("\x00", ""), "--absent", "--operator", "ann"),
+    ("jobs", "list"),
+    ("jobs", "delete", EVIL.replace("\x00", "")),
     ("outcomes", "log"),
     ("outcomes", "log", "--json"),
     ("alerts", "list"),
@@ -370,7 +374,7 @@ def test_log_lines_on_a_terminal_are_harmless(capsys: pytest.CaptureFixture[str]
 def test_libraries_and_threads_print_harmlessly() -> None:
     """Log messages of libraries and errors of threads are shown harmlessly, in one line each."""
     code = (
-        "import logging, threading; from callkeeper.terminal import prepare_terminal; prepare_terminal()\n"
+        "import logging, threading; from callkeeper.app.terminal import prepare_terminal; prepare_terminal()\n"
         f"evil = {EVIL!r}\n"
         "def fall(): raise ValueError(evil)\n"
         "try: fall()\n"

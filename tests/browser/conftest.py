@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from calls.store.keys import Keys
+from callkeeper.calls.store.keys import Keys
 from tests.acceptance.stack import Stack, stack, until
 from tests.acceptance.test_desk import SECRET, Receiver
 from tests.browser.stage import Stage, launch

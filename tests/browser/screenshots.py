@@ -13,10 +13,10 @@ from typing import Any, Final
 from playwright.sync_api import Page, expect, sync_playwright
 from redis import Redis
 
-from callkeeper.demo import demonstration
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack
 from tests.browser.stage import Stage, action_form, launch, line
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
 
-from callkeeper.demo import Secrets
+from callkeeper_sandbox.demo.demonstration import Secrets
 from tests.acceptance.stack import Stack
 from tests.browser.chromium import MISSING, chromium
 
@@ -31,7 +31,7 @@ def launch(playwright: Playwright) -> Browser:
 
 
 @dataclass
-class Heard:
+class RequestResult:
     """The hosts that pages sent requests to, and the errors that they logged."""
 
     hosts: set[str] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Stage:
     def __init__(self, browser: Browser, stack: Stack) -> None:
         self.browser = browser
         self.stack = stack
-        self.heard = Heard()
+        self.heard = RequestResult()
         self.web_url = stack.demo.web_url
         self._contexts: list[BrowserContext] = []
 
@@ -128,7 +128,9 @@ def web_restarted(stack: Stack) -> Iterator[None]:
         }
         again = stack.demo.fleet.start(
             f"web-again-{len(stack.demo.fleet.members)}",
-            *("web", "--host", "127.0.0.1", "--port", str(port)),
+            "web",
+            "--host=127.0.0.1",
+            f"--port={port}",
             environ=environ,
         )
         again.wait_for(lambda line: line if '"web_listening"' in line else None)

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page, expect
 
-from calls.store.keys import Keys
+from callkeeper.calls.store.keys import Keys
 from tests.acceptance.stack import until
 from tests.browser.stage import OPERATOR, Stage, action_form, line, web_restarted
 

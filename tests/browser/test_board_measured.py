@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 from redis import Redis
 
-from calls.record import Call, encode_call
-from calls.store.keys import CallId, Keys
+from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.store.keys import CallId, Keys
 from tests.browser.stage import Stage
 from tests.unit.calls.specimens import call, reading
 

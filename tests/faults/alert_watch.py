@@ -1,6 +1,6 @@
 """Scrapes callkeeper's metrics in virtual time, as Prometheus would, and reports which alerts fire."""
 
-from desk.metrics import read_everything
+from callkeeper.desk.metrics import read_everything
 from tests.promtool import SCRAPE_S, Scrape, firing, scrape_of_families
 from tests.rig import Rig
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
-from archive.database import Database
-from archive.lines import AUDIT, CALL, trail_of
-from archive.tables import lines
-from archive.verifying import verify
-from calls.store.keys import Keys, parse_member
+from callkeeper.archive.database import Database
+from callkeeper.archive.lines import AUDIT, CALL, trail_of
+from callkeeper.archive.tables import lines
+from callkeeper.archive.verifying import verify
+from callkeeper.calls.store.keys import Keys, parse_member
 from tests.postgresql import PostgreSql
 
 

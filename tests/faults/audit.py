@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from calls.effect_ledger import IN_DOUBT, Effect, EffectKind, EffectState
-from calls.record import Call, Reason
+from callkeeper.calls.effect_ledger import IN_DOUBT, Effect, EffectKind, EffectState
+from callkeeper.calls.record import Call, Reason
 
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
 CHECK_LIMIT = 20

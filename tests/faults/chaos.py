@@ -21,12 +21,12 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from callkeeper.fleet import Fleet
-from calls.effect_resolution import recheck
-from calls.record import Call, parse_call
-from calls.steps import Wait
-from calls.store.keys import Keys
-from sandbox.population import INSTITUTIONS
+from callkeeper.calls.effect_resolution import recheck
+from callkeeper.calls.record import Call, parse_call
+from callkeeper.calls.steps import Wait
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.fleet import Fleet
+from callkeeper_sandbox.service.population import INSTITUTIONS
 from tests.acceptance.stack import Sides, until
 from tests.covering import calmed
 from tests.faults import archive_audit, audit

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from archive.database import Database
-from archive.migrating import migrate
-from callkeeper.fleet import Fleet, ManagedProcess
-from calls.claimed_item import LEASE
-from sandbox.access import Credentials
-from sandbox.variants import choose
+from callkeeper.archive.database import Database
+from callkeeper.archive.migrating import migrate
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.variants import choose
 from tests.acceptance.stack import Sides
 from tests.faults import archive_audit
 from tests.faults.ports import HeldPort
@@ -265,9 +265,12 @@ def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterato
         database.close()
         sandbox = fleet.start(
             "sandbox",
-            *("sandbox", "--seed", str(seed), "--gap", str(load.gap_s)),
+            "sandbox",
+            f"--seed={seed}",
+            f"--gap={load.gap_s}",
             *(f"--variant={name}" for name in variants),
-            *("--push-url", f"http://127.0.0.1:{port.number}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}"),
+            f"--push-url=http://127.0.0.1:{port.number}/push",
+            f"--push-headers=X-Push-Key: {PUSH_KEY}",
             environ={},
         )
         sides = Sides(redis.url(), sandbox.wait_for(_address))

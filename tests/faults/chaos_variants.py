@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from sandbox.variants import VARIANTS
+from callkeeper_sandbox.service.variants import VARIANTS
 from tests.covering import covering_sets
 
 

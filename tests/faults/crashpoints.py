@@ -9,7 +9,7 @@ point                                             seam
 ================================================  ======================================================================
 ``call.claimed``, ``call.folded``                 after a ``Store.claim`` that hands out a call; folding does no I/O
 ``listing.claimed``                               after a ``Store.claim`` that hands out an institution
-``look.before-asked``, ``look.after-asked``       before and after ``Store.ask_to_look`` by a call
+``look.before-asked``, ``look.after-asked``       before and after ``Store.request_listing`` by a call
 ``check.before-booked``, ``check.after-booked``   before and after a ``Store.keep`` with ``book_check``
 ``*.before-intended``, ``*.after-intended``       before and after a ``Store.keep`` whose lines say ``intended``
 ``*.before-sent``, ``*.after-sent``               before and after a ``Store.keep`` whose lines say ``sent``
@@ -37,19 +37,19 @@ from typing import Any
 import httpx
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.logs import set_up_logging
-from callkeeper.settings import WorkerSettings
-from callkeeper.wiring import run_worker
-from calls.claimed_item import ClaimedItem, Placement
-from calls.store.claims_and_leases import Store
-from calls.store.inbox import Ask
-from calls.store.keys import CallId, parse_member
-from calls.store.last_listing import Listings
-from calls.trail import Entry
-from reseller import ServiceConfig, TokenStore
-from reseller.client import Reseller
-from reseller.exchange import Observe
-from reseller.transport import FIRST_BYTE, effects_transport, reads_transport
+from callkeeper.app.logs import set_up_logging
+from callkeeper.app.settings import WorkerSettings
+from callkeeper.app.wiring import run_worker
+from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.keys import CallId, parse_member
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.trail import Entry
+from callkeeper.service import ServiceConfig, TokenStore
+from callkeeper.service.client import Reseller
+from callkeeper.service.exchange import Observe
+from callkeeper.service.transport import FIRST_BYTE, effects_transport, reads_transport
 from workers.runtime import WorkerRuntime
 
 _REQUEST = ("mid-request", "after-request")
@@ -125,13 +125,13 @@ class CrashingStore(Store):
             self.crash.pass_by(*(("call.claimed", "call.folded") if is_call else ("listing.claimed",)))
         return claimed
 
-    async def ask_to_look(self, institution_key: str, ask: Ask, **options: Any) -> bool:
+    async def request_listing(self, institution_key: str, ask: Ask, **options: Any) -> bool:
         """Ask, and pass the points around it. Only calls ask for a wide look."""
         if ask is not Ask.WIDE:
-            return await super().ask_to_look(institution_key, ask, **options)
+            return await super().request_listing(institution_key, ask, **options)
         _step.set("look")
         self.crash.pass_by("look.before-asked")
-        asked = await super().ask_to_look(institution_key, ask, **options)
+        asked = await super().request_listing(institution_key, ask, **options)
         self.crash.pass_by("look.after-asked")
         return asked
 

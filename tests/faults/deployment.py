@@ -17,16 +17,16 @@ from typing import Any
 
 import httpx
 
-from callkeeper.connections import blocking_redis
-from callkeeper.fleet import Fleet, ManagedProcess
-from callkeeper.redis_location import parse_location
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import Snapshot
-from calls.record import Call, parse_call
-from calls.store.keys import Keys, parse_member
-from calls.trail import Entry, parse_trail
-from sandbox import population
-from sandbox.access import Credentials
+from callkeeper.app.connections import blocking_redis
+from callkeeper.app.redis_location import parse_location
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import Snapshot
+from callkeeper.calls.record import Call, parse_call
+from callkeeper.calls.store.keys import Keys, parse_member
+from callkeeper.calls.trail import Entry, parse_trail
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.access import Credentials
 from tests.faults import audit
 from tests.faults.site import CHECK_AT, PUSH_KEY
 

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
 
-from calls.trail import Entry
+from callkeeper.calls.trail import Entry
 from tests.faults import audit
 from tests.faults.deployment import Deployment, deployment, now
 from tests.faults.sentinel import Watched, watched_redis

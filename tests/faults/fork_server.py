@@ -23,12 +23,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from callkeeper.fleet import STOP_S, ManagedProcess, plain_environment
+from callkeeper_sandbox.demo.fleet import STOP_S, ManagedProcess, plain_environment
 
-PRELOADED = ("callkeeper.wiring", "callkeeper.commands.worker", "callkeeper.web_app", "callkeeper.commands.web")
+PRELOADED = (
+    "callkeeper.app.wiring",
+    "callkeeper.app.commands.worker",
+    "callkeeper.app.web_app",
+    "callkeeper.app.commands.web",
+)
 """Imported before the first fork."""
 
-_LOOK_EVERY_S = 0.01
+_POLL_EVERY_S = 0.01
 
 
 class ForkedProcess:
@@ -64,7 +69,7 @@ class ForkedProcess:
         while self.poll() is None:
             if end_s is not None and time.monotonic() > end_s:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
         return 0
 
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import httpx
 import msgspec
 
-from calls.claimed_item import LEASE
-from calls.effect_ledger import EffectKind, EffectState
-from calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
-from calls.record import Call, Identity, Word
-from calls.store.keys import CallId
-from calls.trail import Entry
-from sandbox.access import Operation
-from sandbox.state import Call as SandboxCall
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
+from callkeeper.calls.record import Call, Identity, Word
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.trail import Entry
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.faults.seams import Witness
 from tests.sandbox_fixtures import KEY, Asgi
 

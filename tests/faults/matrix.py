@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.fleet import ManagedProcess
-from calls.claimed_item import LEASE
-from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
-from calls.record import Phase
-from calls.store.idempotent_intake import Intake
-from calls.store.keys import CallId, Keys, institution_member
-from reseller.push_event import PushEvent
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
+from callkeeper.calls.record import Phase
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import CallId, Keys, institution_member
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw
@@ -302,7 +302,7 @@ class Play:
         asyncio.run(record())
 
     def _await(self, look: Callable[[], object], what: str) -> None:
-        until(look, PATIENCE_S, what, every_s=self.stage.look_every_s)
+        until(look, PATIENCE_S, what, every_s=self.stage.poll_every_s)
 
     def _await_crash(self, worker: ManagedProcess) -> None:
         def crashed() -> bool:

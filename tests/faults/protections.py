@@ -17,7 +17,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 LONGEST_S = 180.0
-_TAKEN_ALONG = ("calls", "callkeeper", "desk", "receiver", "reseller", "sandbox", "workers", "tests", "docs")
+_TAKEN_ALONG = ("callkeeper", "receiver", "sandbox", "workers", "tests", "docs")
 
 
 class Protection(msgspec.Struct, frozen=True, rename={"intact": "is", "removed": "was"}, forbid_unknown_fields=True):

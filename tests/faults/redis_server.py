@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from callkeeper.embedded import find_server
+from callkeeper_sandbox.demo.embedded_redis import find_server
 from tests.faults.ports import HeldPort
 
 DATABASES = 64

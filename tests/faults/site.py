@@ -21,11 +21,11 @@ from typing import Any
 import httpx
 from redis.asyncio import Redis as AsyncRedis
 
-from callkeeper.fleet import Fleet, ManagedProcess
-from calls.notes import Verified
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId, Keys
-from sandbox.access import Credentials
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.service.access import Credentials
 from tests.acceptance.stack import Sides, until
 from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
@@ -74,7 +74,7 @@ class Site:
 class Stage(Sides):
     """One institution: its calls, its workers, its database."""
 
-    look_every_s = 0.2  # many stages play at the same time
+    poll_every_s = 0.2  # many stages play at the same time
 
     def __init__(self, site: Site, key: str, db: int, *, redis_url: str | None = None) -> None:
         super().__init__(redis_url or site.redis.url(db), site.service_url)

@@ -15,10 +15,10 @@ from typing import Any
 
 from redis import Redis
 
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import Snapshot
-from calls.metrics.writing import EVERY_S, memory_of
-from calls.store.keys import Keys
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import Snapshot
+from callkeeper.calls.metrics.writing import EVERY_S, memory_of
+from callkeeper.calls.store.keys import Keys
 from tests.faults.deployment import Deployment, deployment
 from tests.faults.redis_server import redis_server
 
@@ -30,7 +30,7 @@ MAY_GROW = 1.10
 MAY_GROW_BY = 6 * 2**20
 """Growth beyond both limits is a fault. Allocators and hash tables stay below them; a leak of 1 kB a call does not."""
 
-LOOK_EVERY_S = 10.0
+POLL_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def looks(running: Deployment, redis: Any, seconds: float) -> Iterator[Look]:
     began_s = time.monotonic()
     while (at_s := time.monotonic() - began_s) < seconds:
         yield _look(running, redis, at_s)
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
 
 
 def _look(running: Deployment, redis: Any, at_s: float) -> Look:

@@ -12,22 +12,22 @@ from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.metrics.writing import Author, FigureWriter
-from calls.notes import Distrusted, Merged, Resolved
-from calls.pause import Pause, PauseScope
-from calls.record import Call
-from calls.rules import Outcome, Rule
-from calls.store.job_queue import Waker
-from calls.store.keys import CallId, Keys
-from calls.store.pausing import Pausing
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.notes import Distrusted, Merged, Resolved
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules import Outcome, Rule
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.service.push_event import parse_header_settings
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
-from reseller.push_event import parse_header_settings
-from sandbox.faults import Action, Fault
-from sandbox.institutions import InstitutionStatus
-from sandbox.state import Happening, Kind
 from tests.faults.alert_watch import Watch
 from tests.integration.calls.test_misfortunes import Broken
 from tests.promtool import ALERTS, alert_rules, promtool

@@ -9,18 +9,18 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import delete, func, select, update
 
-from archive.database import Database
-from archive.errors import ArchiveAway, ValueRefused
-from archive.keeping import Keeper
-from archive.tables import chains, lines
-from archive.verifying import verify
-from archive.writing import Writer
-from calls.notes import Distrusted
-from calls.store.archive_queue import ArchiveQueue, waiting_calls
-from calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
-from calls.store.keys import CallId, Keys
-from calls.store.queries import Queries
-from sandbox.state import Happening, Kind
+from callkeeper.archive.database import Database
+from callkeeper.archive.errors import ArchiveAway, ValueRefused
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.tables import chains, lines
+from callkeeper.archive.verifying import verify
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
+from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.queries import Queries
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.archivist import Archivist, sqlite_archive
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.archive_delivery import AT_ONCE, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries

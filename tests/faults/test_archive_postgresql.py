@@ -14,17 +14,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, delete, func, select, update
 
-from archive.database import Database
-from archive.errors import ArchiveAway, ValueRefused
-from archive.keeping import Keeper
-from archive.migrating import migrate
-from archive.reading import ArchiveReader
-from archive.tables import lines, metadata, people
-from archive.verifying import verify
-from archive.writing import Writer
-from callkeeper.redis_location import Tls, tls_options
-from calls.call_query import CallQuery
-from calls.store.keys import CallId
+from callkeeper.app.redis_location import Tls, tls_options
+from callkeeper.archive.database import Database
+from callkeeper.archive.errors import ArchiveAway, ValueRefused
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.migrating import migrate
+from callkeeper.archive.reading import ArchiveReader
+from callkeeper.archive.tables import lines, metadata, people
+from callkeeper.archive.verifying import verify
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.call_query import CallQuery
+from callkeeper.calls.store.keys import CallId
 from tests.archive_manipulations import (
     AFTER_RETENTION,
     MANIPULATIONS,

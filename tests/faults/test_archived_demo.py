@@ -8,9 +8,9 @@ from typing import Any
 
 from redis import Redis
 
-from callkeeper.demo import Demo, demonstration
-from calls.record import parse_call
-from calls.store.keys import Keys
+from callkeeper.calls.record import parse_call
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.demonstration import Demo, demonstration
 from tests.acceptance.stack import until
 
 PATIENCE_S = 90.0

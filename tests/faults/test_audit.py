@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.effect_ledger import Effect, EffectState
-from calls.record import Call, Phase, Reason
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.record import Call, Phase, Reason
 from tests.faults.audit import Evidence, faults, found_in_s, next_after, noticed_in_s
 
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)

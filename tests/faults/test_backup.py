@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper.connections import worker_redis
-from callkeeper.redis_location import parse_location
-from calls.claimed_item import LEASE
-from calls.notes import CheckWish, Distrusted, Verified
-from calls.record import CHECK_LIMIT
-from sandbox.state import Call, Happening, Kind
+from callkeeper.app.connections import worker_redis
+from callkeeper.app.redis_location import parse_location
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.notes import CheckWish, Distrusted, Verified
+from callkeeper.calls.record import CHECK_LIMIT
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.faults.redis_server import RedisServer
 from tests.rig import EAGER, Rig
 from tests.sandbox_fixtures import KEY, Asgi

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from calls.notes import Listed
-from calls.store.keys import CallId
+from callkeeper.calls.notes import Listed
+from callkeeper.calls.store.keys import CallId
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.shift import IN_FLIGHT

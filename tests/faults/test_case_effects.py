@@ -7,14 +7,14 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.effect_ledger import EffectState
-from calls.notes import CheckWish, Distrusted, Verified
-from calls.record import Reason
-from calls.rules import load_rules
-from calls.schedule.check_plan_and_budget import Schedule
-from sandbox.access import Operation
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.notes import CheckWish, Distrusted, Verified
+from callkeeper.calls.record import Reason
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.plan import Schedule
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

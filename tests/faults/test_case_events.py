@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from calls.record import Phase, Reason
-from sandbox.access import Operation
-from sandbox.state import Happening, Kind
+from callkeeper.calls.record import Phase, Reason
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 
 END = Happening(Kind.END, 40)

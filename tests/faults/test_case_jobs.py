@@ -12,9 +12,9 @@ from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.webhook import Webhook
 
-from calls.store.job_queue import ADVANCE, calls_queue
+from callkeeper.calls.store.job_queue import ADVANCE, calls_queue
+from workers.job_summary import JobSummary
 from workers.jobs import job_class
-from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker
 
 

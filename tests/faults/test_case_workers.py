@@ -9,11 +9,11 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.notes import Distrusted, Verified
-from calls.record import Reason
-from calls.store.keys import CallId
-from sandbox.access import Operation
-from sandbox.state import Happening, Kind
+from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.record import Reason
+from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.shift import MAX_FAILURES

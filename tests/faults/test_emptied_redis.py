@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandbox.access import Operation
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Happening, Kind
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.faults.failover import OneServer
 from tests.faults.world import ONE, World
 

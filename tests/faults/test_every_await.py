@@ -12,10 +12,10 @@ import os
 
 import pytest
 
-from calls.effect_ledger import EffectKind
-from calls.notes import Distrusted, Verified
-from sandbox.access import Operation
-from sandbox.state import Kind
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Kind
 from tests.faults.failover import OneServer
 from tests.faults.judge import EFFECTS
 from tests.faults.seams import Failure, PlannedFailure, Seam

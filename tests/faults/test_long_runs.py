@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from calls.trail import Entry, What
+from callkeeper.calls.trail import Entry, What
 from tests.faults import audit
 from tests.faults.chaos_system import fitting_load
 from tests.faults.failover_run import Loss, held_against, unverified

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from calls.notes import CheckWish
-from calls.record import Call
-from calls.rules import load_rules
-from calls.rules.book import RuleBook
-from calls.schedule.check_plan_and_budget import automatic_checks
-from sandbox.access import Operation
-from sandbox.faults import Action, Fault
-from sandbox.state import Call as SandboxCall
+from callkeeper.calls.notes import CheckWish
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.schedule.plan import automatic_checks
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.faults.failover import OneServer
 from tests.faults.test_model import IS_NIGHTLY
 from tests.faults.world import NOBODY, ONE, World

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from sandbox.variants import VARIANTS, choose
+from callkeeper_sandbox.service.variants import VARIANTS, choose
 from tests.covering import covering_sets
 from tests.main_job import NOT_KEPT, may_lose, not_kept
 

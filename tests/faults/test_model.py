@@ -26,13 +26,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from callkeeper.embedded import embedded_redis
-from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
-from reseller.push_event import PushEvent
-from sandbox.access import Operation
-from sandbox.faults import Action, Fault
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Kind
+from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Kind
 from tests.covering import covering_sets
 from tests.faults.failover import OneServer, TwoServers
 from tests.faults.seams import Failure, PlannedFailure, Seam

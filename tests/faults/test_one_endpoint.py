@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from calls.notes import Distrusted
-from calls.record import Phase, Reason
-from calls.store.breakers import service_away
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.store.breakers import service_away
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import EAGER, KEY, Rig
 
 REFUSED = '{"success": false, "error": "not allowed"}'

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from calls.metrics import catalogue as figure
-from calls.store.breakers import service_away
-from calls.store.sso_token import barred_scopes
-from reseller.config import LoginPolicy
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.store.breakers import service_away
+from callkeeper.calls.store.sso_token import barred_scopes
+from callkeeper.service.config import LoginPolicy
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.recovery import TROUBLES, notice, trouble
 from tests.rig import Rig
 from tests.virtual_worker import virtually

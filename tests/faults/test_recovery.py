@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from sandbox.faults import Action, Fault
-from sandbox.institutions import InstitutionStatus
-from sandbox.state import Call, Happening, Kind
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.conftest import IS_NIGHT
 from tests.recovery import OUTAGES, UNTOLD, outage
 from tests.rig import KEY, Rig
@@ -95,7 +95,7 @@ class Traffic:
         """Let the worker claim and move up to a few hundred calls."""
         for _ in range(2):
             await self.rig.institutions.refresh()
-            await asyncio.gather(*await self.rig.probing.look())
+            await asyncio.gather(*await self.rig.probing.start_due())
             for _ in range(3):
                 claimed = await self.rig.store.claim(100)
                 await asyncio.gather(*(self.rig.shift.move(held) for held in claimed))

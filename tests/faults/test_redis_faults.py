@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from calls.effect_ledger import DONE, EffectKind, EffectState
-from calls.record import Reason
+from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
+from callkeeper.calls.record import Reason
 from tests.acceptance.stack import until
 from tests.faults.proxy import UNDISTURBED, Disturbance, proxied
 from tests.faults.site import PATIENCE_S, Site, Stage

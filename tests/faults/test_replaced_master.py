@@ -11,13 +11,13 @@ import pytest
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
-from callkeeper.connections import receiver_redis
-from callkeeper.embedded import embedded_redis
-from callkeeper.redis_location import parse_location
-from calls.metrics.counting import Figures
-from calls.store.idempotent_intake import Intake
-from calls.store.keys import Keys
-from reseller.push_event import PushEvent
+from callkeeper.app.connections import receiver_redis
+from callkeeper.app.redis_location import parse_location
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import Keys
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.faults.sentinel import Watched, watched_redis
 
 ABREAST = 4

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calls.store.request_budget import MARGIN
+from callkeeper.calls.store.request_budget import MARGIN
 from tests.request_budget_model import CLASSES, REQUESTS, Load, Service, shedding
 
 SHARES = {1: 0.3, 2: 0.3, 3: 0.15, 4: 0.1}

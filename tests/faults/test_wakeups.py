@@ -13,16 +13,16 @@ import pytest
 import structlog
 from redis import Redis as BlockingRedis
 
-from calls.claimed_item import ClaimedItem, Placement
-from calls.metrics.counting import Figures
-from calls.notes import Pushed
-from calls.store.breakers import FAILURES_THAT_OPEN, Heard
-from calls.store.claims_and_leases import Store
-from calls.store.job_queue import Waker
-from calls.store.keys import CallId, Keys
-from calls.store.tasks import end
+from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.notes import Pushed
+from callkeeper.calls.store.breakers import FAILURES_THAT_OPEN, RequestResult
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import CallId, Keys
 from tests.redis_in_step import emptied, in_step
-from workers.job_watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
+from workers.job_watchdog import POLL_EVERY_S, SOON_MS, Watchdog
 from workers.managed_institutions import ENLIST_S
 from workers.shift import Shift, Wakeups
 
@@ -166,8 +166,8 @@ class World:
 
     async def _beat(self, watchdog: Watchdog) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            watchdog.look()
+            await asyncio.sleep(POLL_EVERY_S)
+            watchdog.check()
 
     async def _work(self, store: Store, wakeups: Wakeups, watchdog: Watchdog) -> None:
         while True:
@@ -177,7 +177,7 @@ class World:
             await asyncio.sleep(TAKE_S)
             self.shifts += 1
             await self._shift(store, wakeups)
-            watchdog.look(late_ms=-SOON_MS)
+            watchdog.check(late_ms=-SOON_MS)
 
     async def _shift(self, store: Store, wakeups: Wakeups) -> None:
         tools = SimpleNamespace(
@@ -357,7 +357,7 @@ def test_call_in_no_schedule_is_found(virtual: Run, lost: str) -> None:
         if lost == "breakers":
             await world.redis.hset(world.keys.token, "expires", world.now_ms() + 10**9)
             for _ in range(FAILURES_THAT_OPEN):
-                await opener.breakers.report(Heard.FAILURE, KEY)
+                await opener.breakers.report(RequestResult.FAILURE, KEY)
             await asyncio.sleep(25)
             assert await world.redis.zcard(f"ck:parked:{KEY}")
         worker.cancel()

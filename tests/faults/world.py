@@ -15,20 +15,20 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.action_status import ActionState, line_of, told
-from calls.claimed_item import LEASE
-from calls.institutions import FOREIGN
-from calls.notes import Distrusted, Resolved, Statement
-from calls.record import Call, Phase, parse_call
-from calls.rules.book import RuleBook
-from calls.store.claims_and_leases import FARTHEST_MS
-from calls.store.keys import CallId, Keys, parse_member
-from calls.store.queries import Lookup, follow_tombstones
-from calls.trail import Entry
-from reseller.config import LoginPolicy
-from reseller.push_event import PushEvent
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Kind
+from callkeeper.calls.action_status import ActionState, line_of, status_of
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.notes import Distrusted, Resolved, Statement
+from callkeeper.calls.record import Call, Phase, parse_call
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.claims import FARTHEST_MS
+from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.queries import Lookup, follow_tombstones
+from callkeeper.calls.trail import Entry
+from callkeeper.service.config import LoginPolicy
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Kind
 from tests.covering import calmed
 from tests.faults.judge import Judge, Kept, Memory, Said
 from tests.faults.seams import Line, PlannedFailure, Wire, WorkerState
@@ -99,7 +99,7 @@ class Worker:
     async def take_turn(self, limit: int) -> int:
         """Claim and move up to ``limit`` calls; return how many there were."""
         await self.rig.institutions.refresh()
-        await asyncio.gather(*await self.rig.probing.look())
+        await asyncio.gather(*await self.rig.probing.start_due())
         claimed = await self.rig.store.claim(limit)
         self.moves = {asyncio.ensure_future(self.rig.shift.move(held)) for held in claimed}
         if self.moves:
@@ -460,7 +460,7 @@ class World:
             line = line_of(known.trail, statement.wish or "") if known else None
             assert known is not None, f"no call under {place}"
             assert line is not None, f"a statement was lost: {statement}"
-            assert told(known.call, known.trail, line).state is not ActionState.PENDING
+            assert status_of(known.call, known.trail, line).state is not ActionState.PENDING
 
 
 async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from callkeeper.embedded import CHOSEN, EmbeddedRedis, EmbeddedRedisFailed, _answers, embedded_redis, find_server
+from callkeeper_sandbox.demo.embedded_redis import (
+    CHOSEN,
+    EmbeddedRedis,
+    EmbeddedRedisFailed,
+    _answers,
+    embedded_redis,
+    find_server,
+)
 
 
 def test_embedded_redis_keeps_its_promises(redis_server: EmbeddedRedis) -> None:

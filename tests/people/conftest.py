@@ -12,12 +12,12 @@ from redis.asyncio import Redis
 from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
-from calls.store.audit_log import Audited, AuditFilter, AuditLog
-from calls.store.keys import Keys
-from desk.access.people import Account, Accounts
-from desk.access.rights import Role
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
+from callkeeper.calls.store.audit_log import Audited, AuditFilter, AuditLog
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.people import Account, Accounts
+from callkeeper.desk.access.rights import Role
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = ["browser", "provider", "sessions_and_roles"]

@@ -12,19 +12,19 @@ import httpx
 import pytest
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
-from calls.rules import load_rules
-from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S, LoginLimiter
-from calls.store.audit_log import Audited, AuditEntry, AuditEvent, AuditLog, csv_of
-from calls.store.keys import Keys
-from calls.store.pausing import Pausing
-from desk.access.gate import SESSION, Doors
-from desk.access.people import Sessions
-from desk.access.rights import Role
-from desk.access.visitor import Auditor
-from desk.board.login_page import LoginPages
-from desk.board.renderer import Renderer
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S, LoginLimiter
+from callkeeper.calls.store.audit_log import Audited, AuditEntry, AuditEvent, AuditLog, csv_of
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.desk.access.gate import SESSION, Doors
+from callkeeper.desk.access.people import Sessions
+from callkeeper.desk.access.rights import Role
+from callkeeper.desk.access.visitor import Auditor
+from callkeeper.desk.board.login_page import LoginPages
+from callkeeper.desk.board.renderer import Renderer
 from tests.people.conftest import ENVIRON, HTML, PASSWORD, Site
 from tests.people.providers import ProviderProcess, settings
 from tests.people.test_commands_and_tokens import desk, issue

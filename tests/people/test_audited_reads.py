@@ -14,16 +14,16 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.cli import main
-from callkeeper.embedded import embedded_redis
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
-from calls.record import Call, encode_call
-from calls.store import audit_log
-from calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
-from calls.store.keys import CallId, Keys
-from desk.access.gate import SESSION
-from desk.access.rights import Role
+from callkeeper.app.cli import main
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
+from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.store import audit_log
+from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.desk.access.gate import SESSION
+from callkeeper.desk.access.rights import Role
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.archivist import sqlite_archive
 from tests.people.conftest import ENVIRON, Site
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from callkeeper.demo import Secrets
-from desk.access.gate import SESSION
+from callkeeper.desk.access.gate import SESSION
+from callkeeper_sandbox.demo.demonstration import Secrets
 from tests.acceptance.stack import Stack, stack, until
 from tests.browser.stage import Stage, action_form, launch, line
 from tests.people.conftest import PASSWORD

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
-from callkeeper.cli import main
-from callkeeper.credentials import desk_tokens
-from calls.store.keys import Keys
-from desk.access.desk_tokens import DeskTokens
-from desk.access.people import Account, Accounts
-from desk.access.rights import Role
+from callkeeper.app.cli import main
+from callkeeper.app.credentials import desk_tokens
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.desk_tokens import DeskTokens
+from callkeeper.desk.access.people import Account, Accounts
+from callkeeper.desk.access.rights import Role
 from tests.people.conftest import CHEAP, PASSWORD, Site
 
 

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
-from calls.store.keys import Keys
-from desk.access.gate import SESSION
-from desk.access.people import Accounts, SessionRecord, Sessions
-from desk.access.rights import Role
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.gate import SESSION
+from callkeeper.desk.access.people import Accounts, SessionRecord, Sessions
+from callkeeper.desk.access.rights import Role
 from tests.people.conftest import ENVIRON, HTML, Site
 from tests.people.providers import CLIENT, CLIENT_SECRET, Box, ProviderProcess, box, provider, settings
 

@@ -14,13 +14,13 @@ import pytest
 from redis.asyncio import Redis
 from starlette.datastructures import QueryParams
 
-from calls.store.breakers import ACCOUNT
-from calls.store.keys import Keys
-from calls.store.last_errors import ErrorArea, parse_errors
-from desk.access.configured_logins import Grant, OidcConfig
-from desk.access.oidc import LONGEST_ANSWER, WITHIN_S, Provider, ProviderAway, ProviderRefused
-from desk.access.rights import Role
-from reseller import Secret
+from callkeeper.calls.store.breakers import ACCOUNT
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_errors import ErrorArea, parse_errors
+from callkeeper.desk.access.configured_logins import Grant, OidcConfig
+from callkeeper.desk.access.oidc import LONGEST_ANSWER, WITHIN_S, Provider, ProviderAway, ProviderRefused
+from callkeeper.desk.access.rights import Role
+from callkeeper.service import Secret
 
 FAR_TOO_LONG = 400 * LONGEST_ANSWER
 ANSWERS = ["/.well-known/openid-configuration", "/token", "/jwks"]

@@ -8,11 +8,11 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.pause import EVERYWHERE, Pause, PauseScope
-from calls.store.keys import Keys
-from calls.store.pausing import Pausing
-from desk.access.rights import Role
-from desk.signing import FORM_FIELD
+from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.desk.access.rights import Role
+from callkeeper.desk.signed_tokens import FORM_FIELD
 from tests.integration.desk.test_board import END, BoardRig, of
 from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi

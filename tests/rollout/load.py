@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 
-from callkeeper.demo import demonstration
-from callkeeper.fleet import ManagedProcess
-from calls.record import NewerRecord
-from sandbox import population
+from callkeeper.calls.record import NewerRecord
+from callkeeper_sandbox.demo.demonstration import demonstration
+from callkeeper_sandbox.demo.fleet import ManagedProcess
+from callkeeper_sandbox.service import population
 from tests.acceptance.stack import Stack, until
 from tests.faults import audit
 from tests.faults.chaos import everything_is_settled, read_evidence

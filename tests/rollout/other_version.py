@@ -8,16 +8,13 @@ call is settled. The older version neither reads nor writes fields that were add
 import json
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 from zlib import crc32
 
-import calls.notes
-import calls.record
-import calls.store.handover
-import calls.store.idempotent_intake
-import calls.store.last_listing
-import calls.trail
-from callkeeper.cli import main
+from callkeeper.app.cli import main
+from callkeeper.calls import notes, record, trail
+from callkeeper.calls.store import handover, intake, last_listing
 
 LATE_FIELDS = {
     *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at", "last_word"),
@@ -46,7 +43,7 @@ def newer(stored: Any) -> Any:
 def newer_call(call: Any) -> Any:
     """Add fields to a call. Every fourth gets a higher schema number, so that earlier releases leave it alone."""
     is_other = crc32(call["voice_id"].encode()) % 4 == 0 and call.get("phase") != "settled"
-    return {**newer(call), "schema": calls.record.SCHEMA if is_other else 1}
+    return {**newer(call), "schema": record.SCHEMA if is_other else 1}
 
 
 def older(stored: Any) -> Any:
@@ -82,18 +79,21 @@ class Reader:
 def become(version: str) -> None:
     """Make this process store and read data as another version does."""
     change = {"newer": newer, "older": older}[version]
-    record: Any = calls.record
-    record._ENCODER = Writer(record._ENCODER, newer_call if version == "newer" else change)
-    for module in (calls.notes, calls.store.last_listing, calls.trail, calls.store.idempotent_intake):
-        codecs: Any = module
-        codecs._ENCODER = Writer(codecs._ENCODER, change)
+    _patch(record, _ENCODER=Writer(record._ENCODER, newer_call if version == "newer" else change))
+    for module in (notes, last_listing, trail, intake):
+        _patch(module, _ENCODER=Writer(vars(module)["_ENCODER"], change))
     if version == "older":
-        record._DECODER = Reader(record._DECODER)
+        _patch(record, _DECODER=Reader(record._DECODER))
         return
-    record._KNOWN |= INVENTED.keys()
-    notes: Any = calls.notes
-    handover: Any = calls.store.handover
-    record.SCHEMA = notes.SCHEMA = handover.SCHEMA = record.SCHEMA + 1
+    _patch(record, _KNOWN=record._KNOWN | INVENTED.keys())
+    schema = record.SCHEMA + 1
+    for module in (record, notes, handover):
+        _patch(module, SCHEMA=schema)
+
+
+def _patch(module: ModuleType, **values: object) -> None:
+    for name, value in values.items():
+        setattr(module, name, value)
 
 
 if __name__ == "__main__":

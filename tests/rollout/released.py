@@ -73,7 +73,7 @@ def install(commit: str, folder: Path) -> Installed:
         _run(UV, "pip", "sync", "--quiet", "--python", python, "--require-hashes", code / LOCK)
         _run(UV, "pip", "install", "--quiet", "--python", python, "--no-deps", code)
     installed = Installed(python, code)
-    command = [str(python), "-c", "import callkeeper, calls.record; print(callkeeper.__file__, calls.record.__file__)"]
+    command = [str(python), "-c", "import callkeeper, workers; print(callkeeper.__file__, workers.__file__)"]
     places = subprocess.check_output(command, env=installed.environment(), text=True).split()  # noqa: S603
     assert all(Path(place).is_relative_to(code) for place in places), f"{places} are not of {commit}"
     return installed

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper.demo import demonstration
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack, until
 from tests.rollout.test_rotation import url
 

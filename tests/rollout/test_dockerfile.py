@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper.embedded import EmbeddedRedis
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
 from tests.rollout.dockerfile import Build, Stage
 
 ROOT = Path(__file__).parents[2]
@@ -58,8 +58,8 @@ def test_image_holds_a_program_that_runs(image: Stage) -> None:
     assert told.returncode == 0, told.stderr
     assert re.search(r"\d+\.\d+\.\d+", told.stdout)
     packages = next(image.at("/opt/callkeeper/lib").glob("python3*/site-packages"))
-    assert (packages / "calls" / "lua" / "claim.lua").exists()
-    assert (packages / "calls" / "rulebooks" / "default.toml").exists()
+    assert (packages / "callkeeper" / "calls" / "lua" / "claim.lua").exists()
+    assert (packages / "callkeeper" / "calls" / "rulebooks" / "default.toml").exists()
     assert not (packages / "pip").exists()
     assert not (packages / "pytest").exists()
 

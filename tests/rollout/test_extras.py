@@ -44,13 +44,14 @@ pytestmark = [pytest.mark.night, pytest.mark.timeout(400)]
 class Environment:
     """A new virtual environment with callkeeper, without anything of the tests' own environment."""
 
-    def __init__(self, place: Path, wanted: str) -> None:
+    def __init__(self, place: Path, wanted: str, wheels: Path) -> None:
         self.place = place
         self._uv("venv", "--python", sys.executable, str(place))
         pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
         constraints = place / "constraints.txt"
         constraints.write_text("\n".join(pins))
-        self._uv("pip", "install", "--python", str(place / "bin" / "python"), "-c", str(constraints), wanted)
+        python, ours = str(place / "bin" / "python"), ("--find-links", str(wheels))
+        self._uv("pip", "install", "--python", python, "-c", str(constraints), *ours, wanted)
 
     def _uv(self, *words: str) -> None:
         done = subprocess.run([BIN / "uv", *words], capture_output=True, text=True, check=False)  # noqa: S603  (our own)
@@ -93,17 +94,18 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel."""
+    """Build the wheel, and beside it that of the sandbox."""
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)  # noqa: S603  (our own)
-    return next(folder.glob("*.whl"))
+    for part in (ROOT, ROOT / "sandbox"):
+        subprocess.run(build, cwd=part, capture_output=True, check=True)  # noqa: S603  (our own)
+    return next(folder.glob("callkeeper-*.whl"))
 
 
 @pytest.fixture
 def install(wheel: Path, tmp_path: Path) -> Callable[[str], Environment]:
     """Return a function that installs the wheel with extras into an empty environment."""
-    return lambda extras: Environment(tmp_path / "empty", f"{wheel}[{extras}]")
+    return lambda extras: Environment(tmp_path / "empty", f"{wheel}[{extras}]", wheel.parent)
 
 
 def eventually(said: Path, pattern: str, seconds: float = 30) -> re.Match[str]:

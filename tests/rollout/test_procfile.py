@@ -11,11 +11,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from callkeeper.demo import sandbox_url
-from callkeeper.embedded import embedded_redis
-from callkeeper.fleet import Fleet
-from calls.record import Phase
-from sandbox import population
+from callkeeper.calls.record import Phase
+from callkeeper_sandbox.demo.demonstration import sandbox_url
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.fleet import Fleet
+from callkeeper_sandbox.service import population
 from tests.acceptance.stack import KEY, Sides, until
 
 ROOT = Path(__file__).parents[2]

@@ -43,14 +43,12 @@ def run(*command: str, cwd: Path, **environ: str) -> str:
 
 
 def test_release_is_complete(dist: Path) -> None:
-    """A release has two wheels, two sdists, a bill of materials, and a correct checksum of each file."""
+    """A release has three wheels, three sdists, a bill of materials, and a correct checksum of each file."""
     lines = (line.split() for line in (dist / "SHA256SUMS").read_text().splitlines())
     sums = {name: digest for digest, name in lines}
     assert {path.name for path in dist.iterdir()} == {*sums, "SHA256SUMS"}
-    assert (
-        len([name for name in sums if re.fullmatch(r"callkeeper(_client)?-[\w.]+(-py3-none-any\.whl|\.tar\.gz)", name)])
-        == 4
-    )
+    built = re.compile(r"callkeeper(_client|_sandbox)?-[\w.]+(-py3-none-any\.whl|\.tar\.gz)")
+    assert len(list(filter(built.fullmatch, sums))) == 6
     for name, digest in sums.items():
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest
     components = json.loads((dist / "callkeeper.cdx.json").read_text())["components"]
@@ -73,7 +71,7 @@ def test_release_prints_its_changelog_heading_and_commit(release: tuple[Path, st
 def test_wheel_runs_in_an_empty_environment(dist: Path, tmp_path: Path, installer: str) -> None:
     """Installed alone with the locked versions, `callkeeper run` handles calls and its audit passes."""
     wheel = next(dist.glob("callkeeper-*.whl"))
-    wanted = f"{wheel}[all]"
+    wanted, ours = f"{wheel}[all]", ("--find-links", str(dist))
     constraints = tmp_path / "constraints.txt"
     pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
     constraints.write_text("\n".join(pins))
@@ -83,16 +81,27 @@ def test_wheel_runs_in_an_empty_environment(dist: Path, tmp_path: Path, installe
         case "uv":
             run(str(BIN / "uv"), "venv", "--python", sys.executable, str(place), cwd=tmp_path)
             python = str(place / "bin" / "python")
-            run(str(BIN / "uv"), "pip", "install", "--python", python, "-c", str(constraints), wanted, cwd=tmp_path)
+            run(
+                str(BIN / "uv"),
+                "pip",
+                "install",
+                "--python",
+                python,
+                "-c",
+                str(constraints),
+                *ours,
+                wanted,
+                cwd=tmp_path,
+            )
         case "pip":
             run(sys.executable, "-m", "venv", str(place), cwd=tmp_path)
-            run(str(place / "bin" / "pip"), "install", "--quiet", "-c", str(constraints), wanted, cwd=tmp_path)
+            run(str(place / "bin" / "pip"), "install", "--quiet", "-c", str(constraints), *ours, wanted, cwd=tmp_path)
         case _:
             run(sys.executable, "-m", "venv", str(place), cwd=tmp_path)
             run(str(place / "bin" / "pip"), "install", "--quiet", "pipx", cwd=tmp_path)
             homes = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
             pipx = (str(place / "bin" / "pipx"), "install", "--python", sys.executable)
-            run(*pipx, "--pip-args", f"-c {constraints}", wanted, cwd=tmp_path, **homes)
+            run(*pipx, "--pip-args", f"-c {constraints} --find-links {dist}", wanted, cwd=tmp_path, **homes)
             program = tmp_path / "bin" / "callkeeper"
     work = tmp_path / "somewhere"
     work.mkdir()

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from callkeeper.fleet import ManagedProcess
-from sandbox.access import Credentials
+from callkeeper_sandbox.demo.fleet import ManagedProcess
+from callkeeper_sandbox.service.access import Credentials
 from tests.acceptance.stack import until
 from tests.faults import audit
 from tests.rollout.load import Floor, Load, floor

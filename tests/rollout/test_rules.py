@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from callkeeper.demo import sandbox_url
-from callkeeper.embedded import embedded_redis
-from callkeeper.fleet import Fleet
-from calls.rules import load_rules
+from callkeeper.calls.rules import load_rules
+from callkeeper_sandbox.demo.demonstration import sandbox_url
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.fleet import Fleet
 from tests.rollout.test_procfile import PROCFILE, ROOT, SETTINGS
 
 PAGE = (ROOT / "docs" / "your-own-rulebook.md").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def test_kubernetes_mounts_the_rule_book_wherever_it_is_read() -> None:
     assert generated["callkeeper-rules"]["files"] == ["rules.toml"]
     for name in ("callkeeper-web", "callkeeper-worker"):
         assert generated[name]["literals"] == ["CALLKEEPER_RULES=/etc/callkeeper/rules.toml"]
-    shipped = ROOT / "calls" / "rulebooks" / "watch-only.toml"
+    shipped = ROOT / "callkeeper" / "calls" / "rulebooks" / "watch-only.toml"
     assert (folder / "rules.toml").read_bytes() == shipped.read_bytes()
 
 

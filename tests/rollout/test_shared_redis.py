@@ -5,13 +5,13 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from callkeeper.cli import main
-from callkeeper.connections import blocking_redis
-from callkeeper.demo import demonstration
-from callkeeper.redis_location import parse_location
-from calls.record import Phase, parse_call
-from calls.store.keys import CallId, Keys
-from sandbox import population
+from callkeeper.app.cli import main
+from callkeeper.app.connections import blocking_redis
+from callkeeper.app.redis_location import parse_location
+from callkeeper.calls.record import Phase, parse_call
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper_sandbox.demo.demonstration import demonstration
+from callkeeper_sandbox.service import population
 from tests.acceptance.stack import KEY, Sides, until
 from tests.faults.sentinel import TENANT, watched_redis
 

@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from callkeeper.demo import demonstration
+from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import KEY, Stack, until
 
 ROOT = Path(__file__).parents[2]

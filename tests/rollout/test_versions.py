@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper.fleet import ManagedProcess
-from calls.record import ASKED, Call
+from callkeeper.calls.record import ASKED, Call
+from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.stack import until
 from tests.faults.audit import CHECK_LIMIT
 from tests.faults.chaos import read_evidence

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from callkeeper.cli import main
+from callkeeper.app.cli import main
 from tests.acceptance.stack import until
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sandbox.records import PhoneCall
-from sandbox.state import Happening, Kind
+from callkeeper_sandbox.service.records import PhoneCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import Asgi
 
 RECORD = set(PhoneCall.__struct_encode_fields__)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.state import Happening, Kind
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import PHONE, Asgi
 
 MANUAL = "Green Manual Authentication"

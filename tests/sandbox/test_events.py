@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.faults import Action, Fault
-from sandbox.push import parse_headers
-from sandbox.state import Happening, Kind, PushSettings
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.push import parse_headers
+from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
 from tests.sandbox_fixtures import KEY, PHONE, Asgi
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import Asgi
 
 CHECK = {"checkVoiceAuthentication": "true"}

@@ -5,9 +5,9 @@ import re
 import httpx
 import pytest
 
-from sandbox.push import Attempt
-from sandbox.state import Kind
-from sandbox.stories import DEEDS, STORIES, begin
+from callkeeper_sandbox.service.push import Attempt
+from callkeeper_sandbox.service.state import Kind
+from callkeeper_sandbox.service.stories import DEEDS, STORIES, begin
 from tests.sandbox_fixtures import KEY, Asgi
 
 

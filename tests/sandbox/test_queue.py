@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from sandbox.state import Happening, Kind
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import PHONE, START, Asgi
 
 BASE_FIELDS = {"success", "error", "errors", "messages", "code"}

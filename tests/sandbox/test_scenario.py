@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox import population
-from sandbox.faults import Fault
-from sandbox.launch import Launch, build
-from sandbox.scenario import Planned, Progress, Scenario, Tempo, plan
-from sandbox.state import Happening, Kind, PushSettings, Truth
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.faults import Fault
+from callkeeper_sandbox.service.launch import Launch, build
+from callkeeper_sandbox.service.scenario import Planned, Progress, Scenario, Tempo, plan
+from callkeeper_sandbox.service.state import Happening, Kind, PushSettings, Truth
 from tests.sandbox_fixtures import START, HandClock, Stage
 
 

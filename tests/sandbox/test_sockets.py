@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from sandbox.server import bind
+from callkeeper_sandbox.service.server import bind
 from tests.sandbox_fixtures import ServedSandbox
 
 INSTITUTIONS = "/external/institutions"

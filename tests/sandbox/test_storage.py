@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import storage
-from sandbox.faults import Action, Fault
-from sandbox.launch import Launch, build
-from sandbox.scenario import Progress, Scenario
-from sandbox.state import Happening, Kind, PushSettings
+from callkeeper_sandbox.service import storage
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.launch import Launch, build
+from callkeeper_sandbox.service.scenario import Progress, Scenario
+from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
 from tests.sandbox_fixtures import KEY, START, Asgi, HandClock, Stage
 
 

@@ -11,11 +11,11 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from callkeeper.cli import main
-from sandbox import storage
-from sandbox.questions import QUESTIONS
-from sandbox.state import Happening, Kind, PushSettings
-from sandbox.variants import VARIANTS, VariantError, choose, document
+from callkeeper.app.cli import main
+from callkeeper_sandbox.service import storage
+from callkeeper_sandbox.service.questions import QUESTIONS
+from callkeeper_sandbox.service.state import Happening, Kind, PushSettings
+from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose, document
 from tests.sandbox.test_events import Listener
 from tests.sandbox_fixtures import CREDENTIALS, KEY, LOGIN, PHONE, Asgi
 

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.capacity import Costs, costs_of, need, requests_per_s
 from benchmarks.scale import Watched
-from calls.schedule.reads import BUSY
+from callkeeper.calls.schedule.reads import BUSY
 
 
 def watched(requests: int, cpu_s: float, redis_share: float) -> Watched:

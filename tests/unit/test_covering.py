@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from sandbox.questions import QUESTIONS
+from callkeeper_sandbox.service.questions import QUESTIONS
 from tests.covering import TROUBLE, covering_sets
 
 QUESTION_OF = {variant.name: question.question for question in QUESTIONS for variant in question.variants}

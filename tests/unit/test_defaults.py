@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("callkeeper", "calls", "desk", "receiver", "reseller", "sandbox", "workers")
+PACKAGES = ("receiver", "workers", "callkeeper", "sandbox")
 
 
 def replaced_when_falsy(tree: ast.AST) -> Iterator[int]:

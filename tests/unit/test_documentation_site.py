@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from callkeeper.cli import main
+from callkeeper.app.cli import main
 from docs.site import reference
 from docs.site.__main__ import PAGES, WRITTEN, gather
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from callkeeper.cli import main
-from desk.openapi import document
+from callkeeper.app.cli import main
+from callkeeper.desk.openapi import document
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 119
@@ -48,7 +48,7 @@ def test_links_lead_somewhere() -> None:
 def test_document_of_the_desk_is_the_one_that_is_served() -> None:
     """``docs/openapi.json`` can be read without a running desk, and is never older than the code."""
     assert (ROOT / "docs" / "openapi.json").read_bytes() == document() + b"\n", (
-        "python -m desk.openapi > docs/openapi.json"
+        "python -m callkeeper.desk.openapi > docs/openapi.json"
     )
 
 

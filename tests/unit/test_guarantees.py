@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from calls.claimed_item import LEASE
+from callkeeper.calls.claimed_item import LEASE
 from tests.faults.matrix_document import DOCUMENT, document
 from tests.faults.protections import ROOT, protections
 from tests.recovery import OUTAGES, TROUBLES, UNTOLD

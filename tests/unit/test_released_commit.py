@@ -54,7 +54,7 @@ def test_version_says_whether_a_commit_is_a_release() -> None:
         assert as_numbers(number) > as_numbers(older[0])
     else:
         assert version == newest
-    assert version_of(ROOT / "client") == version
+    assert {version_of(ROOT / part) for part in ("client", "sandbox")} == {version}
 
 
 def test_kubernetes_files_name_the_newest_release() -> None:

@@ -9,13 +9,13 @@ from click.testing import CliRunner
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from archive.heads import signed_head
-from archive.keeping import Keeper
-from archive.writing import Writer
-from callkeeper.cli import main
-from callkeeper.doctor.archive_findings import archive_findings
-from callkeeper.settings import ArchiveSettings
-from calls.store.keys import Keys
+from callkeeper.app.cli import main
+from callkeeper.app.doctor.archive_findings import archive_findings
+from callkeeper.app.settings import ArchiveSettings
+from callkeeper.archive.heads import signed_head
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.store.keys import Keys
 from tests.archivist import content, sqlite_archive
 
 WHO_AND_WHY = ("--operator", "dpo", "--reason", "request 1")
@@ -90,7 +90,7 @@ def test_verify_names_lines_that_it_could_not_read_and_faults_that_it_does_not_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A head that cannot be read could be the one that differs; and nobody takes the first faults for all."""
-    monkeypatch.setattr("archive.verifying.MOST_FAULTS", 2)
+    monkeypatch.setattr("callkeeper.archive.verifying.MOST_FAULTS", 2)
     with sqlite_archive(tmp_path) as database:
         Writer(database).write("cu-1", [content(n) for n in range(1, 6)])
     log = tmp_path / "log"

@@ -14,23 +14,23 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from archive.database import Database
-from archive.reading import ArchiveReader
-from archive.writing import Writer
-from callkeeper.cli import main
-from calls.rules import load_rules
-from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
-from calls.store.claims_and_leases import Store
-from calls.store.job_queue import Waker
-from calls.store.keys import Keys
-from desk.access.desk_tokens import DeskToken
-from desk.access.rights import Role
-from desk.access.visitor import Auditor
-from desk.archived_calls import ArchivedCalls
-from desk.board.board import Board
-from desk.desk import Desk
-from desk.signing import Signer, form_tokens, key_of_login
-from reseller import Secret
+from callkeeper.app.cli import main
+from callkeeper.archive.database import Database
+from callkeeper.archive.reading import ArchiveReader
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.desk_tokens import DeskToken
+from callkeeper.desk.access.rights import Role
+from callkeeper.desk.access.visitor import Auditor
+from callkeeper.desk.archived_calls import ArchivedCalls
+from callkeeper.desk.board.board import Board
+from callkeeper.desk.desk import Desk
+from callkeeper.desk.signed_tokens import Signer, form_tokens, key_of_login
+from callkeeper.service import Secret
 from tests.archivist import INSTITUTION, START, content, sqlite_archive
 from tests.signed_in import ANN, SignedIn
 

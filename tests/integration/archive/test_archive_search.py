@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from archive.database import Database
-from archive.keeping import Keeper
-from archive.lines import end_of
-from archive.reading import ArchiveReader
-from archive.searching import SHIPPED, Sizes
-from archive.writing import Writer
-from calls.call_query import CallQuery, parse_query
-from calls.record import Call, Phase, encode_call
-from calls.rules import load_rules
-from calls.store.keys import CallId, Keys
-from calls.store.queries import Lookup, Queries
-from calls.trail import recorded
-from desk.access.desk_tokens import DeskToken
-from desk.access.rights import Role
-from desk.archived_calls import ArchivedCalls, known_or_archived
-from desk.board.states import state_words
-from desk.call_list import CallList
-from desk.call_search import find_calls
-from reseller.secret import Secret
+from callkeeper.archive.database import Database
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.lines import end_of
+from callkeeper.archive.reading import ArchiveReader
+from callkeeper.archive.searching import SHIPPED, Sizes
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.call_query import CallQuery, parse_query
+from callkeeper.calls.record import Call, Phase, encode_call
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper.calls.trail import recorded
+from callkeeper.desk.access.desk_tokens import DeskToken
+from callkeeper.desk.access.rights import Role
+from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
+from callkeeper.desk.board.states import state_words
+from callkeeper.desk.call_list import CallList
+from callkeeper.desk.call_search import find_calls
+from callkeeper.service.secret import Secret
 from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
 
 BOOK = load_rules(None)

@@ -8,18 +8,18 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import delete, update
 
-from archive.database import Database
-from archive.keeping import Keeper
-from archive.lines import AUDIT, AUDIT_LOG
-from archive.reading import ArchiveReader
-from archive.tables import lines
-from archive.verifying import verify
-from archive.writing import Writer
-from callkeeper.logs import quiet_log
-from calls.store.archive_queue import ArchiveQueue
-from calls.store.audit_log import KEPT, AuditEntry, AuditEvent, AuditFilter, AuditLog
-from calls.store.keys import Keys
-from desk.archived_calls import ArchivedCalls, audited_or_archived
+from callkeeper.app.logs import quiet_log
+from callkeeper.archive.database import Database
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.lines import AUDIT, AUDIT_LOG
+from callkeeper.archive.reading import ArchiveReader
+from callkeeper.archive.tables import lines
+from callkeeper.archive.verifying import verify
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.store.archive_queue import ArchiveQueue
+from callkeeper.calls.store.audit_log import KEPT, AuditEntry, AuditEvent, AuditFilter, AuditLog
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.archived_calls import ArchivedCalls, audited_or_archived
 from tests.archivist import sqlite_archive
 from workers.archive_delivery import AT_ONCE, ArchiveDeliveries
 

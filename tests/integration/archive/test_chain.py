@@ -10,16 +10,16 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import Connection, delete, func, select, text, update
 
-from archive.database import Database
-from archive.heads import parse_heads, signed_head
-from archive.keeping import Keeper
-from archive.lines import GENESIS, content_of, joined
-from archive.tables import chains, lines, people
-from archive.verifying import verify
-from archive.writing import Writer
-from callkeeper.cli import main
-from calls.effect_ledger import Effect, EffectState
-from reseller.secret import Secret
+from callkeeper.app.cli import main
+from callkeeper.archive.database import Database
+from callkeeper.archive.heads import parse_heads, signed_head
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.lines import GENESIS, content_of, joined
+from callkeeper.archive.tables import chains, lines, people
+from callkeeper.archive.verifying import verify
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.service.secret import Secret
 from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
 
 HOUR_MS = 3_600_000

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from archive.lines import content_of
-from archive.writing import Writer
 from benchmarks.archive import simulated_call
-from callkeeper.cli import main
-from calls.trail import Entry
+from callkeeper.app.cli import main
+from callkeeper.archive.lines import content_of
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.trail import Entry
 from tests.archivist import sqlite_archive
 from tests.terminals import Terminal
 

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from sqlalchemy import delete, select, update
 
-from archive.database import Database
-from archive.heads import parse_heads, signed_head
-from archive.keeping import Keeper
-from archive.lines import HELD
-from archive.tables import holds, lines
-from archive.verifying import Evidence, Tail, verify
-from archive.writing import Head, Writer
-from reseller.secret import Secret
+from callkeeper.archive.database import Database
+from callkeeper.archive.heads import parse_heads, signed_head
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.lines import HELD
+from callkeeper.archive.tables import holds, lines
+from callkeeper.archive.verifying import Evidence, Tail, verify
+from callkeeper.archive.writing import Head, Writer
+from callkeeper.service.secret import Secret
 from tests.archive_manipulations import (
     AFTER_RETENTION,
     HOUR_MS,

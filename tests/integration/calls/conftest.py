@@ -3,7 +3,7 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.store.claims_and_leases import Store
+from callkeeper.calls.store.claims import Store
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi

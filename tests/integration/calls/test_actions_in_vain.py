@@ -1,21 +1,21 @@
 """Actions of people that cannot succeed, or could not before."""
 
-from calls.action_status import ActionState, Told, line_of, told
-from calls.effect_ledger import EffectState
-from calls.notes import AssignWish, CheckWish
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.action_status import ActionState, ActionStatus, line_of, status_of
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.notes import AssignWish, CheckWish
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 
 END = Happening(Kind.END, 90)
 
 
-async def told_of(rig: Rig, call: Call, wish: str) -> Told:
+async def told_of(rig: Rig, call: Call, wish: str) -> ActionStatus:
     """Return what became of a wish."""
     trail = await rig.trail(call)
     line = line_of(trail, wish)
     assert line is not None
-    return told(await rig.record(call), trail, line)
+    return status_of(await rig.record(call), trail, line)
 
 
 async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: Rig) -> None:
@@ -27,7 +27,7 @@ async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: R
     await rig.run(10)
     assert (await rig.record(call)).check_wish is None
     assert (await rig.whats(call)).count("withdrawn check") == 1
-    assert await told_of(rig, call, "w-1") == Told(ActionState.HELD, ("already_decided",))
+    assert await told_of(rig, call, "w-1") == ActionStatus(ActionState.HELD, ("already_decided",))
     assert rig.ledger(call)["check"] == made
 
 
@@ -42,7 +42,7 @@ async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
     await rig.run(5)
     record = await rig.record(call)
     assert (record.assign.state, record.assign.operator, record.assign.attempts) == (EffectState.APPLIED, "ann", 4)
-    assert await told_of(rig, call, "w-1") == Told(ActionState.DONE, operator="ann")
+    assert await told_of(rig, call, "w-1") == ActionStatus(ActionState.DONE, operator="ann")
 
 
 async def test_assign_that_is_refused_again_and_again_ends(rig: Rig) -> None:

@@ -8,26 +8,26 @@ import pytest
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 
-from calls.claimed_item import Placement
-from calls.notes import Pushed
-from calls.store.breakers import (
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.notes import Pushed
+from callkeeper.calls.store.breakers import (
     ACCOUNT,
     FAILURES_THAT_OPEN,
     PROBE_EVERY_MS,
     WHOLE,
     EndpointKind,
-    Heard,
+    RequestResult,
     Scope,
     breakers_of,
     open_breakers,
     retry_service,
     service_away,
 )
-from calls.store.claims_and_leases import MOST_OF_ONE, Store
-from calls.store.keys import CallId, institution_member
+from callkeeper.calls.store.claims import MOST_OF_ONE, Store
+from callkeeper.calls.store.keys import CallId, institution_member
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.health import health_routes
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 
@@ -56,7 +56,7 @@ async def fail(
     """Report failures of an institution; return whose breakers that opened."""
     opened = []
     for _ in range(times):
-        opened += (await store.breakers.report(Heard.FAILURE, key, kind))[0]
+        opened += (await store.breakers.report(RequestResult.FAILURE, key, kind))[0]
     return opened
 
 
@@ -92,7 +92,7 @@ async def test_five_failures_of_an_institution_open_its_breaker_only(store: Stor
     assert names(await second.claim(10)) == {other.member}
     assert second.breakers.over("cu-1") is not None
     assert second.breakers.over("cu-2") is None
-    await second.breakers.report(Heard.ANSWER, "cu-1")
+    await second.breakers.report(RequestResult.ANSWER, "cu-1")
     assert names(await store.claim(10)) == {one.member}
     assert await redis.hgetall(store.keys.breakers) == {}
 
@@ -108,7 +108,7 @@ async def test_queue_that_fails_stops_listings_only(store: Store, redis: Redis, 
     hand.ms += 60_000
     assert institution_member(key) not in names(await store.claim(10))
     assert await store.breakers.take_probes() == queues(key)
-    assert await store.breakers.report(Heard.ANSWER, key, EndpointKind.QUEUE) == ([], queues(key))
+    assert await store.breakers.report(RequestResult.ANSWER, key, EndpointKind.QUEUE) == ([], queues(key))
     assert institution_member(key) in names(await store.claim(10))
 
 
@@ -126,8 +126,8 @@ async def test_queues_that_fail_everywhere_stop_no_calls(store: Store, redis: Re
     assert names(await store.claim(10)) == {CallId("cu-1", "v-1").member}
     assert await store.breakers.take_probes() == queues(ACCOUNT)
     assert await fail(store, "cu-1", 1) == [WHOLE]
-    assert (await store.breakers.report(Heard.ANSWER, "cu-1"))[1] == [WHOLE]
-    assert (await store.breakers.report(Heard.ANSWER, "cu-4", EndpointKind.QUEUE))[1] == queues(ACCOUNT)
+    assert (await store.breakers.report(RequestResult.ANSWER, "cu-1"))[1] == [WHOLE]
+    assert (await store.breakers.report(RequestResult.ANSWER, "cu-4", EndpointKind.QUEUE))[1] == queues(ACCOUNT)
     assert names(await store.claim(10)) == {institution_member("cu-4")}
     assert set(await store.breakers.take_probes()) == set(queues("cu-1", "cu-2", "cu-3")), "they are tried at once"
 
@@ -145,7 +145,7 @@ async def test_answer_begins_the_count_anew(store: Store) -> None:
     """An answer resets the count of failures in a row."""
     for _ in range(4):
         assert await fail(store, "cu-1", FAILURES_THAT_OPEN - 1) == []
-        await store.breakers.report(Heard.ANSWER, "cu-1")
+        await store.breakers.report(RequestResult.ANSWER, "cu-1")
 
 
 async def test_service_that_fails_opens_the_account(store: Store, redis: Redis) -> None:
@@ -160,7 +160,7 @@ async def test_service_that_fails_opens_the_account(store: Store, redis: Redis) 
     await due(store, CallId("cu-4", "v-5"))
     assert await store.claim(10) == []
     assert await store.breakers.take_probes() == [WHOLE]
-    assert (await store.breakers.report(Heard.ANSWER, "cu-4"))[1] == [WHOLE]
+    assert (await store.breakers.report(RequestResult.ANSWER, "cu-4"))[1] == [WHOLE]
     assert len(await store.claim(10)) == 1
     assert set(await store.breakers.take_probes()) == set(calls("cu-1", "cu-2", "cu-3")), "they are tried at once"
 
@@ -170,7 +170,7 @@ async def test_queues_that_fail_open_the_account_while_there_are_no_calls(store:
     for key in ("cu-1", "cu-2"):
         await fail(store, key, kind=EndpointKind.QUEUE)
     assert await fail(store, "cu-3", kind=EndpointKind.QUEUE) == [*queues("cu-3", ACCOUNT), WHOLE]
-    assert (await store.breakers.report(Heard.ANSWER, "cu-1"))[1] == [WHOLE]
+    assert (await store.breakers.report(RequestResult.ANSWER, "cu-1"))[1] == [WHOLE]
     assert await fail(store, "cu-3", kind=EndpointKind.QUEUE) == [], "it stays closed until another kind fails"
 
 
@@ -185,7 +185,7 @@ async def test_institutions_that_fail_one_after_another_do_not_fail_together(sto
 async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: Store, hand: Hand) -> None:
     """429 with Retry-After: nothing is tried before its end, however many others ask for pauses; others go on."""
     for key in ("cu-1", "cu-2", "cu-3"):
-        assert await store.breakers.report(Heard.PAUSE, key, pause_s=20) == (calls(key), [])
+        assert await store.breakers.report(RequestResult.PAUSE, key, pause_s=20) == (calls(key), [])
     await due(store, CallId("cu-1", "v-1"), CallId("cu-4", "v-4"))
     assert names(await store.claim(10)) == {CallId("cu-4", "v-4").member}
     hand.ms += 19_999
@@ -196,7 +196,7 @@ async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: 
 
 async def test_pause_for_a_request_of_no_institution_holds_for_all(store: Store, hand: Hand) -> None:
     """A 429 for the login or the list of institutions stops all requests of the account."""
-    await store.breakers.report(Heard.PAUSE, pause_s=5)
+    await store.breakers.report(RequestResult.PAUSE, pause_s=5)
     await due(store, CallId("cu-1", "v-1"))
     assert await store.claim(10) == []
     assert await store.breakers.take_probes() == []
@@ -206,12 +206,12 @@ async def test_pause_for_a_request_of_no_institution_holds_for_all(store: Store,
 
 async def test_failed_login_opens_the_account_where_there_is_no_token(store: Store, redis: Redis) -> None:
     """With a token that others use it says nothing; without one a failed request of any institution says the same."""
-    assert await store.breakers.report(Heard.LOGIN) == ([], [])
+    assert await store.breakers.report(RequestResult.LOGIN) == ([], [])
     await redis.delete(store.keys.token)
-    assert await store.breakers.report(Heard.LOGIN) == ([WHOLE], [])
+    assert await store.breakers.report(RequestResult.LOGIN) == ([WHOLE], [])
     await redis.delete(store.keys.breakers)
-    assert await store.breakers.report(Heard.FAILURE, "cu-1") == ([WHOLE], [])
-    assert await store.breakers.report(Heard.ANSWER, "cu-1") == ([], [WHOLE])
+    assert await store.breakers.report(RequestResult.FAILURE, "cu-1") == ([WHOLE], [])
+    assert await store.breakers.report(RequestResult.ANSWER, "cu-1") == ([], [WHOLE])
 
 
 async def test_probes_are_three_seconds_apart_for_all_workers_together(store: Store, redis: Redis, hand: Hand) -> None:
@@ -232,7 +232,7 @@ async def test_hundreds_of_failing_institutions_are_tried_by_turns(store: Store,
     store.breakers.acted_for = frozenset({*keys, "cu-other"})
     for key in keys:
         await fail(store, key)
-    await store.breakers.report(Heard.ANSWER, "cu-other")
+    await store.breakers.report(RequestResult.ANSWER, "cu-other")
     tried: list[Scope] = []
     for _ in range(4 * 60):
         hand.ms += 250
@@ -249,7 +249,7 @@ async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store
     hand.ms += store.lease.ms + 1
     assert await store.claim(10) == []
     await store.keep(held, b"{}")
-    await store.breakers.report(Heard.ANSWER, "cu-1")
+    await store.breakers.report(RequestResult.ANSWER, "cu-1")
     assert await store.claim(10) == []
     await store.save(held, b"{}", Placement(0))
     hand.ms += 1
@@ -314,9 +314,11 @@ async def test_live_call_in_no_schedule_is_found(store: Store, redis: Redis, han
     assert names(await store.claim(10)) == {calls[1].member}
 
 
-@pytest.mark.parametrize(("heard", "within_ms"), [(Heard.FAILURE, PROBE_EVERY_MS), (Heard.PAUSE, 60_000)])
+@pytest.mark.parametrize(
+    ("heard", "within_ms"), [(RequestResult.FAILURE, PROBE_EVERY_MS), (RequestResult.PAUSE, 60_000)]
+)
 async def test_clock_that_goes_back_delays_no_probe(
-    store: Store, redis: Redis, hand: Hand, heard: Heard, within_ms: int
+    store: Store, redis: Redis, hand: Hand, heard: RequestResult, within_ms: int
 ) -> None:
     """Redis's clock goes back by ten minutes: a probe comes after the longest wait of its kind at most (c1)."""
     for _ in range(FAILURES_THAT_OPEN):
@@ -350,9 +352,9 @@ async def test_queue_is_read_first_when_the_service_is_back(store: Store, hand: 
     for held in first:
         await store.save(held, b"{}", Placement(30_000))
     await due(store, *(CallId("cu-1", f"v-{n}") for n in range(50)))
-    await store.breakers.report(Heard.PAUSE, pause_s=1)
+    await store.breakers.report(RequestResult.PAUSE, pause_s=1)
     hand.ms += 2000
-    await store.breakers.report(Heard.ANSWER, "cu-1")
+    await store.breakers.report(RequestResult.ANSWER, "cu-1")
     assert {institution_member("cu-1"), institution_member("cu-2")} <= names(await store.claim(4))
 
 
@@ -370,14 +372,14 @@ async def test_report_repeated_by_the_client_counts_once(store: Store, redis: Re
     keys = store.keys
     for _ in range(4):
         store.breakers._reports = 6
-        await store.breakers.report(Heard.FAILURE, "cu-1")
+        await store.breakers.report(RequestResult.FAILURE, "cu-1")
     client: Any = redis
     assert [breaker.failures for breaker in breakers_of(await client.hgetall(keys.breakers)).values()] == [1]
 
 
 async def test_retry_lets_everything_be_tried_at_once(store: Store, redis: Redis) -> None:
     """`callkeeper service retry`: breakers and refused logins; idle workers are woken."""
-    await store.breakers.report(Heard.PAUSE, "cu-1", pause_s=60)
+    await store.breakers.report(RequestResult.PAUSE, "cu-1", pause_s=60)
     await redis.hset(store.keys.login_gate, mapping={"refused:abc": 10**14, "shut": 10**14, "failures": 3})
     assert [breaker.institution_key for breaker in await retry_service(redis)] == ["cu-1"]
     assert await redis.hgetall(store.keys.login_gate) == {b"failures": b"3"}

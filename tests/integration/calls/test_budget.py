@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from calls.notes import CheckWish
-from calls.record import CHECK_LIMIT
-from calls.schedule.check_plan_and_budget import Schedule
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.notes import CheckWish
+from callkeeper.calls.record import CHECK_LIMIT
+from callkeeper.calls.schedule.plan import Schedule
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 
 LONG = Happening(Kind.END, 900)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from calls.metrics.cpu_share import CpuShare
-from sandbox.state import Happening, Kind
+from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 
 

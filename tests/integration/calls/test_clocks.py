@@ -11,10 +11,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.effect_ledger import EffectState
-from calls.record import Phase, Reason
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.record import Phase, Reason
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

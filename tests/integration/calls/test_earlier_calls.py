@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 
-from calls.effect_ledger import EffectState
-from calls.facts_and_colours import facts_of
-from calls.notes import Distrusted, Verified
-from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
-from calls.store.earlier_calls import DAY_S, MOST, digits_compared
-from calls.store.keys import CallId
-from calls.trail import Entry
-from desk.board.rows import row_of
-from desk.views import call_view
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
+from callkeeper.calls.store.earlier_calls import DAY_S, MOST, digits_compared
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.trail import Entry
+from callkeeper.desk.board.rows import row_of
+from callkeeper.desk.views import call_view
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from calls.record import Phase, Reason
-from calls.store.last_listing import LOOK_BACKS_A_MINUTE
-from reseller.push_event import PushEvent
-from sandbox.state import Happening, Kind
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 
 

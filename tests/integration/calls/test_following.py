@@ -6,9 +6,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.notes import Verified
-from calls.record import Phase
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.record import Phase
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -3,10 +3,10 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.metrics import catalogue as figure
-from calls.store.request_budget import budget_use
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.store.request_budget import budget_use
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 

@@ -20,19 +20,19 @@ from rq.serializers import JSONSerializer
 from rq.suspension import suspend
 from structlog.typing import FilteringBoundLogger
 
-from calls.metrics.counting import Figures
-from calls.metrics.cpu_share import CpuShare
-from calls.metrics.snapshot import read_present
-from calls.pause import Pause, PauseScope, encode_pause
-from calls.rules import load_rules
-from calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
-from calls.store.keys import QUEUE_NAME, Keys
-from reseller import Secret, ServiceConfig
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper.calls.metrics.snapshot import read_present
+from callkeeper.calls.pause import Pause, PauseScope, encode_pause
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
+from callkeeper.calls.store.keys import QUEUE_NAME, Keys
+from callkeeper.service import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers import runtime
 from workers.claimed_call import Tools
+from workers.job_summary import JobSummary
 from workers.jobs import MAX_JOB, CallJob, job_class
-from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker
 from workers.runtime import WorkerRuntime
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed_item import instant
-from calls.incidents import incidents_of
-from calls.metrics.signals import SignalReader
-from calls.store.keys import Keys
-from calls.store.last_errors import AGAIN_S, LASTS, ErrorArea, ErrorNotes, LastError, parse_errors
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_errors import AGAIN_S, LASTS, ErrorArea, ErrorNotes, LastError, parse_errors
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 
@@ -82,7 +82,7 @@ async def test_outage_shows_what_the_service_says(rig: Rig, fault: Fault, said: 
     rig.stage.sandbox.faults.add(fault)
     await rig.run(30)
     signals = await SignalReader(rig.redis, Keys()).read(now=rig.clock.now)
-    found = {incident.kind.value: incident.said for incident in incidents_of(signals)}
+    found = {incident.kind.value: incident.last_error for incident in incidents_of(signals)}
     assert found["service_away"] == said
     assert b"Ann" not in b"".join((await rig.redis.hgetall(Keys().errors)).values())
 
@@ -93,5 +93,5 @@ async def test_checks_that_bring_no_results_show_why(rig: Rig) -> None:
         rig.stage.call(Happening(Kind.ERROR, 1, text="Provider timeout"), END)
     await rig.run(90)
     signals = await SignalReader(rig.redis, Keys()).read(now=rig.clock.now)
-    found = {incident.title: incident.said for incident in incidents_of(signals)}
+    found = {incident.title: incident.last_error for incident in incidents_of(signals)}
     assert found["Checks bring no results"] == "voice authentication error: Provider timeout"

@@ -10,26 +10,26 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed_item import ClaimedItem, LeaseLost, Placement
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.metrics.writing import Author, FigureWriter
-from calls.notes import CheckWish, Verified
-from calls.pause import Pause, PauseScope
-from calls.record import Call, encode_call
-from calls.store.archive_queue import ArchiveQueue
-from calls.store.breakers import Heard
-from calls.store.claims_and_leases import Store
-from calls.store.idempotent_intake import Intake
-from calls.store.inbox import Ask
-from calls.store.keys import CallId, Keys
-from calls.store.pausing import Pausing
-from calls.store.script import Arg, Script, ScriptName
-from calls.store.scripts import Scripts
-from calls.store.sso_token import RedisTokenStore
-from reseller import Secret
-from reseller.push_event import PushEvent
-from reseller.tokens import Login, Shut
+from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.notes import CheckWish, Verified
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.store.archive_queue import ArchiveQueue
+from callkeeper.calls.store.breakers import RequestResult
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.inbox import Ask
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.calls.store.script import Arg, Script, ScriptName
+from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.sso_token import RedisTokenStore
+from callkeeper.service import Secret
+from callkeeper.service.push_event import PushEvent
+from callkeeper.service.tokens import Login, Shut
 from tests.integration.calls.hand import Hand
 from tests.integration.calls.test_store import LINE, NEWER, RECORD, dump
 from tests.sandbox_fixtures import KEY, START
@@ -136,11 +136,11 @@ class Life:
         await self.store.save(await self.claim(self.store, A), NEWER, Placement(0), entries=[LINE])
         yield
         for _ in range(6):
-            await self.store.breakers.report(Heard.FAILURE, KEY)
+            await self.store.breakers.report(RequestResult.FAILURE, KEY)
         yield
         self.hand.ms += 120_000
         await self.store.breakers.take_probes()
-        await self.other.breakers.report(Heard.ANSWER, KEY)
+        await self.other.breakers.report(RequestResult.ANSWER, KEY)
         yield
         for _ in range(2):
             self.figures.count(figure.REDIS_FAILED)
@@ -197,7 +197,7 @@ async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand
 async def test_look_that_is_asked_for_again_is_a_look_more(redis: Redis, hand: Hand) -> None:
     """What is left for an institution or by a listing is no statement: a repetition costs a look, or a fold of nothing."""
     life = Life(redis, hand)
-    await life.store.ask_to_look(KEY, Ask.WIDE)
+    await life.store.request_listing(KEY, Ask.WIDE)
     await life.repeat(life.sent[-1])
     assert await redis.hlen("ck:inbox:i:cu-1") == 1
 

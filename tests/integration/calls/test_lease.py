@@ -7,18 +7,18 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.claimed_item import Lease
-from calls.metrics.counting import Figures
-from calls.rules import load_rules
-from calls.store.claims_and_leases import Store
-from calls.store.keys import Keys
-from calls.store.last_listing import Listings
-from reseller import MemoryTokenStore, Secret, ServiceConfig
-from reseller.client import Reseller
-from reseller.config import REQUEST_DEADLINE_S
+from callkeeper.calls.claimed_item import Lease
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.service import MemoryTokenStore, Secret, ServiceConfig
+from callkeeper.service.client import Reseller
+from callkeeper.service.config import REQUEST_DEADLINE_S
 from workers.claimed_call import Tools
-from workers.measurements import ServiceClock
 from workers.runtime import WorkerRuntime
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
 

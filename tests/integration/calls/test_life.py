@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.notes import AssignWish, Verified
-from calls.record import Phase, Reason
-from calls.rules import load_rules
-from calls.store.keys import CallId
-from reseller.push_event import PushEvent
-from sandbox.faults import Action, Fault
-from sandbox.institutions import InstitutionStatus
-from sandbox.state import Happening, Kind
+from callkeeper.calls.notes import AssignWish, Verified
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import CallId
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -2,7 +2,7 @@
 
 from redis.asyncio import Redis
 
-from sandbox.state import Happening, Kind
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from calls.store.last_listing import OVERLAP
-from reseller import QueueEntry
-from sandbox.state import Happening, Kind
+from callkeeper.calls.store.last_listing import OVERLAP
+from callkeeper.service import QueueEntry
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Altered, Rig
 
 END = Happening(Kind.END, 300)

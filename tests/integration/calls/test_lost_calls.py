@@ -5,11 +5,11 @@ from dataclasses import replace as but
 import pytest
 from msgspec.structs import replace
 
-from calls.action_status import line_of, told
-from calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
-from calls.record import Phase, Reason
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.action_status import line_of, status_of
+from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
+from callkeeper.calls.record import Phase, Reason
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import START
 
@@ -117,7 +117,7 @@ async def test_word_about_a_call_that_stays_lost_is_told_as_held(rig: Rig) -> No
     trail = await rig.trail(call)
     line = line_of(trail, WISH)
     assert line is not None
-    assert told(await rig.record(call), trail, line).reasons == ("call_lost",)
+    assert status_of(await rig.record(call), trail, line).reasons == ("call_lost",)
 
 
 @pytest.mark.parametrize("kind", ["verified", "distrusted", "check"])

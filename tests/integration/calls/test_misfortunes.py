@@ -12,14 +12,14 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
-from calls.claimed_item import LEASE
-from calls.record import Phase, Reason
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId, institution_member
-from calls.store.last_listing import TO_THE_END_EVERY_S
-from reseller import PhoneCall
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId, institution_member
+from callkeeper.calls.store.last_listing import TO_THE_END_EVERY_S
+from callkeeper.service import PhoneCall
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.shift import MAX_FAILURES, Shift, StepsFailed

@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.metrics import catalogue as figure
-from calls.store.last_listing import Listings
-from reseller.config import LoginPolicy
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.store.last_listing import Listings
+from callkeeper.service.config import LoginPolicy
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.managed_institutions import Institutions

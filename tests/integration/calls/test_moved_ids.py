@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from calls.effect_ledger import EffectState
-from calls.notes import CheckWish
-from calls.record import CHECK_LIMIT, Call, Reason
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.notes import CheckWish
+from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
-from workers.assign_enroll_reject import TWO_RECORDS
+from workers.effects import TWO_RECORDS
 
 END = Happening(Kind.END, 90)
 

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from calls.claimed_item import LEASE, Placement
-from calls.notes import Distrusted, Pushed, Verified
-from calls.record import Reason
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId
-from sandbox.state import Happening, Kind
+from callkeeper.calls.claimed_item import LEASE, Placement
+from callkeeper.calls.notes import Distrusted, Pushed, Verified
+from callkeeper.calls.record import Reason
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from archive.database import Database
-from archive.lines import content_of
-from archive.tables import lines
-from calls.claimed_item import Placement
-from calls.metrics import catalogue as figure
-from calls.record import NEWER, SCHEMA, NewerRecord, parse_call
-from calls.store.claims_and_leases import Store
-from calls.store.keys import Keys
-from calls.store.queries import Lookup
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Happening, Kind
+from callkeeper.archive.database import Database
+from callkeeper.archive.lines import content_of
+from callkeeper.archive.tables import lines
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.record import NEWER, SCHEMA, NewerRecord, parse_call
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Lookup
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.archivist import Archivist, sqlite_archive
 from tests.courier import Courier
 from tests.integration.calls.test_unreadable import noticed

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.metrics import catalogue as figure
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

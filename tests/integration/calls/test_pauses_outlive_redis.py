@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.connections import receiver_redis
-from callkeeper.redis_location import RedisLocation
-from calls.incident import IncidentKind
-from calls.incidents import incidents_of
-from calls.metrics.signals import SignalReader
-from calls.notes import Verified
-from calls.pause import EVERYWHERE, Pause, PauseScope
-from calls.store.claims_and_leases import Store
-from calls.store.keys import Keys
-from calls.store.pausing import RESTORED, PauseWatch, Pausing
-from calls.store.tasks import end
-from reseller.secret import Secret
-from sandbox.state import Happening, Kind
+from callkeeper.app.connections import receiver_redis
+from callkeeper.app.redis_location import RedisLocation
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.pausing import RESTORED, PauseWatch, Pausing
+from callkeeper.service.secret import Secret
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
 
@@ -81,13 +81,13 @@ async def test_web_writes_back_what_no_worker_knows(redis: Redis, hand: Hand) ->
     watch = PauseWatch(redis, keys=Keys())
     await Store(redis, now_ms=hand).claim(1)
     await Pausing(redis).pause("cu-1", PAUSE)
-    await watch.look()
+    await watch.poll()
     await redis.flushall()
-    await watch.look()
+    await watch.poll()
     assert await reasons(redis) == {"cu-1": f"by ops: {RESTORED}odd enrolls"}
     await Pausing(redis).resume("cu-1", operator="ops", because="over", at=AT)
     await Store(redis, now_ms=hand).claim(1)
-    await watch.look()
+    await watch.poll()
     assert await reasons(redis) == {}
 
 
@@ -108,14 +108,14 @@ async def test_watch_that_was_ended_does_not_connect_again(redis: Redis, redis_u
 async def test_new_installation_and_a_restart_restore_nothing(redis: Redis, hand: Hand) -> None:
     """A process that starts knows nothing, and a Redis that kept its data needs nothing."""
     store, watch = Store(redis, now_ms=hand), PauseWatch(redis, keys=Keys())
-    await watch.look()
+    await watch.poll()
     await store.claim(1)
     await Pausing(redis).pause("cu-1", PAUSE)
     await store.claim(1)
-    await watch.look()
+    await watch.poll()
     await redis.hset(Keys().epoch, "id", "the run before")
     await store.claim(1)
-    await watch.look()
+    await watch.poll()
     assert await reasons(redis) == {"cu-1": "by ops: odd enrolls"}
     assert await redis.exists(Keys().pauses_restored) == 0
 

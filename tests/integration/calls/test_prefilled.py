@@ -4,11 +4,11 @@ from dataclasses import replace as changed
 
 import pytest
 
-from calls.action_status import ActionState, Told, line_of, told
-from calls.effect_ledger import EffectState
-from calls.notes import AssignWish
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.action_status import ActionState, ActionStatus, line_of, status_of
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.notes import AssignWish
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 
 END = Happening(Kind.END, 60)
@@ -33,12 +33,12 @@ def wish(rig: Rig, person_id: str = "p-1") -> AssignWish:
     return AssignWish(operator="ann", said_at=rig.clock.now, wish=WISH, person_id=person_id)
 
 
-async def answer(rig: Rig, call: Call) -> Told:
+async def answer(rig: Rig, call: Call) -> ActionStatus:
     """Return what the person is told."""
     trail = await rig.trail(call)
     line = line_of(trail, WISH)
     assert line is not None
-    return told(await rig.record(call), trail, line)
+    return status_of(await rig.record(call), trail, line)
 
 
 async def test_only_candidate_who_stands_on_the_record_is_assigned_once(rig: Rig) -> None:
@@ -80,7 +80,7 @@ async def test_desk_may_assign_the_person_who_stands_there(rig: Rig, script: tup
     await rig.note(call, wish(rig))
     await rig.run(20)
     assert (call.aliases, call.core_username) == (["cu-1-p-1"], "ann")
-    assert await answer(rig, call) == Told(ActionState.DONE, operator="ann")
+    assert await answer(rig, call) == ActionStatus(ActionState.DONE, operator="ann")
     await rig.run(30)
     assert rig.ledger(call)["assign"] == 1
 

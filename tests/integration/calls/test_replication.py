@@ -13,16 +13,16 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.embedded import EmbeddedRedis, embedded_redis
-from calls.metrics.counting import Figures
-from calls.notes import Distrusted, Resolved
-from calls.pause import Pause, PauseScope
-from calls.store import scripts
-from calls.store.claims_and_leases import Store
-from calls.store.idempotent_intake import Intake
-from calls.store.keys import CallId
-from calls.store.pausing import Pausing
-from reseller.push_event import PushEvent
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.notes import Distrusted, Resolved
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.store import scripts
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 
 CALL = CallId("cu-1", "v-1")
 PUSH = PushEvent(type="CallStart", institution_key=CALL.institution_key, voice_id=CALL.voice_id)
@@ -149,7 +149,7 @@ async def test_a_write_waits_for_the_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A push, a statement and an effect's `sent` are confirmed by the replica, also by one that has just joined."""
-    monkeypatch.setattr(scripts, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(scripts, "POLL_EVERY_S", 0)
     await site.push()
     await site.state()
     assert await site.waits() == 0

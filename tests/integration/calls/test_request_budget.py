@@ -8,17 +8,17 @@ import pytest
 import structlog
 from redis.asyncio import Redis
 
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.rules import load_rules
-from calls.store.breakers import open_breakers
-from calls.store.claims_and_leases import Store
-from calls.store.keys import Keys
-from calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
-from reseller import ServiceUnavailable
-from reseller.endpoints import DETAILS, QUEUE
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.breakers import open_breakers
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
+from callkeeper.service import ServiceUnavailable
+from callkeeper.service.endpoints import DETAILS, QUEUE
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
@@ -67,7 +67,7 @@ class Asked:
         await self._redis.hset(Keys().token, "expires", self._hand() + 10**9)
         for n in range(int(seconds * 20)):
             self._hand.ms += 50
-            await self._store.budget.look()
+            await self._store.budget.poll()
             await self._store.budget.wait_s(Permit.READ, f"m{n}", KEY)
             failed = ServiceUnavailable("queue", "status 503", 503) if every and not n % every else None
             await self._observe((QUEUE, DETAILS)[n % 2], KEY, failed, took_s)
@@ -160,7 +160,7 @@ async def test_budget_of_the_release_before_is_not_read(make: Callable[..., Stor
     figures = "12.0 3.0 1700000000000.0 1.0 9.0 7.0 12.0 2.0 0.0 1700000000000.0 0.0 0.0 20.0 7.0" + " 1.0" * 8
     await redis.hset("ck:budget", "", figures)
     budget = make().budget
-    await budget.look()
+    await budget.poll()
     assert await take(budget, Permit.READ, "r", 30) == [0.0] * 30
     assert await budget_use(redis, Keys()) == []
 
@@ -213,7 +213,7 @@ async def test_others_hear_of_a_learned_rate(make: Callable[..., Store], hand: H
     refused, other = make().budget, make().budget
     await refused.turned_away(KEY, 1)
     hand.ms += 1000
-    await other.look()
+    await other.poll()
     waits = await take(other, Permit.READ, "r", 14)
     assert waits[0] == 0
     assert all(waits[10:])

@@ -4,15 +4,15 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
-from calls.claimed_item import Placement
-from calls.notes import Distrusted, Resolved
-from calls.record import Call
-from calls.store.claims_and_leases import Store
-from calls.store.idempotent_intake import Intake
-from calls.store.keys import CallId, Keys, Retention
-from reseller.push_event import PushEvent
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.notes import Distrusted, Resolved
+from callkeeper.calls.record import Call
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import CallId, Keys, Retention
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.runtime import Tidying

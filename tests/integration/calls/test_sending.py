@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed_item import LEASE, ClaimedItem
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.metrics.snapshot import read_present
-from calls.notes import Distrusted, Resolved, Verified
-from calls.record import Reason, encode_call, parse_call, with_effect
-from calls.rules import load_rules
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId
-from calls.trail import Entry
-from calls.webhook_outcomes import outcomes
-from reseller import NotSent
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.claimed_item import LEASE, ClaimedItem
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.metrics.snapshot import read_present
+from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.record import Reason, encode_call, parse_call, with_effect
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.trail import Entry
+from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper.service import NotSent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Altered, Rig
 from tests.sandbox_fixtures import Asgi
 

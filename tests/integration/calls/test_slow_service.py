@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from calls.store.claims_and_leases import MOST_OF_ONE
+from callkeeper.calls.store.claims import MOST_OF_ONE
 from tests.rig import KEY
 from tests.virtual_worker import OTHER, virtually, working
 from workers.shift import IN_FLIGHT

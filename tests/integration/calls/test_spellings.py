@@ -6,15 +6,15 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from calls.effect_ledger import Effect, EffectState
-from calls.facts_and_colours import MANUAL_GREEN
-from calls.notes import Distrusted, Listed
-from calls.record import CHECK_LIMIT, Call, Phase, Reading, Reason, encode_call
-from calls.store.keys import CallId
-from calls.store.queries import Lookup
-from reseller.endpoints import canonical_id, spelling_of
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Happening, Kind
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.facts import MANUAL_GREEN
+from callkeeper.calls.notes import Distrusted, Listed
+from callkeeper.calls.record import CHECK_LIMIT, Call, Phase, Reading, Reason, encode_call
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.queries import Lookup
+from callkeeper.service.endpoints import canonical_id, spelling_of
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 
 Place = Literal["push", "queue", "details", "assign"]

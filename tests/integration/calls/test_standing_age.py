@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from calls.incidents import incidents_of
-from calls.metrics.signals import SignalReader
-from calls.notes import Distrusted, Verified
-from calls.store.last_listing import Listings, Standing
-from sandbox.faults import Action, Fault
-from sandbox.institutions import InstitutionStatus
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.store.last_listing import Listings, Standing
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 

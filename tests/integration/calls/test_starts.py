@@ -4,7 +4,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from sandbox.state import Happening, Kind
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed_item import instant
-from calls.notes import MOST_WAITING, AssignWish, CheckWish, Distrusted, Statement, Verified
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId
-from sandbox.faults import Action, Fault
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Happening, Kind
+from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.notes import MOST_WAITING, AssignWish, CheckWish, Distrusted, Statement, Verified
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 

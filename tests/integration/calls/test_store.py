@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.claimed_item import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
-from calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
-from calls.record import Call, encode_call
-from calls.store.claims_and_leases import FARTHEST_MS, LONGEST_WAIT_MS, Store
-from calls.store.keys import CallId
-from calls.store.script import ScriptName
-from calls.store.scripts import Scripts
-from calls.trail import Entry
+from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
+from callkeeper.calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
+from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.script import ScriptName
+from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
 from workers.claimed_call import FORGET

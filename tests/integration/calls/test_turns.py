@@ -4,9 +4,9 @@ from collections import Counter
 
 from redis.asyncio import Redis
 
-from calls.claimed_item import ClaimedItem, Placement
-from calls.store.claims_and_leases import MOST_OF_ONE, Store
-from calls.store.keys import CallId, institution_member
+from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.store.claims import MOST_OF_ONE, Store
+from callkeeper.calls.store.keys import CallId, institution_member
 from tests.integration.calls.hand import Hand
 
 BACKLOG = 9000

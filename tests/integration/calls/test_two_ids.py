@@ -6,15 +6,15 @@ import itertools
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed_item import LeaseLost
-from calls.effect_ledger import EffectState
-from calls.metrics import catalogue as figure
-from calls.notes import Distrusted, Listed
-from calls.record import Call, Candidate, Phase, Reason
-from calls.rules import load_rules
-from calls.store.keys import CallId
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Happening, Kind
+from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.notes import Distrusted, Listed
+from callkeeper.calls.record import Call, Candidate, Phase, Reason
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.mixed_up import MixedUp
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi

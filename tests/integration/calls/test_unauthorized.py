@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.effect_resolution import may_begin
-from calls.notes import Distrusted, Note, Resolved, Verified
-from calls.record import with_effect
-from calls.redis_restart import fold_epoch
-from reseller.config import LoginPolicy
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import may_begin
+from callkeeper.calls.notes import Distrusted, Note, Resolved, Verified
+from callkeeper.calls.record import with_effect
+from callkeeper.calls.redis_restart import fold_epoch
+from callkeeper.service.config import LoginPolicy
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.unit.calls.specimens import NOW, seconds
 from tests.unit.calls.specimens import call as live_call

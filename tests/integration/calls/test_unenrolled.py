@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from calls.effect_ledger import EffectState
-from calls.facts_and_colours import facts_of
-from calls.notes import Distrusted, Resolved, Verified
-from calls.record import Reason
-from calls.webhook_outcomes import outcomes
-from desk.board.states import StateName, state_of
-from desk.views import call_view
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.record import Reason
+from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper.desk.board.states import StateName, state_of
+from callkeeper.desk.views import call_view
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 900)

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from redis.exceptions import RedisError
 
-from calls.metrics import catalogue as figure
-from calls.pause import PauseScope
-from calls.store.keys import Keys
-from sandbox.state import Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import Courier
 from tests.rig import KEY, Rig
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.effect_ledger import EffectState
-from calls.notes import Verified
-from calls.record import Reason
-from calls.rules import load_rules
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.record import Reason
+from callkeeper.calls.rules import load_rules
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import EAGER, Rig
 from tests.sandbox_fixtures import Asgi
 

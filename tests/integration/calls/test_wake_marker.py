@@ -6,12 +6,12 @@ from typing import Any
 import uvloop
 from redis.asyncio import Redis
 
-from calls.claimed_item import Placement
-from calls.notes import Pushed
-from calls.store.claims_and_leases import Store
-from calls.store.keys import CallId
-from calls.store.scripts import Scripts
-from calls.store.tasks import end
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.notes import Pushed
+from callkeeper.calls.store.cancelling import end
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.scripts import Scripts
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
 from workers.job_watchdog import LATE_MS, QUIET_S, SOON_MS

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.cli import main
-from calls.store.keys import Keys
-from calls.store.writable import REFUSALS, WriteRefusal, refusal_of
+from callkeeper.app.cli import main
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.writable import REFUSALS, WriteRefusal, refusal_of
 
 COMMANDS = {"full": ("CONFIG", "SET", "maxmemory", "1"), "rights": ("ACL", "SETUSER", "default", "-evalsha")}
 """What makes Redis refuse."""

@@ -8,15 +8,15 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from calls.rules import RuleBook
-from calls.store.audit_log import AuditLog
-from calls.store.job_queue import Waker
-from calls.store.keys import Keys
-from desk.access.desk_tokens import DeskToken
-from desk.access.visitor import Auditor
-from desk.desk import Desk
-from reseller import Secret
-from sandbox.state import Call
+from callkeeper.calls.rules import RuleBook
+from callkeeper.calls.store.audit_log import AuditLog
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.desk_tokens import DeskToken
+from callkeeper.desk.access.visitor import Auditor
+from callkeeper.desk.desk import Desk
+from callkeeper.service import Secret
+from callkeeper_sandbox.service.state import Call
 from tests.courier import Courier
 from tests.mixed_up import MixedUp
 from tests.rig import KEY, SHIPPED, Rig

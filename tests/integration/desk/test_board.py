@@ -16,20 +16,20 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.effect_ledger import Effect, EffectState
-from calls.notes import Verified
-from calls.pause import Pause, PauseScope
-from calls.record import encode_call
-from calls.rules import Outcome, Rule, load_rules
-from calls.store.keys import Keys
-from calls.store.pausing import Pausing
-from calls.store.rules_in_force import put_in_force
-from desk.board.board import Board
-from desk.board.frame_source import FrameSource
-from desk.board.states import StateName
-from desk.signing import FORM_FIELD, form_tokens, key_of_login
-from reseller import Secret
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.record import encode_call
+from callkeeper.calls.rules import Outcome, Rule, load_rules
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.calls.store.rules_in_force import put_in_force
+from callkeeper.desk.board.board import Board
+from callkeeper.desk.board.frame_source import FrameSource
+from callkeeper.desk.board.states import StateName
+from callkeeper.desk.signed_tokens import FORM_FIELD, form_tokens, key_of_login
+from callkeeper.service import Secret
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi

@@ -15,13 +15,13 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
-from callkeeper.logs import describe_exception, keep_to_vocabulary, render_json
-from calls.store.claims_and_leases import Store
-from calls.store.delivery_log import DeliveryLog
-from calls.store.keys import Keys
-from calls.store.queries import Lookup
-from sandbox.access import Credentials
-from sandbox.state import Happening, Kind
+from callkeeper.app.logs import describe_exception, keep_to_vocabulary, render_json
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.delivery_log import DeliveryLog
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Lookup
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig
 from tests.outcome_schemas import keeps_to_its_schema
 from tests.rig import KEY, PHONE

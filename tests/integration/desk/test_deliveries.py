@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from calls.notes import Distrusted, Resolved
-from calls.store.keys import KEPT_S, CallId, Keys
-from calls.store.queries import Lookup, Queries
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.notes import Distrusted, Resolved
+from callkeeper.calls.store.keys import KEPT_S, CallId, Keys
+from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import Courier
 from tests.rig import Rig
 from workers.webhook_delivery import Deliveries

@@ -7,14 +7,14 @@ import pytest
 from redis.asyncio import Redis
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from calls.incident import IncidentKind
-from calls.incidents import incidents_of
-from calls.metrics.signals import SignalReader
-from calls.notes import Verified
-from calls.outcome_messages import TestMessage
-from calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, place_of
-from calls.store.keys import CallId, Keys
-from sandbox.state import Happening, Kind
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.outcome_messages import TestMessage
+from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, place_of
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import SECRET, Courier
 from tests.outcome_schemas import keeps_to_its_schema
 from workers.webhook_client import WebhookClient

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.effect_ledger import Effect, EffectState
-from calls.record import encode_call
-from calls.rules import load_rules
-from calls.store.keys import CallId
-from calls.story import tell
-from calls.trail import recorded
-from sandbox.state import Happening, Kind
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.record import encode_call
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.story import story_of
+from callkeeper.calls.trail import recorded
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY, PHONE
 
@@ -235,7 +235,7 @@ async def test_word_under_rules_that_only_watch_never_causes_an_effect(
     assert (effect.removesuffix("_voice"), "shadowed", ()) in {
         (one.then, one.result, one.forbidden) for one in decided.tried
     }
-    story = "".join(line.text for line in tell(recorded(await desk.record(call), await desk.trail(call))).lines)
+    story = "".join(line.text for line in story_of(recorded(await desk.record(call), await desk.trail(call))).lines)
     assert re.search(r"In shadow, '[^']+' would have (enrolled|rejected)\.", story)
     desk.tools = desk.shift.tools = live
     await desk.run(60)

@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import pytest
 
-from calls.notes import Listed
-from calls.store.attempt_limiter import ALLOWED
-from calls.store.keys import CallId
-from sandbox.state import Happening, Kind
+from callkeeper.calls.notes import Listed
+from callkeeper.calls.store.attempt_limiter import ALLOWED
+from callkeeper.calls.store.keys import CallId
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY
 

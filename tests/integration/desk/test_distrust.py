@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.effect_ledger import Effect, EffectState
-from calls.fold import fold_note
-from calls.notes import Distrusted
-from calls.record import Phase, Reason
-from calls.webhook_outcomes import outcomes
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.fold import fold_note
+from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.unit.calls.specimens import NOW, reading, seconds
 from tests.unit.calls.specimens import call as live_call

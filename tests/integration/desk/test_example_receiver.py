@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from calls.outcome_messages import OutcomeMessage, example_of
-from reseller import Secret
+from callkeeper.calls.outcome_messages import OutcomeMessage, example_of
+from callkeeper.service import Secret
 from tests.courier import SECRET
 from workers.webhook_client import Answer, WebhookClient
 

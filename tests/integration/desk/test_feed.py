@@ -7,11 +7,11 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.record import encode_call
-from calls.store.change_stream import Changes
-from calls.store.keys import CallId, Keys
-from calls.store.queries import Lookup
-from desk.feed import Feed
+from callkeeper.calls.record import encode_call
+from callkeeper.calls.store.change_stream import Changes
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.queries import Lookup
+from callkeeper.desk.feed import Feed
 from tests.unit.calls.specimens import call
 
 MEMBER = CallId("cu-1", "v-1").member

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from calls.outcome_messages import TestMessage
-from reseller import Secret
+from callkeeper.calls.outcome_messages import TestMessage
+from callkeeper.service import Secret
 from tests.courier import SECRET
 from workers.webhook_client import Answer, Posted, WebhookClient
 

@@ -13,25 +13,25 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper import acknowledgement_watch
-from callkeeper.acknowledgement_watch import AcknowledgementWatch
-from callkeeper.alert_courier import AlertCourier
-from callkeeper.alert_watch import AlertWatch
-from callkeeper.cli import main
-from callkeeper.parsing import alert_addresses
-from calls.acknowledgement import LONGEST, Acknowledgement
-from calls.alerts import AlertMessage, alerts_of
-from calls.incident import IncidentKind
-from calls.incidents import incidents_of
-from calls.metrics.signals import SignalReader
-from calls.store.acknowledging import Acknowledging
-from calls.store.audit_log import AuditEvent
-from calls.store.breakers import breakers_of
-from calls.store.keys import Keys
-from calls.store.last_errors import ErrorArea, ErrorNotes
-from desk.access.rights import Role
-from desk.access.routes import rule_of
-from desk.metrics import read_everything
+from callkeeper.app import acknowledgement_watch
+from callkeeper.app.acknowledgement_watch import AcknowledgementWatch
+from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.alert_watch import AlertWatch
+from callkeeper.app.cli import main
+from callkeeper.app.parsing import alert_addresses
+from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement
+from callkeeper.calls.alerts import AlertMessage, alerts_of
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.store.acknowledging import Acknowledging
+from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.store.breakers import breakers_of
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
+from callkeeper.desk.access.rights import Role
+from callkeeper.desk.access.routes import rule_of
+from callkeeper.desk.metrics import read_everything
 from tests.integration.desk.test_board import BoardRig
 from tests.rig import KEY
 from tests.sandbox_fixtures import Asgi
@@ -150,12 +150,12 @@ async def test_acknowledgement_ends_with_its_incident(rig: BoardRig, monkeypatch
         IncidentKind.INSTITUTION_AWAY, KEY, operator="ann", lasts=timedelta(hours=2)
     )
     watch = AcknowledgementWatch(rig.redis, Keys())
-    await watch.look()
+    await watch.poll()
     await rig.redis.delete(Keys().breakers)
-    await watch.look()
+    await watch.poll()
     assert len(await known(rig.redis)) == 1
     monkeypatch.setattr(acknowledgement_watch, "OVER_AFTER", timedelta())
-    await watch.look()
+    await watch.poll()
     assert await known(rig.redis) == []
 
 
@@ -192,10 +192,10 @@ async def test_symptom_stays_acknowledged_while_its_cause_hides_it(
         await rig.redis.hset(Keys().breakers, mapping=breakers)
         kinds = {one.kind for one in incidents_of(await SignalReader(rig.redis, Keys()).read())}
         assert kinds & {"service_away", "institution_away"} == {"service_away"}
-        await watch.look()
+        await watch.poll()
         assert len(await known(rig.redis)) == 1
     await rig.redis.delete(Keys().breakers)
-    await watch.look()
+    await watch.poll()
     assert await known(rig.redis) == []
 
 

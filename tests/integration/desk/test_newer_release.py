@@ -7,10 +7,10 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.record import NEWER
-from sandbox.state import Call, Happening, Kind
-from tests.integration.callkeeper.test_calls_commands import callkeeper
-from tests.integration.callkeeper.test_doctor import environment, findings
+from callkeeper.calls.record import NEWER
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.integration.app.test_calls_commands import callkeeper
+from tests.integration.app.test_doctor import environment, findings
 from tests.integration.calls.test_newer_release import a_minute_later
 from tests.integration.desk.test_board import BoardRig
 from tests.rig import KEY

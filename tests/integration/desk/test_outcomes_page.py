@@ -12,11 +12,11 @@ from redis.asyncio import Redis
 from standardwebhooks import Webhook
 from structlog.typing import FilteringBoundLogger
 
-from calls.store.claims_and_leases import Store
-from calls.store.delivery_log import DeliveryLog
-from calls.store.keys import Keys
-from calls.store.queries import Lookup
-from sandbox.state import Happening, Kind
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.delivery_log import DeliveryLog
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Lookup
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.courier import SECRET, Receiver
 from tests.integration.desk.test_board import BoardRig
 from tests.rig import PHONE, Rig

@@ -6,15 +6,15 @@ from typing import Any
 import httpx
 import pytest
 
-from calls.claimed_item import Placement
-from calls.fold import fold_note, new_call
-from calls.notes import MOST_WAITING, AssignWish, Distrusted, parse_note
-from calls.record import Call, Phase, Reason, encode_call
-from calls.store.keys import CallId, Retention
-from reseller.push_event import PushEvent
-from sandbox.faults import Action, Fault
-from sandbox.state import Call as SandboxCall
-from sandbox.state import Happening, Kind
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.fold import fold_note, new_call
+from callkeeper.calls.notes import MOST_WAITING, AssignWish, Distrusted, parse_note
+from callkeeper.calls.record import Call, Phase, Reason, encode_call
+from callkeeper.calls.store.keys import CallId, Retention
+from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY
 from workers.claimed_call import FORGET

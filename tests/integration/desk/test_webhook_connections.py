@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from calls.outcome_messages import TestMessage
-from reseller import Secret
+from callkeeper.calls.outcome_messages import TestMessage
+from callkeeper.service import Secret
 from workers.webhook_client import Answer, Posted, WebhookClient
 
 SECRET = Secret("whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=")
-CERTIFICATES = Path(__file__).parents[1] / "reseller" / "certificates"
+CERTIFICATES = Path(__file__).parents[1] / "service" / "certificates"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 

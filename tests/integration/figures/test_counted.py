@@ -3,12 +3,12 @@
 import pytest
 import structlog
 
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import read_present
-from reseller import NotSent, ResellerError, ServiceUnavailable, Unsendable
-from reseller.endpoints import ENROLL
-from sandbox.faults import Action, Fault
-from sandbox.state import Happening, Kind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import read_present
+from callkeeper.service import NotSent, ResellerError, ServiceUnavailable, Unsendable
+from callkeeper.service.endpoints import ENROLL
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, Rig
 from workers.service_gate import ServiceGate
 

@@ -15,15 +15,15 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from structlog.typing import FilteringBoundLogger
 
-from calls.metrics.catalogue import FIGURES
-from calls.metrics.counting import Figures
-from calls.metrics.writing import Author, FigureWriter
-from calls.notes import Distrusted, Verified
-from calls.store.attempt_limiter import LoginLimiter
-from desk.access.configured_logins import AdminLogin
-from desk.metrics import MetricsPage, read_everything
-from reseller.secret import Secret
-from sandbox.state import Happening, Kind
+from callkeeper.calls.metrics.catalogue import FIGURES
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.desk.access.configured_logins import AdminLogin
+from callkeeper.desk.metrics import MetricsPage, read_everything
+from callkeeper.service.secret import Secret
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.promtool import alert_rules
 from tests.rig import PHONE, Rig
 from tests.signed_in import gate_of

@@ -8,15 +8,15 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from calls.incident import IncidentKind
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures, field_name, parse_field
-from calls.metrics.signals import SignalReader, note_unstarted
-from calls.metrics.snapshot import FigureReader
-from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
-from calls.store.keys import Keys
-from calls.store.script import Arg
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures, field_name, parse_field
+from callkeeper.calls.metrics.signals import SignalReader, note_unstarted
+from callkeeper.calls.metrics.snapshot import FigureReader
+from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.script import Arg
 
 NOON = 1_795_262_400_000
 

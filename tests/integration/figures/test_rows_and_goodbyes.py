@@ -3,13 +3,13 @@
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
-from calls.metrics.signals import SignalReader, Signals
-from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
-from calls.store.keys import Keys
-from sandbox.state import Happening, Kind
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.signals import SignalReader, Signals
+from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.figures.test_figures import Hand, writer
 from tests.rig import KEY, Rig
 
@@ -27,11 +27,11 @@ async def test_row_grows_over_processes_and_ends_with_a_good_one(redis: Redis) -
     first, second = writer(hand, "box-1-a"), writer(hand, "box-2-b")
     for process in (first, second):
         process.figures.count(figure.PUSHED_CALLS, KEY, "unlisted", n=2)
-        process.figures.say(f"of {process.author.name}", figure.PUSHED_CALLS, KEY)
+        process.figures.note_name(f"of {process.author.name}", figure.PUSHED_CALLS, KEY)
         await process.write_async(redis)
     lately = (await signals(redis, hand)).lately
     assert lately.in_a_row(figure.PUSHED_CALLS, KEY, "unlisted") == 4
-    assert lately.said(figure.PUSHED_CALLS, KEY) == "of box-2-b"
+    assert lately.last_name(figure.PUSHED_CALLS, KEY) == "of box-2-b"
     first.figures.count(figure.PUSHED_CALLS, KEY, "listed")
     await first.write_async(redis)
     assert (await signals(redis, hand)).lately.in_a_row(figure.PUSHED_CALLS, KEY, "unlisted") == 0

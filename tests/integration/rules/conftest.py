@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from redis.asyncio import Redis
 
-from calls.rules import RuleBook
-from sandbox import population
-from sandbox.scenario import Progress, Scenario
-from sandbox.state import PushSettings
+from callkeeper.calls.rules import RuleBook
+from callkeeper_sandbox.service import population
+from callkeeper_sandbox.service.scenario import Progress, Scenario
+from callkeeper_sandbox.service.state import PushSettings
 from tests.rig import Rig
 from tests.sandbox_fixtures import START, Asgi
 

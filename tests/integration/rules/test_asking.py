@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from redis.asyncio import Redis
 
-from calls.effect_ledger import EffectState
-from calls.named_lists import NamedLists
-from calls.notes import Distrusted, Resolved, Verified
-from calls.rules import Outcome, Rule, RuleBook, load_rules
-from calls.rules.book import Between, Includes, InList, OnChecks
-from calls.webhook_outcomes import outcomes
-from sandbox.state import Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.named_lists import NamedLists
+from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, load_rules
+from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
+from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
@@ -58,6 +58,20 @@ async def test_ask_puts_the_call_before_a_person_and_sends_nothing(stage: Asgi, 
     await rig.store.note(rig.call_id(call), note, even_settled=True)
     await rig.run(5)
     assert not await rig.queries.attention()
+
+
+async def test_rule_that_asks_again_asks_since_the_first_time(stage: Asgi, redis: Redis) -> None:
+    """A statement lets the rules decide anew: the same question is asked since the same instant, and logged once."""
+    rig = Rig(stage, redis, book(ASK))
+    call = rig.stage.call(ZEBRA, Happening(Kind.END, 600))
+    await rig.run(12)
+    asked, decided = (await rig.record(call)).asked, (await rig.whats(call)).count("decided ask")
+    verified = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
+    await rig.note(call, verified)
+    await rig.run(12)
+    assert (await rig.whats(call)).count("decided ask") == decided + 1
+    assert (await rig.record(call)).asked == asked
+    assert [entry["event"] for entry in rig.log.entries].count("person_asked") == 1
 
 
 async def test_a_person_s_word_answers_what_a_rule_asks(stage: Asgi, redis: Redis) -> None:

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
-from callkeeper.cli import main
-from calls.facts_and_colours import FACTS
-from calls.rules import load_rules
-from calls.rules.conditions import forms_of
-from calls.trail import parse_recordings
-from sandbox.state import Happening, Kind
+from callkeeper.app.cli import main
+from callkeeper.calls.facts import FACTS
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.rules.conditions import forms_of
+from callkeeper.calls.trail import parse_recordings
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 
@@ -144,7 +144,7 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
     redis_url, voice_id = enrolled
     path = tmp_path / "trail.jsonl"
     await asyncio.to_thread(type_in, "calls", "export", "--output", str(path), redis_url=redis_url)
-    demo = (Path(__file__).parents[3] / "calls" / "rulebooks" / "demo.toml").read_text(encoding="utf-8")
+    demo = (Path(__file__).parents[3] / "callkeeper" / "calls" / "rulebooks" / "demo.toml").read_text(encoding="utf-8")
     new = tmp_path / "new.toml"
     new.write_text(demo.replace(CALM, f"{CALM}when.opted_in = true\n"))
     told = type_in("rules", "diff", "demo", str(new), "--calls", str(path)).output.splitlines()

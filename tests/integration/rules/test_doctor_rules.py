@@ -4,11 +4,11 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from callkeeper.doctor import Finding, Severity, examine
-from calls.pause import Pause, PauseScope
-from calls.rules import load_rules
-from calls.store.last_listing import Listings, Standing
-from calls.store.pausing import Pausing
+from callkeeper.app.doctor import Finding, Severity, examine
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.last_listing import Listings, Standing
+from callkeeper.calls.store.pausing import Pausing
 from tests.sandbox_fixtures import START, ServedSandbox
 
 RULES = """\

@@ -6,10 +6,10 @@ from datetime import timedelta
 from click.testing import CliRunner
 from redis import Redis as BlockingRedis
 
-from callkeeper.cli import main
-from calls.rules import load_rules
-from calls.store.keys import Keys
-from calls.store.rules_in_force import parse_rules_in_force, put_in_force
+from callkeeper.app.cli import main
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.rules_in_force import parse_rules_in_force, put_in_force
 
 
 def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis: BlockingRedis) -> None:

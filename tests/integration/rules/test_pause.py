@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.effect_ledger import EffectState
-from calls.notes import CheckWish, Distrusted, Verified
-from calls.pause import Pause, PauseScope
-from calls.rules import load_rules
-from calls.store.keys import CallId
-from calls.store.pausing import Pausing
-from sandbox.access import Operation
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.notes import CheckWish, Distrusted, Verified
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.rules.conftest import MakeRig
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi

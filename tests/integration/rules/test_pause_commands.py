@@ -9,11 +9,11 @@ from click.testing import CliRunner, Result
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.cli import main
-from calls.store.idempotent_intake import Intake
-from calls.store.keys import Keys
-from calls.store.last_listing import Listings, Standing
-from reseller.push_event import PushEvent
+from callkeeper.app.cli import main
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_listing import Listings, Standing
+from callkeeper.service.push_event import PushEvent
 
 WHY = ("--because", "drill", "--operator", "jane")
 NAMES = {"cu-1": "Harbour Example Credit Union", "cu-2": "Meadow Example Credit Union", "bank-1": "First Example Bank"}

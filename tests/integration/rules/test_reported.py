@@ -9,18 +9,18 @@ from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.web_app import warn_of_unknown_institutions
-from calls.pause import Pause, Pauses, PauseScope
-from calls.rules import load_rules
-from calls.schedule.check_plan_and_budget import Schedule
-from calls.store.last_listing import Listings, Standing
-from calls.store.queries import Queries
-from sandbox.access import Operation
-from sandbox.state import Happening, Kind
+from callkeeper.app.web_app import warn_of_unknown_institutions
+from callkeeper.calls.pause import Pause, Pauses, PauseScope
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.plan import Schedule
+from callkeeper.calls.store.last_listing import Listings, Standing
+from callkeeper.calls.store.queries import Queries
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.managed_institutions import Institutions
-from workers.measurements import PauseLog
+from workers.pause_log import PauseLog
 
 DEMO = load_rules("demo")
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
-from calls.rules.report import report
-from calls.trail import Recorded
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from callkeeper.calls.rules.report import report
+from callkeeper.calls.trail import Recorded
 from tests.integration.rules.conftest import MakeRig
 from tests.rig import Rig
 

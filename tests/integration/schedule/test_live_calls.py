@@ -9,10 +9,10 @@ from msgspec import json
 
 from benchmarks.live_calls import Watched, watch
 from benchmarks.schedule import LAWS, best_for, model_of, replanned
-from callkeeper.cli import main
-from calls.rules import load_rules
-from calls.schedule.model import Lognormal
-from calls.trail import encode_recorded
+from callkeeper.app.cli import main
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.model import Lognormal
+from callkeeper.calls.trail import encode_recorded
 from tests.simulated_calls import even_calls
 
 SHIPPED = load_rules(None).schedule

@@ -3,10 +3,10 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.rules import load_rules
-from calls.schedule.check_plan_and_budget import Schedule
-from sandbox.faults import Action, Fault
-from sandbox.state import Call, Happening, Kind
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.plan import Schedule
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 

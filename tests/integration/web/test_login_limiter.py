@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from calls.store.attempt_limiter import ALLOWED, EVERY_S, LoginLimiter
-from calls.store.keys import Keys
+from callkeeper.calls.store.attempt_limiter import ALLOWED, EVERY_S, LoginLimiter
+from callkeeper.calls.store.keys import Keys
 
 ADDRESS = "203.0.113.7"
 LOG = structlog.get_logger()

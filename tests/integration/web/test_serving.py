@@ -21,15 +21,15 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from callkeeper.connection_limit import STUCK_S, Deadlines
-from callkeeper.http_protocol import MAX_OVERHEAD, BoundedProtocol
-from callkeeper.serving import WebServer, listen, url_of
-from calls.store.idempotent_intake import Intake
-from calls.store.job_queue import Waker
-from calls.store.keys import Keys
+from callkeeper.app.connection_limit import STUCK_S, Deadlines
+from callkeeper.app.http_protocol import MAX_OVERHEAD, BoundedProtocol
+from callkeeper.app.serving import WebServer, listen, url_of
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import Keys
+from callkeeper.service.push_event import parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushEndpoint
-from reseller.push_event import parse_header_settings
 from tests.waiting import until
 
 SECRET = "the-configured-push-secret"

@@ -7,9 +7,9 @@ import httpx
 import pytest
 import structlog
 
-from callkeeper.settings import WebSettings
-from callkeeper.web_app import web_app
-from desk.browser_headers import EVERYWHERE
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.web_app import web_app
+from callkeeper.desk.browser_headers import EVERYWHERE
 
 ENVIRON = {
     "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",

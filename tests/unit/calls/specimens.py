@@ -6,16 +6,16 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.decide import decide
-from calls.effect_ledger import Effect, EffectState
-from calls.facts_and_colours import facts_of
-from calls.fold import fold_reading
-from calls.institutions import FOREIGN, UNKNOWN
-from calls.record import Call, Candidate, Identity, Mark, Marks, Phase, Reading, Word
-from calls.rules import load_rules
-from calls.rules.matching_and_assignment import Verdict
-from calls.statuses import RESEARCH, STATUSES
-from calls.steps import Deed, WriteDecision, WriteFacts
+from callkeeper.calls.decide import decide
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.fold import fold_reading
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.record import Call, Candidate, Identity, Mark, Marks, Phase, Reading, Word
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.rules.matching import Verdict
+from callkeeper.calls.statuses import RESEARCH, STATUSES
+from callkeeper.calls.steps import Deed, WriteDecision, WriteFacts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from calls.acknowledgement import Acknowledgement
-from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
-from calls.incident import Incident, IncidentKind, Weight
+from callkeeper.calls.acknowledgement import Acknowledgement
+from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
+from callkeeper.calls.incident import Incident, IncidentKind, Weight
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 CHAT, PAGER = Target("1"), Target("2", is_page_only=True)
@@ -105,7 +105,7 @@ def test_alert_that_is_acknowledged_first_is_told_only_afterwards() -> None:
 
 def test_message_has_the_words_of_the_last_error() -> None:
     """Whoever is woken reads why requests fail."""
-    incident = Incident(IncidentKind.SERVICE_AWAY, "The service is away", "Wait.", said="status 503")
+    incident = Incident(IncidentKind.SERVICE_AWAY, "The service is away", "Wait.", last_error="status 503")
     assert alerts_of([incident], {})[0].advice == "Wait. Last error: status 503."
 
 

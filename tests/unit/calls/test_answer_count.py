@@ -2,7 +2,7 @@
 
 import pytest
 
-from calls.store.request_budget import AnswerCount
+from callkeeper.calls.store.request_budget import AnswerCount
 from tests.integration.calls.hand import Hand
 
 

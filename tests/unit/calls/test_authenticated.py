@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from calls.effect_ledger import EffectKind
-from calls.end_and_settlement import close
-from calls.facts_and_colours import Facts, facts_of, has_result
-from calls.law import forbidden
-from calls.record import Call, Reason
-from calls.rules.replay import _Court
-from calls.steps import Check, Settle, Wait
-from calls.trail import Entry
-from calls.webhook_outcomes import outcomes
-from desk.board.states import StateName, state_of
-from desk.views import call_view
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.facts import Facts, facts_of, has_result
+from callkeeper.calls.law import forbidden
+from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.rules.replay import _Court
+from callkeeper.calls.settlement import close
+from callkeeper.calls.steps import Check, Settle, Wait
+from callkeeper.calls.trail import Entry
+from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper.desk.board.states import StateName, state_of
+from callkeeper.desk.views import call_view
 from tests.unit.calls.specimens import BOOK, NOW, call, next_deed, read_again, seconds
 
 GREEN, MANUAL, RED = "Green Voice Authentication", "Green Manual Authentication", "Red High Risk"

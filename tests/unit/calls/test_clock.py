@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from calls.claimed_item import CLOCK_TOLERANCE
-from calls.decide import FRESH, decide
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.effect_resolution import evidence
-from calls.record import Call
-from calls.redis_restart import NEVER_FRESH, set_back
-from calls.steps import Send
+from callkeeper.calls.claimed_item import CLOCK_TOLERANCE
+from callkeeper.calls.decide import FRESH, decide
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import evidence
+from callkeeper.calls.record import Call
+from callkeeper.calls.redis_restart import NEVER_FRESH, set_back
+from callkeeper.calls.steps import Send
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified
 
 UNTOUCHED = {"saved_at", "started_at", "settled_at"}

@@ -8,15 +8,30 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from calls.decide import decide
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts_and_colours import VERIFIED_AFTER_END, facts_of
-from calls.institutions import FOREIGN
-from calls.record import Call, Phase, Reason
-from calls.rules import RuleBook
-from calls.schedule import reads
-from calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
-from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
+from callkeeper.calls.decide import decide
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.rules import Outcome, Rule, RuleBook
+from callkeeper.calls.schedule import reads
+from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
+from callkeeper.calls.steps import (
+    Check,
+    Drop,
+    Establish,
+    Intend,
+    Read,
+    RequestListing,
+    Rest,
+    Send,
+    Settle,
+    Step,
+    Wait,
+    Withdraw,
+    WriteDecision,
+    WriteFacts,
+)
 from tests.conftest import examples
 from tests.unit.calls.specimens import (
     BOOK,
@@ -89,6 +104,17 @@ def test_decide_after_our_enroll_reads_full_authentication_as_manual() -> None:
     facts = facts_of(enrolled, BOOK.policies)
     assert (facts.green, facts.manual) == (False, True)
     assert type(next_deed(enrolled)) is Wait
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ASK, Outcome.HOLD])
+def test_decide_after_our_enroll_writes_only_what_asks_a_person(outcome: Outcome) -> None:
+    """After an enroll, a new verdict is written if it puts the call before a person, and otherwise not."""
+    rule = Rule("odd", (("assigned", True),), outcome, "Is it her?")
+    book = dataclasses.replace(BOOK, rules=(rule, BOOK.rules[-1]))
+    enrolled = call(enroll=ENROLLED, last_verdict="earlier")
+    step = decide(enrolled, book, NOW)
+    written = step.then if isinstance(step, WriteFacts) else step
+    assert isinstance(written, WriteDecision) is (outcome is Outcome.ASK)
 
 
 STOPS: dict[str, dict[str, Any]] = {
@@ -211,7 +237,7 @@ def test_decide_looks_for_a_hint_at_growing_distances(looks: int, at_s: float) -
     hint = Call(institution_key="cu-1", voice_id="v-1", hinted_at=NOW, confirm_looks=looks)
     due = NOW + seconds(at_s)
     assert decide(hint, BOOK, due - seconds(0.1)) == Wait(due)
-    assert decide(hint, BOOK, due) == Look()
+    assert decide(hint, BOOK, due) == RequestListing()
 
 
 def test_decide_drops_a_hint_that_the_queue_never_lists() -> None:

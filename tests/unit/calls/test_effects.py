@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.effect_resolution import DOUBT_READS_S, evidence, may_assign, may_begin, next_doubt_read
-from calls.record import Call, Word
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import DOUBT_READS_S, evidence, may_assign, may_begin, next_doubt_read
+from callkeeper.calls.record import Call, Word
 from tests.conftest import examples
 from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds, verified
 

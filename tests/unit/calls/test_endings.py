@@ -2,7 +2,7 @@
 
 import asyncio
 
-from calls.store.tasks import end
+from callkeeper.calls.store.cancelling import end
 
 
 async def test_end_insists_where_a_cancellation_is_lost() -> None:

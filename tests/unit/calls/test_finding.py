@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from msgspec.structs import replace as changed
 
-from calls.call_query import CallQuery, parse_query, same_number
-from calls.record import Call, Candidate
+from callkeeper.calls.call_query import CallQuery, parse_query, same_number
+from callkeeper.calls.record import Call, Candidate
 
 BEGAN = datetime(2026, 11, 22, 10, 38, tzinfo=UTC)
 CALL = Call(

@@ -8,15 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.action_status import ActionState, Told, told
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts_and_colours import ENOUGH_ANSWERS, Facts, facts_of
-from calls.fold import fold_check, fold_note, fold_reading, new_call
-from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
-from calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
-from calls.redis_restart import fold_epoch
-from calls.store.keys import CallId
-from calls.trail import Entry
+from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.facts import ENOUGH_ANSWERS, Facts, facts_of
+from callkeeper.calls.fold import fold_check, fold_note, fold_reading, new_call
+from callkeeper.calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    Listed,
+    Merged,
+    Note,
+    Pushed,
+    Resolved,
+    Unlisted,
+    Verified,
+)
+from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
+from callkeeper.calls.redis_restart import fold_epoch
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.trail import Entry
 from tests.conftest import examples
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
 
@@ -334,7 +345,7 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
         folded, lines = fold_note(folded, note, NOW)
         trail += lines
     assert (folded.enroll.state, folded.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
-    states = {line.wish: told(folded, trail, line).state for line in trail if line.what == "said"}
+    states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
     expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
     assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
 
@@ -354,7 +365,7 @@ def test_word_about_a_call_that_is_over_says_why(missing: Any, reason: str) -> N
     """What could not be sent for a call that was given up is told with the reason; it is not said to have ended."""
     folded, lines = fold_note(call(), Distrusted(operator="ann", said_at=NOW, wish="1" * 32), NOW)
     over = replace(folded, phase=Phase.SETTLED, reason=Reason.LOST, not_found_since=missing)
-    assert told(over, lines, lines[0]) == Told(ActionState.HELD, (reason,))
+    assert status_of(over, lines, lines[0]) == ActionStatus(ActionState.HELD, (reason,))
 
 
 @pytest.mark.parametrize("why", [{}, {"not_found_since": NOW}], ids=["too old", "not found"])
@@ -379,7 +390,7 @@ def test_fold_of_a_persons_answer_that_may_mean_either_effect_changes_nothing(ap
     answer = Resolved(applied=applied, operator="ann", said_at=NOW, number=1, wish="1" * 32)
     doubtful = both_unresolved()
     folded, lines = fold_note(doubtful, answer, NOW)
-    assert told(folded, lines, lines[0]) == Told(ActionState.HELD, ("effect_not_named",))
+    assert status_of(folded, lines, lines[0]) == ActionStatus(ActionState.HELD, ("effect_not_named",))
     assert (folded.enroll, folded.reject, folded.reason) == (doubtful.enroll, doubtful.reject, Reason.UNRESOLVED)
     assert [line.what for line in lines] == ["said"]
 
@@ -398,7 +409,7 @@ def test_fold_of_a_persons_answer_resolves_the_effect_that_it_names() -> None:
         reasons.append(folded.reason)
     assert (folded.enroll.state, folded.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
     assert reasons == [Reason.UNRESOLVED, Reason.REJECTED]
-    states = {line.wish: told(folded, trail, line).state for line in trail if line.what == "said"}
+    states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
     assert states == {"1" * 32: ActionState.DONE, "2" * 32: ActionState.DONE}
 
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from calls.acknowledgement import Acknowledgement
-from calls.incident import Incident, IncidentKind, Weight, merged
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.counting import field_name
-from calls.metrics.signals import LastCounted, Lately, Replaced, Signals, Unstarted
-from calls.metrics.snapshot import Minute, Process, Snapshot
-from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
-from calls.store.last_errors import LastError
-from calls.store.last_listing import Standing
-from calls.store.sso_token import Barred
-from calls.store.writable import WriteRefusal
+from callkeeper.calls.acknowledgement import Acknowledgement
+from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import field_name
+from callkeeper.calls.metrics.signals import LastCounted, Lately, Replaced, Signals, Unstarted
+from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
+from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
+from callkeeper.calls.store.last_errors import LastError
+from callkeeper.calls.store.last_listing import Standing
+from callkeeper.calls.store.sso_token import Barred
+from callkeeper.calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
 from tests.unit.calls.test_quiet_outages import QUIET
 
@@ -59,7 +59,7 @@ def refusals(count: int) -> list[Minute]:
     ]
 
 
-def away(key: str, why: Heard, kind: EndpointKind = EndpointKind.CALLS) -> Breaker:
+def away(key: str, why: RequestResult, kind: EndpointKind = EndpointKind.CALLS) -> Breaker:
     """Return an open breaker."""
     return Breaker(Scope(kind, key), 5, NOW, NOW, why)
 
@@ -85,18 +85,18 @@ FAULTS: dict[str, dict[str, Any]] = {
     "redis_replaced": {"replaced": Replaced(NOW, True, ["cu-1"], ["cu-1"])},
     "not_started": {"unstarted": [Unstarted("worker", "box-2", NOW)]},
     "no_worker": {"processes": [], "late_s": 60},
-    "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", Heard.LOGIN)], "late_s": 9},
-    "service_away": {"breakers": [away("", Heard.FAILURE), away("cu-1", Heard.FAILURE)]},
-    "rate_limited": {"breakers": [away("cu-1", Heard.PAUSE)]},
+    "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", RequestResult.LOGIN)], "late_s": 9},
+    "service_away": {"breakers": [away("", RequestResult.FAILURE), away("cu-1", RequestResult.FAILURE)]},
+    "rate_limited": {"breakers": [away("cu-1", RequestResult.PAUSE)]},
     "service_slow": {"last": last(slow=2, quick=30), "late_s": 9},
-    "institution_away": {"breakers": [away("cu-1", Heard.FAILURE)]},
+    "institution_away": {"breakers": [away("cu-1", RequestResult.FAILURE)]},
     "institution_refused": {"barred": [Barred("cu-1", "queue", NOW)], "last": last(unlisted=1)},
     "listing_refused": {"last": last(listed=20, unlisted=1)},
     "standing_unconfirmed": {"standings": [standing(minutes_ago=16, unanswered=True)]},
     "late": {"late_s": 6},
     "pushes_refused": {"last": last(pushed=60, strangers=30, doctor=1, found=60, unpushed=20), "minutes": refusals(3)},
-    "receiver_away": {"receiver": away("", Heard.FAILURE)},
-    "archive_away": {"archive": away("", Heard.FAILURE)},
+    "receiver_away": {"receiver": away("", RequestResult.FAILURE)},
+    "archive_away": {"archive": away("", RequestResult.FAILURE)},
     "clocks_apart": {"processes": [WORKER, replace(WORKER, name="box-2-1-aa", ahead_s=-90.0)]},
     "rules_differ": {"processes": [WORKER, replace(WORKER, rules="d2")]},
     "emergency_login": {"emergency_login_at": NOW},
@@ -154,8 +154,8 @@ def test_listing_that_keeps_failing_is_told() -> None:
     """Unreadable listings open no breaker, so they are an incident. An open breaker is named instead."""
     unread = last(listed=60, unread=1)
     assert kinds(last=unread) == ["listing_refused"]
-    assert kinds(last=unread, breakers=[away("cu-1", Heard.FAILURE)]) == ["institution_away"]
-    assert kinds(last=unread, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
+    assert kinds(last=unread, breakers=[away("cu-1", RequestResult.FAILURE)]) == ["institution_away"]
+    assert kinds(last=unread, breakers=[away("", RequestResult.FAILURE)]) == ["service_away"]
 
 
 def test_refused_listing_asks_for_the_username_whatever_failed_before() -> None:
@@ -198,7 +198,7 @@ def test_institutions_whose_standing_is_unknown_are_named_in_one_incident() -> N
     many = [standing(16, unanswered=True, key=f"cu-{number}") for number in range(10)]
     [one] = incidents_of(replace(WELL, standings=many))
     assert (one.institution_key, "and 2 more" in one.advice) == ("", True)
-    assert kinds(standings=many, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
+    assert kinds(standings=many, breakers=[away("", RequestResult.FAILURE)]) == ["service_away"]
 
 
 def test_institution_with_a_wrong_header_is_named() -> None:
@@ -224,7 +224,7 @@ def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
         since,
     )
     assert kinds(untaken_since=NOW - timedelta(seconds=59)) == []
-    assert kinds(untaken_since=since, receiver=away("", Heard.FAILURE)) == ["receiver_away"]
+    assert kinds(untaken_since=since, receiver=away("", RequestResult.FAILURE)) == ["receiver_away"]
 
 
 def test_every_kind_is_tested() -> None:
@@ -273,31 +273,31 @@ def said(words: str, ago_s: float = 5, first_ago_s: float = 50, fault: str = "")
 @pytest.mark.parametrize(
     ("signals", "area", "key"),
     [
-        ({"breakers": [away("", Heard.FAILURE)]}, "calls", "cu-1"),
-        ({"breakers": [away("", Heard.FAILURE)]}, "login", ""),
-        ({"breakers": [away("cu-1", Heard.FAILURE)]}, "calls", "cu-1"),
-        ({"breakers": [away("cu-1", Heard.FAILURE, EndpointKind.CHECK)]}, "check", "cu-1"),
-        ({"breakers": [away("cu-1", Heard.FAILURE, EndpointKind.QUEUE)]}, "queue", "cu-1"),
-        ({"breakers": [away("", Heard.FAILURE, EndpointKind.QUEUE)]}, "queue", "cu-1"),
+        ({"breakers": [away("", RequestResult.FAILURE)]}, "calls", "cu-1"),
+        ({"breakers": [away("", RequestResult.FAILURE)]}, "login", ""),
+        ({"breakers": [away("cu-1", RequestResult.FAILURE)]}, "calls", "cu-1"),
+        ({"breakers": [away("cu-1", RequestResult.FAILURE, EndpointKind.CHECK)]}, "check", "cu-1"),
+        ({"breakers": [away("cu-1", RequestResult.FAILURE, EndpointKind.QUEUE)]}, "queue", "cu-1"),
+        ({"breakers": [away("", RequestResult.FAILURE, EndpointKind.QUEUE)]}, "queue", "cu-1"),
         ({"last": last(login=90, refused=60)}, "login", ""),
         ({"last": last(listed=20, unlisted=1)}, "queue", "cu-1"),
         ({"standings": [standing(minutes_ago=16, unanswered=True)]}, "standing", "cu-1"),
-        ({"receiver": away("", Heard.FAILURE)}, "outcomes", ""),
-        ({"archive": away("", Heard.FAILURE)}, "archive", ""),
+        ({"receiver": away("", RequestResult.FAILURE)}, "outcomes", ""),
+        ({"archive": away("", RequestResult.FAILURE)}, "archive", ""),
     ],
 )
 def test_incident_has_the_words_of_its_last_error(signals: dict[str, Any], area: str, key: str) -> None:
     """Whoever reads that requests fail reads why: of the right kind, and not of another institution."""
     errors = {(area, key): said("status 503"), ("calls", "cu-9"): said("another", 9), ("queue", "cu-9"): said("one", 9)}
     [incident] = incidents_of(replace(WELL, errors=errors, **signals))
-    assert incident.said == "status 503"
+    assert incident.last_error == "status 503"
 
 
 def test_error_of_another_institution_explains_nothing() -> None:
     """What fails for one institution is not shown with the incident of another."""
     errors = {("calls", "cu-2"): said("status 503")}
-    [incident] = incidents_of(replace(WELL, errors=errors, breakers=[away("cu-1", Heard.FAILURE)]))
-    assert incident.said == ""
+    [incident] = incidents_of(replace(WELL, errors=errors, breakers=[away("cu-1", RequestResult.FAILURE)]))
+    assert incident.last_error == ""
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_error_of_another_institution_explains_nothing() -> None:
 def test_remedy_for_a_certificate_is_about_the_certificate(fault: str, title: str, remedy: str) -> None:
     """Each fault of a certificate has a remedy of its own."""
     errors = {("calls", "cu-1"): said("certificate verify failed", fault=fault)}
-    [incident] = incidents_of(replace(WELL, errors=errors, breakers=[away("", Heard.FAILURE)]))
+    [incident] = incidents_of(replace(WELL, errors=errors, breakers=[away("", RequestResult.FAILURE)]))
     assert (incident.kind, incident.title) == (IncidentKind.SERVICE_AWAY, title)
     assert remedy in incident.advice
 
@@ -342,12 +342,12 @@ def test_what_follows_from_an_outage_is_not_named(cause: IncidentKind) -> None:
     signals = {
         "late_s": 60,
         "minutes": [found_late],
-        "breakers": [away("cu-1", Heard.FAILURE), away("cu-2", Heard.FAILURE, EndpointKind.QUEUE)],
+        "breakers": [away("cu-1", RequestResult.FAILURE), away("cu-2", RequestResult.FAILURE, EndpointKind.QUEUE)],
         "last": last(unpushed=20, slow=2),
         "standings": [standing(minutes_ago=16, unanswered=True)],
     }
     assert len(kinds(**signals)) >= 4
-    signals["breakers"] = [away("", Heard.FAILURE), *signals["breakers"]]  # type: ignore[misc]
+    signals["breakers"] = [away("", RequestResult.FAILURE), *signals["breakers"]]  # type: ignore[misc]
     if cause is IncidentKind.LOGIN_REFUSED:
         signals["last"] = last(unpushed=20, slow=2, refused=9)
     assert kinds(**signals) == [cause]

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from fakeredis import FakeAsyncRedis
 
-from calls.store.idempotent_intake import MOST_TOGETHER, Intake
-from calls.store.keys import Keys
-from reseller.push_event import PushEvent
+from callkeeper.calls.store.intake import MOST_TOGETHER, Intake
+from callkeeper.calls.store.keys import Keys
+from callkeeper.service.push_event import PushEvent
 
 
 class Counted(FakeAsyncRedis):

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from calls.pause import Pause, Pauses, PauseScope
-from workers.measurements import JobSummary
+from callkeeper.calls.pause import Pause, Pauses, PauseScope
+from workers.job_summary import JobSummary
 
 SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
     "nothing": ({}, 0, "nothing was due"),

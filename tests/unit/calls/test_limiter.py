@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.store.attempt_limiter import AttemptLimiter, network_of
+from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 
 
 @dataclass

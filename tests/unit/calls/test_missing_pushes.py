@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.signals import LastCounted
-from calls.metrics.snapshot import Minute, Snapshot, Spread
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.signals import LastCounted
+from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
 from tests.unit.calls.specimens import NOW
 from tests.unit.calls.test_quiet_outages import MISSING, WELL, at, lately
 

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.end_and_settlement import close
-from calls.facts_and_colours import facts_of
-from calls.fold import reading_of
-from calls.record import Phase, Reason
-from calls.rules import parse_rules
-from calls.rules.matching_and_assignment import judge
-from calls.steps import Settle
-from desk.board.rows import row_of
-from desk.board.states import StateName, state_of
-from desk.views import call_view
-from reseller import PhoneCall
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.fold import reading_of
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.rules import parse_rules
+from callkeeper.calls.rules.matching import judge
+from callkeeper.calls.settlement import close
+from callkeeper.calls.steps import Settle
+from callkeeper.desk.board.rows import row_of
+from callkeeper.desk.board.states import StateName, state_of
+from callkeeper.desk.views import call_view
+from callkeeper.service import PhoneCall
 from tests.unit.calls.specimens import BOOK, NOW, call, read_again, seconds
 
 ERROR = "Provider timeout for Ada Example, 555-010-4821"

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from calls.incident import Incident
-from calls.incidents import incidents_of
-from calls.metrics import catalogue as figure
-from calls.metrics.catalogue import Figure
-from calls.metrics.counting import Figures, field_name
-from calls.metrics.signals import LastCounted, Lately, Signals, Vanished
-from calls.metrics.snapshot import Minute, Process, Snapshot
-from calls.store.breakers import Breaker, EndpointKind, Heard, Scope
-from calls.store.last_listing import Standing
+from callkeeper.calls.incident import Incident
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.catalogue import Figure
+from callkeeper.calls.metrics.counting import Figures, field_name
+from callkeeper.calls.metrics.signals import LastCounted, Lately, Signals, Vanished
+from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
+from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
+from callkeeper.calls.store.last_listing import Standing
 from tests.unit.calls.specimens import NOW
 
 WORKER = Process("box-1-7-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
@@ -174,14 +174,14 @@ def test_institution_that_had_results_and_has_none_any_more_is_told() -> None:
 
 def test_checks_that_bring_provider_errors_are_told_once() -> None:
     """The breaker of checks and calls in a row are the same incident."""
-    breaker = Breaker(Scope(EndpointKind.CHECK, "cu-1"), 3, NOW, NOW, Heard.FAILURE)
+    breaker = Breaker(Scope(EndpointKind.CHECK, "cu-1"), 3, NOW, NOW, RequestResult.FAILURE)
     [incident] = found(breakers=[breaker], **QUIET["no_results"])
     assert (incident.kind.value, incident.since) == ("no_results", NOW)
 
 
 def test_outage_of_the_service_explains_what_follows_from_it() -> None:
     """While the service is away, neither failed requests nor missing results are told."""
-    breaker = Breaker(Scope(EndpointKind.CALLS, ""), 5, NOW, NOW, Heard.FAILURE)
+    breaker = Breaker(Scope(EndpointKind.CALLS, ""), 5, NOW, NOW, RequestResult.FAILURE)
     kinds = {
         one.kind.value for name in ("no_results", "requests_fail") for one in found(breakers=[breaker], **QUIET[name])
     }

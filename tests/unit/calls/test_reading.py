@@ -5,12 +5,12 @@ import json
 import msgspec
 import pytest
 
-from calls.facts_and_colours import Colour, Policies
-from calls.fold import reading_of
-from calls.notes import encode_note, fingerprint, listed_of
-from calls.record import Reading
-from reseller.answer_parsing import Reader
-from reseller.phone_calls import PhoneCall, QueueEntry
+from callkeeper.calls.facts import Colour, Policies
+from callkeeper.calls.fold import reading_of
+from callkeeper.calls.notes import encode_note, fingerprint, listed_of
+from callkeeper.calls.record import Reading
+from callkeeper.service.answer_parsing import Reader
+from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from tests.unit.calls.specimens import NOW
 
 CANARIES = ("000-12-3456", "3456", "fake-licence", "fake-support", "1900-01-01", "core-p-1", "5550100001")

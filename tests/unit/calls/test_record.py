@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
-from calls.notes import Merged, encode_note, parse_note
-from calls.record import SCHEMA, Call, NewerRecord, encode_call, parse_call, without_unknown
-from calls.store.keys import CallId, Keys, institution_member, parse_member
-from calls.trail import Entry, What, encode_entry, parse_trail
+from callkeeper.calls.notes import Merged, encode_note, parse_note
+from callkeeper.calls.record import SCHEMA, Call, NewerRecord, encode_call, parse_call, without_unknown
+from callkeeper.calls.store.keys import CallId, Keys, institution_member, parse_member
+from callkeeper.calls.trail import Entry, What, encode_entry, parse_trail
 from tests.conftest import examples
 from tests.unit.calls.specimens import CALLS, NOW, call
 from tests.unit.calls.test_fold import NOTES

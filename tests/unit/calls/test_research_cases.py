@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from calls.facts_and_colours import facts_of
-from calls.fold import reading_of
-from calls.record import Reading, encode_call, parse_call
-from reseller import PhoneCall
-from reseller.phone_calls import ResearchCase
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.fold import reading_of
+from callkeeper.calls.record import Reading, encode_call, parse_call
+from callkeeper.service import PhoneCall
+from callkeeper.service.phone_calls import ResearchCase
 from tests.unit.calls.specimens import BOOK, NOW, call, read_again
 
 GUID = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"

@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from calls.store.keys import Keys
-from calls.store.script import Script, ScriptName
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.script import Script, ScriptName
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = {"rest", "replicated", "within_s"}
@@ -17,7 +17,7 @@ KEYS = Keys("ck")
 def passed() -> list[tuple[str, str, set[str]]]:
     """Return each place that calls a script: file and line, the script, what it passes by name."""
     found = []
-    for path in sorted([*ROOT.glob("calls/**/*.py"), *ROOT.glob("workers/*.py"), *ROOT.glob("desk/**/*.py")]):
+    for path in sorted([*ROOT.glob("callkeeper/**/*.py"), *ROOT.glob("workers/*.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "call"):
                 continue

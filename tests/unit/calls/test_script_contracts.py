@@ -5,8 +5,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from calls.record import CHECK_LIMIT
-from calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES
+from callkeeper.calls.record import CHECK_LIMIT
+from callkeeper.calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES
 
 ROOT = Path(__file__).parents[3]
 PRELUDES = {"prelude", "token_prelude"}
@@ -23,14 +23,14 @@ def _script(call: ast.Call) -> str | None:
 
 def test_every_script_has_one_python_function() -> None:
     """As many calls as there are scripts, one for each."""
-    files = (path for top in ("calls", "workers", "desk", "callkeeper") for path in (ROOT / top).rglob("*.py"))
+    files = (path for top in ("callkeeper", "workers") for path in (ROOT / top).rglob("*.py"))
     texts = filter(re.compile(r"\b(call|Script|_run)\(").search, (path.read_text() for path in files))
     calls = (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
-    scripts = {path.stem for path in (ROOT / "calls" / "lua").glob("*.lua")} - PRELUDES
+    scripts = {path.stem for path in (ROOT / "callkeeper/calls/lua").glob("*.lua")} - PRELUDES
     assert Counter(name for name in map(_script, calls) if name in scripts) == Counter(scripts)
 
 
-SCRIPTS = {path.name: re.sub(r"--.*", "", path.read_text()) for path in (ROOT / "calls" / "lua").glob("*.lua")}
+SCRIPTS = {path.name: re.sub(r"--.*", "", path.read_text()) for path in (ROOT / "callkeeper/calls/lua").glob("*.lua")}
 
 
 def test_no_script_repeats_a_limit() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis
 
-from calls.store.keys import Keys
-from calls.store.scripts import ScriptCall, Scripts
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.scripts import ScriptCall, Scripts
 
 
 class Silent(Scripts):

@@ -8,10 +8,10 @@ from typing import Any, get_type_hints
 
 import httpx
 import pytest
-from callkeeper_client import AsyncDesk, Desk, DeskRefused, DeskUnavailable, NotSigned, protocol, verify, views
 from standardwebhooks import Webhook
 
-from desk.openapi import document
+from callkeeper.desk.openapi import document
+from callkeeper_client import AsyncDesk, Desk, DeskRefused, DeskUnavailable, NotSigned, protocol, verify, views
 
 ACTION = {"action_id": "a-1", "action": "verified", "state": "done", "reasons": [], "operator": "agent-7", "watch": "/"}
 SECRET = "whsec_" + base64.b64encode(b"canary-outcome-key-0123456789abcd").decode()

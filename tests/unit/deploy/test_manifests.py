@@ -9,9 +9,9 @@ import pytest
 import yaml
 from jsonschema_rs import Draft202012Validator, meta
 
-from callkeeper.cli import main
-from callkeeper.fleet import STOP_S
-from callkeeper.settings import VARIABLES
+from callkeeper.app.cli import main
+from callkeeper.app.settings import VARIABLES
+from callkeeper_sandbox.demo.fleet import STOP_S
 from tests.unit.deploy.manifests import (
     COMPOSE,
     DEPLOY,
@@ -199,7 +199,7 @@ def test_workers_are_scaled_by_a_figure_that_is_exported() -> None:
     """Lateness, as /metrics names it: a query for a figure that nobody exports would never start a worker."""
     [scaled] = of_kind("ScaledObject")
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]
-    source = (ROOT / "desk" / "metrics.py").read_text(encoding="utf-8")
+    source = (ROOT / "callkeeper" / "desk" / "metrics.py").read_text(encoding="utf-8")
     names = set(re.findall(r"callkeeper_(\w+)", query))
     assert names == {"late_seconds", "service_away"}
     assert all(f'"{name}"' in source for name in names)

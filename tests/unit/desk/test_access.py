@@ -11,13 +11,13 @@ from starlette.responses import PlainTextResponse
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.store.attempt_limiter import ALLOWED, LoginLimiter
-from calls.store.keys import Keys
-from desk.access.configured_logins import AdminLogin
-from desk.access.desk_tokens import DeskToken, DeskTokens
-from desk.access.gate import KNOWN_S, RENEWED_S, Gate, cookie_of
-from desk.signing import Signer
-from reseller import Secret
+from callkeeper.calls.store.attempt_limiter import ALLOWED, LoginLimiter
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.configured_logins import AdminLogin
+from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
+from callkeeper.desk.access.gate import KNOWN_S, RENEWED_S, Gate, cookie_of
+from callkeeper.desk.signed_tokens import Signer
+from callkeeper.service import Secret
 from tests.signed_in import gate_of
 
 LOGIN = AdminLogin("ops", Secret("the-right-password"))

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from calls.metrics import catalogue as figure
-from calls.metrics.snapshot import Minute, Snapshot, Spread
-from calls.rules import load_rules
-from desk.board.alarms import Alarm, merged
-from desk.board.hour import Tile, seconds, tiles_of
-from desk.board.live_updates import PageUpdates
-from desk.board.renderer import Renderer, View
-from desk.board.states import StateTone
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
+from callkeeper.calls.rules import load_rules
+from callkeeper.desk.board.alarms import Alarm, merged
+from callkeeper.desk.board.hour import Tile, seconds, tiles_of
+from callkeeper.desk.board.live_updates import PageUpdates
+from callkeeper.desk.board.renderer import Renderer, View
+from callkeeper.desk.board.states import StateTone
 from tests.unit.calls.specimens import NOW
 
 
@@ -182,7 +182,9 @@ def test_board_is_calm_only_as_far_as_it_is_true(choices: int, says: str) -> Non
 
 def test_acknowledged_alarm_needs_no_human() -> None:
     """The count is of what nobody knows of yet. A viewer does not read who knows."""
-    known = replace(trouble("cu-1"), known="acknowledged by ann until 03:00 UTC", said="status 503", is_incident=True)
+    known = replace(
+        trouble("cu-1"), known="acknowledged by ann until 03:00 UTC", last_error="status 503", is_incident=True
+    )
     page = Renderer("/board", load_rules(None)).piece("alarms", [known])
     assert ("Needs a human" in page, ">Acknowledged</h2>" in page, "Last error: status 503." in page) == (
         False,

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from msgspec import structs
 
-from calls.effect_ledger import Effect, EffectState
-from calls.facts_and_colours import facts_of
-from calls.institutions import UNKNOWN
-from calls.pause import PauseScope
-from calls.record import Asked, Candidate, Phase, Reason
-from calls.store.last_listing import Standing
-from desk.board.call_page import available_forms
-from desk.board.frame import group_of
-from desk.board.renderer import Renderer, area, bars, cells, line
-from desk.board.rows import LiveCall, address_of, next_of, row_of
-from desk.board.states import STATE_STYLES, CallState, StateName, state_of
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.institutions import UNKNOWN
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.record import Asked, Candidate, Phase, Reason
+from callkeeper.calls.store.last_listing import Standing
+from callkeeper.desk.board.call_page import available_forms
+from callkeeper.desk.board.frame import group_of
+from callkeeper.desk.board.renderer import Renderer, area, bars, cells, line
+from callkeeper.desk.board.rows import LiveCall, address_of, next_of, row_of
+from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, state_of
 from tests.conftest import examples
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
 

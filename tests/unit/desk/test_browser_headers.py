@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from desk.browser_headers import EVERYWHERE, NOTHING, PAGE, STRICT, SafeHeaders
+from callkeeper.desk.browser_headers import EVERYWHERE, NOTHING, PAGE, STRICT, SafeHeaders
 
 
 async def page(_request: Request) -> Response:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from desk.access.password_turns import FORGOTTEN_S, PasswordTurns, TooManyWait
+from callkeeper.desk.access.password_turns import FORGOTTEN_S, PasswordTurns, TooManyWait
 
 
 class Crowd:

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from desk import quotas
-from desk.quotas import SEARCHES, SEARCHES_PER_PERSON, OpenStreams, QuotaUsed, SearchTurns
+from callkeeper.desk import quotas
+from callkeeper.desk.quotas import SEARCHES, SEARCHES_PER_PERSON, OpenStreams, QuotaUsed, SearchTurns
 
 
 @pytest.fixture(autouse=True)

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from calls.action_status import told
-from calls.decide import decide
-from calls.effect_ledger import Effect, EffectState
-from calls.fold import fold_note
-from calls.notes import Verified
-from calls.record import Call
-from calls.statuses import OTHERWISE
-from calls.steps import WriteDecision
-from calls.store.keys import CallId
-from calls.store.queries import Known
-from calls.story import tell
-from calls.trail import Entry, recorded
-from desk.board.call_page import call_page
-from desk.board.renderer import Renderer
-from desk.board.states import StateName, state_of
+from callkeeper.calls.action_status import status_of
+from callkeeper.calls.decide import decide
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.fold import fold_note
+from callkeeper.calls.notes import Verified
+from callkeeper.calls.record import Call
+from callkeeper.calls.statuses import OTHERWISE
+from callkeeper.calls.steps import WriteDecision
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.queries import Known
+from callkeeper.calls.story import story_of
+from callkeeper.calls.trail import Entry, recorded
+from callkeeper.desk.board.call_page import call_page
+from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.states import StateName, state_of
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
 
 
@@ -39,7 +39,7 @@ from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
 )
 def test_story_tells_who_established_what_became_of_an_effect(entry: Entry, sentence: str) -> None:
     """What a person said is that person's word; stored details are named only where they were read and showed it."""
-    [line] = tell(recorded(call(), (entry,))).lines
+    [line] = story_of(recorded(call(), (entry,))).lines
     assert line.text == sentence
 
 
@@ -55,7 +55,7 @@ def test_call_is_called_closed_when_it_is_settled_only() -> None:
     live = call(end_seen_at=NOW, rejected_seen=True)
     assert not live.is_settled
     assert "No action is possible at present." in forms_of(live)
-    assert "closed" not in tell(recorded(live, ())).ending
+    assert "closed" not in story_of(recorded(live, ())).ending
 
 
 UNASSIGNED: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_nobody_is_the_wrong_person_while_nobody_is_assigned() -> None:
     heard, lines = fold_note(call(**UNASSIGNED, listed_at=None), said, NOW)
     step = decide(heard, BOOK, NOW)
     assert isinstance(step, WriteDecision)
-    assert told(heard, [*lines, step.entry], lines[0]).reasons == ("nobody_assigned",)
+    assert status_of(heard, [*lines, step.entry], lines[0]).reasons == ("nobody_assigned",)
 
 
 def test_wrong_person_is_named_where_somebody_is_assigned() -> None:

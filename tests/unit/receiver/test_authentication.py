@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callkeeper.service.push_event import parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
-from reseller.push_event import parse_header_settings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CURRENT = HeaderSet(parse_header_settings("X-Key: the-present-secret; X-Env: production"))

@@ -20,13 +20,13 @@ from starlette.types import Message, Receive
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.store.attempt_limiter import ALLOWED
-from calls.store.idempotent_intake import Intake
-from calls.store.job_queue import Waker
-from calls.store.keys import Keys
+from callkeeper.calls.store.attempt_limiter import ALLOWED
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import Keys
+from callkeeper.service.push_event import PushEvent, parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import BODY_LIMIT, PushEndpoint
-from reseller.push_event import PushEvent, parse_header_settings
 
 SECRET = "the-configured-push-secret"
 AUTHENTIC = {"X-Push-Key": SECRET}

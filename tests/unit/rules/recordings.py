@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from calls.effect_ledger import EffectState
-from calls.facts_and_colours import Facts
-from calls.record import Phase, Reason
-from calls.rules import Outcome, RuleBook
-from calls.rules.matching_and_assignment import judge, next_turn, table
-from calls.trail import Entry, Recorded
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.facts import Facts
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.rules import Outcome, RuleBook
+from callkeeper.calls.rules.matching import judge, next_turn, table
+from callkeeper.calls.trail import Entry, Recorded
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Known = Mapping[str, str | bool | int | None]

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from calls.facts_and_colours import FACTS, Facts, coloured
-from calls.record import History
-from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
-from calls.rules.book import Between, Condition, Includes, InList, Not, OnChecks, OneOf, Test
-from calls.statuses import VALIDATION_TYPES
+from callkeeper.calls.facts import FACTS, Facts, coloured
+from callkeeper.calls.record import History
+from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
+from callkeeper.calls.rules.book import Between, Condition, Includes, InList, Not, OnChecks, OneOf, Test
+from callkeeper.calls.statuses import VALIDATION_TYPES
 
 SOUND = """\
 [checks]

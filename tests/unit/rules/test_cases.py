@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from calls.rules import SHIPPED, Outcome, Rule, RulesError, load_rules
-from calls.rules.cases import load_cases, parse_cases, try_cases
+from callkeeper.calls.rules import SHIPPED, Outcome, Rule, RulesError, load_rules
+from callkeeper.calls.rules.cases import load_cases, parse_cases, try_cases
 
-BOOKS = Path(__file__).parents[3] / "calls" / "rulebooks"
+BOOKS = Path(__file__).parents[3] / "callkeeper" / "calls" / "rulebooks"
 
 SOUND = """\
 rules = "default"

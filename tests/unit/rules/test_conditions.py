@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import Facts
-from calls.law import forbidden
-from calls.rules import Fault, Outcome, RuleBook, RulesError, parse_rules
-from calls.rules.conditions import describe_condition
-from calls.rules.matching_and_assignment import judge
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.facts import Facts
+from callkeeper.calls.law import forbidden
+from callkeeper.calls.rules import Fault, Outcome, RuleBook, RulesError, parse_rules
+from callkeeper.calls.rules.conditions import describe_condition
+from callkeeper.calls.rules.matching import judge
 from tests.unit.rules.specimens import history_of
 
 HEAD = '[checks]\nat = [10, 20, 40]\n[policies]\ngreen = ["Green *"]\nred = ["Red *"]\nneutral = ["Zebra *"]\n'

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from calls.decide import decide
-from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts_and_colours import facts_of
-from calls.law import forbidden
-from calls.pause import PauseScope
-from calls.record import Call
-from calls.rules import RuleBook, Stage
-from calls.rules.matching_and_assignment import Verdict
-from calls.steps import Check, Intend, Send, Wait, Withdraw, WriteDecision
+from callkeeper.calls.decide import decide
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.law import forbidden
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules import RuleBook, Stage
+from callkeeper.calls.rules.matching import Verdict
+from callkeeper.calls.steps import Check, Intend, Send, Wait, Withdraw, WriteDecision
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
 from tests.unit.rules.specimens import BOOK, any_book, any_rule
 

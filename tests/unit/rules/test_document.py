@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from callkeeper.documents import EXAMPLES, FORM_MEANINGS, MEANINGS, rules_document
-from calls.facts_and_colours import FACTS
-from calls.law import LAW
-from calls.rules.conditions import forms_of
-from calls.rules.file import KEYS
+from callkeeper.app.documents import EXAMPLES, FORM_MEANINGS, MEANINGS, rules_document
+from callkeeper.calls.facts import FACTS
+from callkeeper.calls.law import LAW
+from callkeeper.calls.rules.conditions import forms_of
+from callkeeper.calls.rules.file import KEYS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "rules.md"
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from calls.rules import Fault, RulesError, parse_rules
+from callkeeper.calls.rules import Fault, RulesError, parse_rules
 from tests.unit.rules.specimens import SOUND
 
 OWNED = frozenset({"cu-1", "cu-2"})

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import FACTS, GROWING, Facts
-from calls.law import LAW, articles, forbidden
-from calls.rules import Outcome, Stage
-from calls.rules.book import RuleBook
-from calls.rules.matching_and_assignment import failed_condition, holds, is_meant_for, is_valid, judge, table, wanted
-from calls.statuses import VALIDATION_TYPES
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.facts import FACTS, GROWING, Facts
+from callkeeper.calls.law import LAW, articles, forbidden
+from callkeeper.calls.rules import Outcome, Stage
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.rules.matching import failed_condition, holds, is_meant_for, is_valid, judge, table, wanted
+from callkeeper.calls.statuses import VALIDATION_TYPES
 from tests.unit.rules.specimens import BOOK, any_book, any_facts, any_rule
 
 EXPECTED = {

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.rules.sections import Lines, Path
+from callkeeper.calls.rules.toml_reader import Lines, Path
 from tests.unit.rules.specimens import SOUND
 
 EVERYTHING = '''\

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from calls.facts_and_colours import Facts, facts_of
-from calls.named_lists import NamedLists, Numbers
-from calls.record import Call, Candidate
-from calls.rules import RuleBook, RulesError, load_rules
-from calls.rules.cases import parse_cases, try_cases
-from calls.rules.diff import changes
-from calls.rules.matching_and_assignment import judge, next_turn, table
+from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.named_lists import NamedLists, Numbers
+from callkeeper.calls.record import Call, Candidate
+from callkeeper.calls.rules import RuleBook, RulesError, load_rules
+from callkeeper.calls.rules.cases import parse_cases, try_cases
+from callkeeper.calls.rules.diff import changes
+from callkeeper.calls.rules.matching import judge, next_turn, table
 
 HEAD = "[checks]\nat = [10, 20, 40]\n"
 HOLD = '[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "Nothing to do."\n'

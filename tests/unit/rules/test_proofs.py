@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.effect_ledger import EffectKind
-from calls.facts_and_colours import FACTS, Colour, Facts, Policies, Value, facts_of
-from calls.fold import fold_reading
-from calls.record import Call, Reading
-from calls.rules import Outcome, Rule, Stage
-from calls.rules.book import Condition, Not, OneOf, Test
-from calls.rules.matching_and_assignment import admits
-from calls.rules.patterns import overlap
-from calls.rules.proofs import Proofs
-from calls.rules.world import IMPLICATIONS, World
-from calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
-from reseller import ResearchStatus
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.facts import FACTS, Colour, Facts, Policies, Value, facts_of
+from callkeeper.calls.fold import fold_reading
+from callkeeper.calls.record import Call, Reading
+from callkeeper.calls.rules import Outcome, Rule, Stage
+from callkeeper.calls.rules.book import Condition, Not, OneOf, Test
+from callkeeper.calls.rules.matching import admits
+from callkeeper.calls.rules.patterns import overlap
+from callkeeper.calls.rules.proofs import Proofs
+from callkeeper.calls.rules.world import IMPLICATIONS, World
+from callkeeper.calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
+from callkeeper.service import ResearchStatus
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS
 from tests.unit.rules.specimens import any_condition
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.facts_and_colours import Policies
-from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
-from calls.rules.book import Between
-from calls.rules.replay import Difference, Replay
-from calls.rules.replay import replay as replay_calls
-from calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
+from callkeeper.calls.facts import Policies
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from callkeeper.calls.rules.book import Between
+from callkeeper.calls.rules.replay import Difference, Replay
+from callkeeper.calls.rules.replay import replay as replay_calls
+from callkeeper.calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
 from tests.unit.rules.recordings import Known, record
 from tests.unit.rules.specimens import any_book
 

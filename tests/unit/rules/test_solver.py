@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.rules.solver import Clause, satisfiable
+from callkeeper.calls.rules.solver import Clause, satisfiable
 
 DOMAINS = {name: frozenset(range(3)) for name in "abcd"}
 

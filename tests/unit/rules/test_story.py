@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.effect_ledger import EffectState
-from calls.rules import load_rules
-from calls.story import Line, Row, Story, Tone, tell
-from calls.trail import Entry, What
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.story import Line, Row, Story, Tone, story_of
+from callkeeper.calls.trail import Entry, What
 from tests.unit.rules.recordings import at, record
 
 DEMO = load_rules("demo")
@@ -28,7 +28,7 @@ PASSCODE: dict[str, Any] = {
 
 def told(*entries: Entry) -> tuple[Line, ...]:
     """Return the lines that a trail is told in."""
-    return tell(replace(record(DEMO, []), trail=entries)).lines
+    return story_of(replace(record(DEMO, []), trail=entries)).lines
 
 
 def texts(*entries: Entry) -> list[str]:
@@ -38,7 +38,7 @@ def texts(*entries: Entry) -> list[str]:
 
 def test_story_shows_how_every_rule_fared() -> None:
     """Under a decision there is a row for every rule: the one that decided, and of the others the condition that failed."""
-    lines = tell(record(DEMO, [{}, PASSCODE])).lines
+    lines = story_of(record(DEMO, [{}, PASSCODE])).lines
     held, enrolled = (line for line in lines if line.tone is Tone.DECIDED)
     assert held.text == f"decided: hold, by rule 'otherwise': No rule asks for anything. [rules {DEMO.digest}]"
     assert [row.rule for row in held.rows] == [rule.name for rule in DEMO.rules]
@@ -54,7 +54,7 @@ def test_story_shows_how_every_rule_fared() -> None:
 
 def test_story_says_what_the_law_forbids() -> None:
     """A decision that the law held names every reason, and the rule that asked."""
-    (line,) = [line for line in tell(record(DEMO, [{**PASSCODE, "opted_out": True}])).lines if line.rows]
+    (line,) = [line for line in story_of(record(DEMO, [{**PASSCODE, "opted_out": True}])).lines if line.rows]
     assert line.text.startswith("decided: hold; rule 'verified' asks for enroll, the law forbids it (opted_out)")
 
 
@@ -167,14 +167,14 @@ def test_story_has_words_for_every_kind_of_line(what: What) -> None:
 )
 def test_story_can_be_told_of_any_trail(trail: list[Entry]) -> None:
     """Whatever stands in a trail, it is told; no more lines than it has entries, each on one line."""
-    story = tell(replace(record(DEMO, []), trail=tuple(trail)))
+    story = story_of(replace(record(DEMO, []), trail=tuple(trail)))
     assert len(story.lines) <= len(trail)
     assert all("\n" not in line.text for line in story.lines)
 
 
 def test_story_is_plain_data() -> None:
     """Whoever shows a story gets texts and numbers: no markup, no terminal."""
-    story = tell(record(DEMO, [{}]))
+    story = story_of(record(DEMO, [{}]))
     assert {field.name for field in fields(Story)} == {"heading", "lines", "ending"}
     assert story.heading == "cu-1  v-1, began 2026-11-21 12:00:00 UTC"
     assert story.ending == "undecided, 0 of 20 checks"

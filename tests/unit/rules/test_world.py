@@ -10,14 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from calls.facts_and_colours import Facts, Policies, facts_of
-from calls.record import Call, Candidate, History, Reading
-from calls.rules import Outcome, Rule, Stage
-from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
-from calls.rules.matching_and_assignment import holds, judge
-from calls.rules.patterns import kinds_of_names
-from calls.rules.proofs import Proofs
-from calls.rules.world import World
+from callkeeper.calls.facts import Facts, Policies, facts_of
+from callkeeper.calls.record import Call, Candidate, History, Reading
+from callkeeper.calls.rules import Outcome, Rule, Stage
+from callkeeper.calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
+from callkeeper.calls.rules.matching import holds, judge
+from callkeeper.calls.rules.patterns import kinds_of_names
+from callkeeper.calls.rules.proofs import Proofs
+from callkeeper.calls.rules.world import World
 from tests.conftest import examples
 from tests.unit.rules.specimens import BOOK
 

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.claimed_item import Epoch, LostWrites
-from calls.effect_ledger import Effect, EffectState
-from calls.fold import assigned
-from calls.record import CHECK_LIMIT, Call, Phase, Reason
-from calls.redis_restart import (
+from callkeeper.calls.claimed_item import Epoch, LostWrites
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.fold import assigned
+from callkeeper.calls.record import CHECK_LIMIT, Call, Phase, Reason
+from callkeeper.calls.redis_restart import (
     Window,
     charge_earlier_record,
     charge_if_assigned,
@@ -22,9 +22,9 @@ from calls.redis_restart import (
     charge_unknown_age,
     most_automatic,
 )
-from calls.rules import load_rules
-from calls.rules.book import RuleBook
-from calls.schedule.check_plan_and_budget import (
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.schedule.plan import (
     Schedule,
     automatic_checks,
     automatic_left,

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from calls.effect_ledger import EffectState
-from calls.facts_and_colours import Policies
-from calls.record import Phase, Reason
-from calls.schedule.estimate import Observation, observe
-from calls.trail import Entry, Recorded, What
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.facts import Policies
+from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.schedule.estimate import Observation, observe
+from callkeeper.calls.trail import Entry, Recorded, What
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 POLICIES = Policies(green=("Green *",), red=("Red *",))

@@ -2,9 +2,9 @@
 
 from xml.etree import ElementTree
 
-from calls.rules import load_rules
-from calls.schedule.drawing import draw_svg, draw_text
-from calls.schedule.model import prior
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.drawing import draw_svg, draw_text
+from callkeeper.calls.schedule.model import prior
 
 SHIPPED = load_rules(None).schedule
 SVG = "{http://www.w3.org/2000/svg}"

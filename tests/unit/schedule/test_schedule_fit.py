@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.commands.schedule import checks_table, fit_document, fit_lines
-from calls.rules import load_rules
-from calls.schedule.check_plan_and_budget import schedule_faults
-from calls.schedule.estimate import (
+from callkeeper.app.commands.schedule import checks_table, fit_document, fit_lines
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.estimate import (
     Observation,
     fit_lognormal,
     interval_of,
@@ -21,9 +20,10 @@ from calls.schedule.estimate import (
     smoothed,
     turnbull,
 )
-from calls.schedule.fit import MIN_CALLS, MIN_DECIDED, Sample, TooFewCalls, fit
-from calls.schedule.model import Lognormal, Model
-from calls.schedule.optimum import backoff_optimum
+from callkeeper.calls.schedule.fit import MIN_CALLS, MIN_DECIDED, Sample, TooFewCalls, fit
+from callkeeper.calls.schedule.model import Lognormal, Model
+from callkeeper.calls.schedule.optimum import backoff_optimum
+from callkeeper.calls.schedule.plan import schedule_faults
 from tests.simulated_calls import drawn_times, observed_through
 
 SHIPPED = load_rules(None).schedule

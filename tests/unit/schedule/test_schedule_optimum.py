@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.rules import load_rules
-from calls.schedule.check_plan_and_budget import Schedule, schedule_faults
-from calls.schedule.model import STEP_S, Lognormal, Model, prior
-from calls.schedule.optimum import TooManyChecks, backoff_optimum, exhaustive_backoff, optimum
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.model import STEP_S, Lognormal, Model, prior
+from callkeeper.calls.schedule.optimum import TooManyChecks, backoff_optimum, exhaustive_backoff, optimum
+from callkeeper.calls.schedule.plan import Schedule, schedule_faults
 from tests.simulated_calls import closed_rule
 
 LAWS = {

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.rules import load_rules
-from calls.schedule.check_plan_and_budget import PACE, RETRY, Schedule, schedule_faults
-from calls.schedule.model import Model, prior
-from calls.schedule.optimum import _one_more
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.schedule.model import Model, prior
+from callkeeper.calls.schedule.optimum import _one_more
+from callkeeper.calls.schedule.plan import PACE, RETRY, Schedule, schedule_faults
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SHIPPED = load_rules(None).schedule

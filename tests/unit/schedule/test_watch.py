@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from calls.record import Call, Reading
-from calls.schedule.check_plan_and_budget import (
+from callkeeper.calls.record import Call, Reading
+from callkeeper.calls.schedule.plan import (
     READ_AFTER_CHECK,
     Schedule,
     automatic_checks,

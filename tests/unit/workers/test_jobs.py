@@ -8,9 +8,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError
 from rq.serializers import JSONSerializer
 
-from calls.store.job_queue import ADVANCE, FAILURE_TTL_S
+from callkeeper.calls.store.job_queue import ADVANCE, FAILURE_TTL_S
+from workers.job_summary import JobSummary
 from workers.jobs import REFUSED_PAUSE_S, JobFailed, RedisAway, job_class
-from workers.measurements import JobSummary
 
 
 def stumble(_job_key: str) -> JobSummary:

@@ -13,11 +13,11 @@ class FakeWorker:
 
     name = "w-1"
     on_birth: Any = None
-    was_told_to_stop = False
+    has_stop_request = False
 
     def work(self) -> None:
         """Be told to stop."""
-        self.was_told_to_stop = True
+        self.has_stop_request = True
 
 
 def test_work_goes_on_when_redis_is_away_as_a_worker_is_made() -> None:
@@ -31,4 +31,4 @@ def test_work_goes_on_when_redis_is_away_as_a_worker_is_made() -> None:
         return attempts[-1]
 
     work(make, structlog.get_logger(), pause_s=0.0)
-    assert [worker.was_told_to_stop for worker in attempts] == [False, False, True]
+    assert [worker.has_stop_request for worker in attempts] == [False, False, True]

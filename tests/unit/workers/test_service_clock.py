@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from calls.claimed_item import Epoch
-from workers.measurements import FOUND_WITHIN_S, ServiceClock
+from callkeeper.calls.claimed_item import Epoch
+from workers.service_clock import FOUND_WITHIN_S, ServiceClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KNOWN = Epoch("known", NOW)

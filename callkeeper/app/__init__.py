@@ -1,0 +1,1 @@
+"""The application: settings, logging, wiring, the web app and the command line."""

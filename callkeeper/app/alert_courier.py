@@ -1,0 +1,72 @@
+"""Sends alerts and validates addresses in child processes that end at a deadline."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from callkeeper.app.alert_child import AlertNote, AlertReport, Order
+from callkeeper.app.parsing import AlertAddress
+from callkeeper.calls.alerts import AlertMessage, Target
+
+DEADLINE_S: Final = 20.0
+"""For one target's messages, including the child's start. It must stay well below the lease of the alert leader."""
+
+_KEPT: Final = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
+"""The environment of the child processes: no secrets of ours, no proxy."""
+
+
+class AlertCourier:
+    """Sends messages to the addresses of the settings. A target's name is its position there, from 1."""
+
+    def __init__(self, addresses: Sequence[AlertAddress], *, deadline_s: float = DEADLINE_S) -> None:
+        self._addresses = addresses
+        self._deadline_s = deadline_s
+        self.targets = [Target(str(n), address.is_page_only) for n, address in enumerate(addresses, 1)]
+
+    def called(self, target: str) -> str:
+        """Return a target's name for people. Its address is a secret, its scheme is not."""
+        return f"{target} ({self._addresses[int(target) - 1].scheme})"
+
+    async def bring(self, messages: Sequence[AlertMessage]) -> list[AlertMessage]:
+        """Send messages with one process per target, at the same time; return those that were accepted."""
+        by_target: dict[str, list[AlertMessage]] = {}
+        for message in messages:
+            by_target.setdefault(message.target, []).append(message)
+        taken = await asyncio.gather(*(self._bring(name, some) for name, some in by_target.items()))
+        return [message for some in taken for message in some]
+
+    async def wrong(self) -> list[str]:
+        """Return the targets whose addresses are not valid; none if the check takes too long."""
+        report = await self._run(Order([address.url.reveal() for address in self._addresses]))
+        return [self.targets[n].name for n in report.invalid] if report else []
+
+    async def _bring(self, target: str, messages: Sequence[AlertMessage]) -> Iterable[AlertMessage]:
+        url = self._addresses[int(target) - 1].url.reveal()
+        notes = [AlertNote(message.title, message.body, message.tone) for message in messages]
+        report = await self._run(Order([url], notes))
+        answers = report.taken if report else []
+        return [message for message, is_taken in zip(messages, answers, strict=False) if is_taken]
+
+    async def _run(self, order: Order) -> AlertReport | None:
+        environ = {name: value for name, value in os.environ.items() if name in _KEPT}
+        pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        command = (sys.executable, "-m", "callkeeper.app.alert_child")
+        try:
+            child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environ)
+        except OSError:  # the machine has no room for a process
+            return None
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                report, _ = await child.communicate(msgspec.json.encode(order))
+            return msgspec.json.decode(report, type=AlertReport)
+        except (TimeoutError, msgspec.MsgspecError, OSError):
+            return None
+        finally:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await asyncio.shield(child.wait())

@@ -1,0 +1,256 @@
+"""Watches the installation and sends alerts, in a separate thread of every web process and worker.
+
+One of these processes is the leader: it decides and sends. When it ends, another takes over within half a minute. Redis
+stores what was sent. While Redis is unreachable or refuses writes, the last leader continues from memory, and alerts.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from secrets import token_hex
+from time import monotonic
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from callkeeper.app.acknowledgement_watch import AcknowledgementWatch
+from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.connections import worker_redis
+from callkeeper.app.settings import AlertSettings, StoreSettings
+from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
+from callkeeper.calls.incident import Weight
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.metrics.writing import host
+from callkeeper.calls.store.alert_state import AlertState
+from callkeeper.calls.store.keys import Keys
+
+POLL_EVERY_S: Final = 3.0
+FIRST_RETRY_S: Final = 30.0
+LONGEST_RETRY_S: Final = 600.0
+"""Between two attempts for a target that accepts nothing."""
+
+STANDS_BACK: Final = timedelta(seconds=60)
+"""A leader that could not reach any target gives up the lead for this long. Its network policy may forbid outgoing
+connections, as that of web in deploy/kubernetes does."""
+
+SETTING: Final = "CALLKEEPER_ALERT_URLS"
+
+REDIS_AWAY: Final = Alert(
+    key="redis_away",
+    title="Redis does not answer",
+    advice="Pushes are answered with 503 and no call is moved.",
+    weight=Weight.PAGE,
+    section="incident-redis-away",
+)
+
+_AWAY: Final = (RedisError, OSError, TimeoutError)
+
+
+class AlertWatch:
+    """Checks for alerts every three seconds until it is stopped."""
+
+    def __init__(
+        self,
+        open_redis: Callable[[], "Redis"],
+        courier: AlertCourier,
+        log: Any,
+        *,
+        keys: Keys,
+        place: str | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            open_redis: Opens a connection in the thread's event loop.
+            courier: Brings messages.
+            log: Where to log.
+            keys: Names of our keys.
+            place: The address of the web process, or None to use this machine's name.
+            clock: Replaces Redis's clock and this process's clock.
+        """
+        self._open_redis = open_redis
+        self._courier = courier
+        self._log = log
+        self._keys = keys
+        self._place = place or host()
+        self._clock = clock
+        self._began_at, self._began_s = datetime.now(UTC), monotonic()
+        self._wrong: set[str] = set()
+        self._works: set[str] = set()
+        """Targets that accepted their last message from this process."""
+        self._leads = False
+        self._stands_back_until: datetime | None = None
+        self._stored: dict[str, OpenAlert] = {}
+        self._shared: dict[str, OpenAlert] = {}
+        """Alerts that every process can see. The leader sends them."""
+        self._own: dict[str, OpenAlert] = {}
+        """Alerts that Redis is unreachable. Only this process knows that it sent them."""
+        self._retry: dict[str, tuple[datetime, float]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, if there are targets."""
+        if self._courier.targets:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and cancel messages that are being sent."""
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(task.cancel)
+            self._thread.join(timeout=2)
+
+    def _run(self) -> None:
+        # Not uvloop: each uvloop reaps the child processes of the others.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            self._loop = runner.get_loop()
+            try:
+                runner.run(self._watch())
+            except asyncio.CancelledError:
+                return
+
+    async def _watch(self) -> None:
+        self._task = asyncio.current_task()
+        self._wrong = set(await self._courier.wrong())
+        for target in sorted(self._wrong):
+            self._log.warning("alert_address_wrong", setting=SETTING, target=self._courier.called(target))
+        async with self._open_redis() as redis:
+            state = AlertState(redis, self._keys, f"{host()}-{os.getpid()}-{token_hex(4)}")
+            reader, acknowledgements = SignalReader(redis, self._keys), AcknowledgementWatch(redis, self._keys)
+            try:
+                while True:
+                    try:
+                        await self.poll(state, reader)
+                        if self._leads:
+                            await _quietly(acknowledgements.poll())
+                    except Exception:  # noqa: BLE001  (a bug here must not end the watch for good)
+                        self._log.error("alert_watch_failed", exc_info=True)
+                    await asyncio.sleep(POLL_EVERY_S)
+            finally:
+                if self._leads:
+                    await _quietly(state.lead(lets_go=True))
+
+    def _now(self) -> datetime:
+        """Return the time by a clock that never goes back: machines' clocks may differ by hours, and jump."""
+        return self._clock() if self._clock else self._began_at + timedelta(seconds=monotonic() - self._began_s)
+
+    async def poll(self, state: AlertState, reader: SignalReader) -> None:
+        """Check once and send the alerts that are due. Shared times use Redis's clock."""
+        now = self._now()
+        if self._stands_back_until is not None and now < self._stands_back_until:
+            return
+        leads, is_redis_back = await self._lead(state)
+        if is_redis_back:
+            self._own = watched(self._own, [], now)
+            await self._notify(state, self._own, now)
+        if not leads:
+            self._shared = {}
+            return
+        try:
+            signals = await reader.read(now=self._clock() if self._clock else None)
+            attention = await state.attention()
+        except _AWAY:
+            self._own = watched(self._own, [REDIS_AWAY], now)
+            await self._notify(None, self._own, now)
+            return
+        self._own = watched(self._own, [], now)
+        self._shared = watched(self._shared, alerts_of(incidents_of(signals), attention), signals.now)
+        await self._notify(state, self._own, now)
+        await self._notify(state, self._shared, signals.now)
+        await _quietly(self._save(state))
+
+    async def _lead(self, state: AlertState) -> tuple[bool, bool]:
+        """Lead if no other process does; return whether this process leads, and whether Redis has just confirmed it.
+
+        While Redis is unreachable or refuses writes, the last leader continues.
+        """
+        try:
+            leads = await state.lead()
+            if leads and not self._leads:
+                self._stored = await state.load()
+                self._shared = dict(self._stored)
+        except _AWAY:
+            return self._leads, False
+        self._leads = leads
+        return leads, True
+
+    async def _save(self, state: AlertState) -> None:
+        await state.save(self._shared, self._stored)
+        self._stored = {key: open_alert for key, open_alert in self._shared.items() if open_alert.told}
+
+    async def _notify(self, state: AlertState | None, open_alerts: dict[str, OpenAlert], now: datetime) -> None:
+        """Send what is due; a target that failed is tried again later."""
+        due = list(messages(open_alerts, self._ready(), now, place=self._place))
+        if not due:
+            return
+        for message in due:
+            begin(open_alerts, message, now)
+        if state is not None:
+            await _quietly(self._save(state))
+        taken = await self._courier.bring(due)
+        for message in due:
+            finish(open_alerts, message, now, was_taken=message in taken)
+        for target in dict.fromkeys(message.target for message in due):
+            await self._judge(state, target, [each for each in due if each.target == target], taken, now)
+        if state is not None and not self._works:
+            await self._stand_back(state)
+
+    async def _stand_back(self, state: AlertState) -> None:
+        """Let another process lead, if Redis accepts the write."""
+        try:
+            await state.lead(lets_go=True)
+        except _AWAY:
+            return
+        self._leads, self._stands_back_until = False, self._now() + STANDS_BACK
+
+    def _ready(self) -> list[Target]:
+        now, right = self._now(), (each for each in self._courier.targets if each.name not in self._wrong)
+        return [target for target in right if now >= self._retry.get(target.name, (now, 0.0))[0]]
+
+    async def _judge(
+        self,
+        state: AlertState | None,
+        target: str,
+        due: Sequence[AlertMessage],
+        taken: Sequence[AlertMessage],
+        now: datetime,
+    ) -> None:
+        """Log which messages a target accepted. A target that fails is tried again after a doubled wait."""
+        for message in due:
+            called = self._courier.called(target)
+            if message in taken:
+                self._log.info("alert_told", kind=message.key, is_over=message.is_over, target=called)
+            else:
+                self._log.warning("alert_not_told", kind=message.key, is_over=message.is_over, target=called)
+        has_failed = any(message not in taken for message in due)
+        if has_failed:
+            _, before_s = self._retry.get(target, (None, 0.0))
+            wait_s = min(max(FIRST_RETRY_S, before_s * 2), LONGEST_RETRY_S)
+            self._retry[target] = (self._now() + timedelta(seconds=wait_s), wait_s)
+            self._works.discard(target)
+        else:
+            self._retry.pop(target, None)
+            self._works.add(target)
+        if state is not None:
+            await _quietly(state.note_target(target, now if has_failed else None))
+
+
+async def _quietly(writing: Any) -> None:
+    """Wait for a write that may fail while Redis is unreachable. The next message repeats it."""
+    try:
+        await writing
+    except _AWAY:
+        return
+
+
+def alert_watch(alerts: AlertSettings, store: StoreSettings, log: Any, *, place: str | None = None) -> AlertWatch:
+    """Build the watch of a process. Without an address it does nothing."""
+    courier = AlertCourier(alerts.addresses)
+    return AlertWatch(lambda: worker_redis(store.redis), courier, log, keys=store.keys, place=place)

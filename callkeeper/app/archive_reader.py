@@ -1,0 +1,81 @@
+"""Opens the archive for reading, if there is one. Web and commands import SQLAlchemy only through this module."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from callkeeper.app.extras import require
+from callkeeper.app.settings import ArchiveSettings
+from callkeeper.app.terminal import Failed, Misused, terminal_console
+from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.trail import Recorded
+from callkeeper.desk.archived_calls import ArchivedCalls
+
+_URL: Final = "CALLKEEPER_ARCHIVE_URL"
+ARCHIVE_REMEDY: Final = f"check {_URL} and the server; only the owner of the tables may change them"
+NO_ARCHIVE: Final = f"there is no archive: {_URL} is not set"
+
+
+def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
+    """Return the calls of the archive, or None without an archive. It does not connect yet."""
+    if settings is None:
+        return None
+    require(_URL, "archive")
+    from callkeeper.archive.reading import ArchiveReader  # noqa: PLC0415
+
+    return ArchivedCalls(ArchiveReader(settings.open()))
+
+
+@contextmanager
+def archive_of_environment() -> Iterator[ArchivedCalls | None]:
+    """Open the archive that the environment names, for a command; None if it names none.
+
+    Raises:
+        SettingsWrong: Its settings are wrong.
+    """
+    is_set = os.environ.get(_URL, "").strip()
+    archive = archived_calls(ArchiveSettings.load(os.environ)) if is_set else None
+    try:
+        yield archive
+    finally:
+        if archive is not None:
+            archive.reader.close()
+
+
+@contextmanager
+def archived_recordings(since: timedelta | None, *, institution: str | None = None) -> Iterator[Iterator[Recorded]]:
+    """Read archived calls one after the other, and show the progress.
+
+    Raises:
+        Misused: There is no archive.
+        Failed: Its database cannot be used.
+    """
+    since_ms = 0 if since is None else int((datetime.now(UTC) - since).timestamp() * 1000)
+    try:
+        with archive_of_environment() as archive:
+            if archive is None:
+                raise Misused(NO_ARCHIVE)
+            total = archive.reader.count(since_ms=since_ms, institution_key=institution)
+            with progress("calls", total) as advance:
+                yield archive.reader.stream(since_ms=since_ms, institution_key=institution, progress=advance)
+    except ArchiveAway as away:
+        raise archive_failed(away) from None
+
+
+def archive_failed(error: Exception) -> Failed:
+    """Return the failure of a command whose archive cannot be used."""
+    return Failed(f"the archive's database cannot be used: {error}; {ARCHIVE_REMEDY}")
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], Any]]:
+    """Show progress on standard error, if that is a terminal."""
+    console = terminal_console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda n: bar.advance(task, n)

@@ -1,0 +1,316 @@
+"""``callkeeper archive``: prepare, verify and export the archive; erase a person's data; legal holds; retention."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from io import TextIOWrapper
+from typing import BinaryIO
+
+import click
+
+from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, archived_recordings, progress
+from callkeeper.app.environment import SettingsWrong
+from callkeeper.app.parsing import VISIBLE
+from callkeeper.app.redis_query import Span, note_command, query_redis
+from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
+from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say
+from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
+from callkeeper.archive.audited import FILLED, LINE
+from callkeeper.archive.database import Database
+from callkeeper.archive.errors import ArchiveAway, ValueRefused
+from callkeeper.archive.heads import parse_heads
+from callkeeper.archive.keeping import Keeper, changes_of
+from callkeeper.archive.migrating import migrate as migrate_tables
+from callkeeper.archive.verifying import Evidence, Tail, Verification
+from callkeeper.archive.verifying import verify as verify_chains
+from callkeeper.calls.institutions import nearest, shown
+from callkeeper.calls.spreadsheet import SpreadsheetWriter
+from callkeeper.calls.store.archive_queue import ArchiveQueue
+from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.trail import Recorded, encode_recorded, without_typed_words
+
+_DAY_MS = 86_400_000
+
+_institution = click.option("--institution", required=True, help="The institution's key.")
+_operator = click.option("--operator", required=True, help="Who requests it; written into the chain.")
+_reason = click.option("--reason", required=True, help="Why; written into the chain, so it must name nobody.")
+
+
+@click.group()
+def archive() -> None:
+    """Keep calls for years: prepare the tables, verify the chains, erase, hold, retire."""
+
+
+def refuse_unknown_institution(database: Database, key: str) -> None:
+    """Refuse an institution without a chain: its key is probably mistyped.
+
+    Raises:
+        Misused: The archive has none.
+    """
+    keys = Keeper(database, "").institutions()
+    if key not in keys:
+        near = nearest(key, keys)
+        instead = f"; did you mean {near}?" if near is not None else ": its first settled call begins one"
+        raise Misused(f"the archive has no chain of an institution with the key {shown(key)}{instead}")
+
+
+def refuse_new_institution(database: Database, key: str) -> None:
+    """Refuse an institution that neither has a chain nor is known in Redis: a hold may come before its first call.
+
+    Raises:
+        Misused: It is probably mistyped.
+    """
+    with suppress(Failed, SettingsWrong):
+        if problem_of(key) is None:
+            return
+    refuse_unknown_institution(database, key)
+
+
+@contextmanager
+def archive_database() -> Iterator[tuple[Database, WorkerArchiveSettings]]:
+    """Open the archive; errors become one line.
+
+    Raises:
+        Misused: There is none.
+        Failed: It cannot be used.
+    """
+    if not os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
+        raise Misused(NO_ARCHIVE)
+    settings = WorkerArchiveSettings.load(os.environ)
+    try:
+        with settings.open() as database:
+            yield database, settings
+    except (ArchiveAway, ValueRefused) as error:
+        raise archive_failed(error) from None
+
+
+@archive.command()
+def migrate() -> None:
+    """Create or alter the tables for this release, as `callkeeper doctor --before-deploy` does. Needs their owner."""
+    with archive_database() as (database, _):
+        say(f"the archive's tables are at version {migrate_tables(database)}")
+
+
+@archive.command()
+@click.option("--institution", help="Only this institution's chain.")
+@click.option("--heads", type=click.File("rb"), help="A log with the heads of chains, to compare them.")
+def verify(institution: str | None, heads: BinaryIO | None) -> None:
+    """Verify every chain and name each line that was changed, removed, inserted or moved. Exits with 1 if one was."""
+    with archive_database() as (database, settings):
+        if institution is not None:
+            refuse_unknown_institution(database, institution)
+        log = parse_heads(heads or (), settings.key)
+        evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key)
+        with progress("lines") as advance:
+            found = verify_chains(database, institution_key=institution, evidence=evidence, progress=advance)
+    if heads is not None and not (log.hashes or log.unsigned or log.unreadable):
+        raise Failed("the log contains no head of a chain")
+    for key, head in sorted(found.heads.items()):
+        say(f"{key}: ends at line {head.n}, {head.hash}{_tail(found.tails.get(key))}")
+    say(
+        f"{found.lines} lines, {found.erased} personal values erased, {found.emptied} lines emptied by retention"
+        + (f", {len(log.hashes)} logged heads compared" if heads is not None else "")
+    )
+    say(_unproved(found))
+    if found.unchecked:
+        say(
+            f"{found.unchecked} bodies were changed by erasures. "
+            "This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
+        )
+    unsigned = [f"{log.unsigned} logged heads are not signed with the key"] if log.unsigned else []
+    unreadable = [f"{log.unreadable} lines of the log could not be read"] if log.unreadable else []
+    more = [f"and {found.unlisted} more"] if found.unlisted else []
+    faults = [*map(str, found.faults), *more, *log.faults, *unsigned, *unreadable]
+    if faults:
+        raise Failed(*faults)
+    say("Nothing was changed, removed, inserted or moved.")
+
+
+def _tail(tail: Tail | None) -> str:
+    """Return how much of a chain no logged head proves."""
+    if tail is None:
+        return ""
+    if not tail.lines:
+        return "; all of it lies below logged heads"
+    return f"; no logged head proves its last {tail.lines} lines, the first of them {_minutes_since(tail.since_ms)} min old"
+
+
+def _unproved(found: Verification) -> str:
+    """Return how many lines of all chains no logged head proves, and how old the oldest of them is."""
+    tails = [tail for tail in found.tails.values() if tail.lines]
+    if not tails:
+        return "Every line lies below a logged head."
+    oldest = _minutes_since(min(tail.since_ms for tail in tails))
+    return f"{sum(tail.lines for tail in tails)} lines are not proved by a logged head, the oldest is {oldest} min old."
+
+
+def _minutes_since(at_ms: int) -> int:
+    return max(0, time.time_ns() // 1_000_000 - at_ms) // 60_000
+
+
+@archive.command()
+@click.option("--institution", help="Only the calls of this institution.")
+@click.option("--since", type=Span(), default=None, help="Only calls that began no longer ago: 24h, 400d.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, without the trails.")
+@click.option("--output", type=click.File("wb"), default="-", help="The file to write. Default: standard output.")
+def export(institution: str | None, since: timedelta | None, output: BinaryIO, *, as_csv: bool) -> None:
+    """Write archived calls, oldest first, as JSON lines (what `callkeeper calls export` writes) or as CSV.
+
+    Phone numbers, names and what people typed are left out. The progress is shown on standard error. Without Redis
+    nothing is exported, because the audit log says who did.
+    """
+    if institution is not None:
+        with archive_database() as (database, _):
+            refuse_unknown_institution(database, institution)
+    columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
+    count = 0
+    with archived_recordings(since, institution=institution) as calls:
+        _note_export(institution or "")
+        text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
+        writer = SpreadsheetWriter(text)
+        if as_csv:
+            writer.row(columns)
+        for count, call in enumerate(calls, 1):  # noqa: B007  (the last number is written down)
+            if as_csv:
+                values = (getattr(call, name) for name in columns)
+                writer.row([None if value is None else safe(value) for value in values])
+            else:
+                output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
+        text.detach()
+    _note_export(institution or "", results=count)
+
+
+@archive.command()
+def fill() -> None:
+    """Archive every settled call in Redis again. Use this after the archive was restored from a backup."""
+    kept_s = StoreSettings.load(os.environ).keep_calls_s
+    _note(AuditEvent.ARCHIVE_CHANGED, FILLED, "", "")
+    count = query_redis(lambda redis, keys: ArchiveQueue(redis, keys, kept_s=kept_s).refill())
+    say(f"{count} settled calls: workers write those that the archive lacks")
+
+
+@archive.command()
+@_institution
+@click.option("--person", help="The member's id.")
+@click.option("--phone", help="A phone number: everything personal of the calls from it.")
+@_operator
+@_reason
+def erase(institution: str, person: str | None, phone: str | None, operator: str, reason: str) -> None:
+    """Erase a person's phone numbers, names, notes and reasons, in the archive and in Redis.
+
+    The decisions and the chain stay. Calls under a legal hold are not changed.
+    """
+    whose = person_of(institution, person, phone)
+    with _keeper(operator, reason) as keeper:
+        refuse_new_institution(keeper.database, institution)
+        found = keeper.erase(institution, person_id=person, phone=whose.phone, country=whose.country, reason=reason)
+        _note_lines(keeper, "erase", institution)
+        holds = keeper.holds(institution)
+    say(f"archive: {found.values} values of {found.calls} calls are erased; {len(found.held)} calls are under a hold")
+    say(erased_in_redis(whose, holds, held=found.held, archived=found.whole))
+
+
+@archive.command()
+@click.option("--institution", help="Only this institution's chain.")
+def changes(institution: str | None) -> None:
+    """List what was erased, held, released and retired: when, at which institution, by whom and why.
+
+    Exports are in the audit log: callkeeper audit --event exported.
+    """
+    with archive_database() as (database, _):
+        if institution is not None:
+            refuse_unknown_institution(database, institution)
+        for line in changes_of(database, institution):
+            say(
+                f"{line.at:%Y-%m-%d %H:%M:%S} UTC  {line.institution_key}  {line.kind}  by {line.operator}: {line.words}"
+            )
+
+
+@archive.command()
+@_institution
+@click.option("--call", "voice_id", help="Only this call.")
+@click.option("--person", help="Only the calls of this member.")
+@click.option("--release", is_flag=True, help="End the hold.")
+@_operator
+@_reason
+def hold(
+    institution: str, voice_id: str | None, person: str | None, operator: str, reason: str, *, release: bool
+) -> None:
+    """Keep a call, a member's calls or all calls of an institution, whatever their age, until the hold is released.
+
+    Calls that are live, or not archived yet, are held too. A call is found by its voice id or alternate id.
+    """
+    if voice_id is not None and person is not None:
+        raise Misused("say --call or --person")
+    kind = "call" if voice_id is not None else "person" if person is not None else "institution"
+    value = voice_id or person or ""
+    with _keeper(operator, reason) as keeper:
+        refuse_new_institution(keeper.database, institution)
+        if not keeper.hold(institution, kind, value, reason, release=release):
+            raise Failed("it was not held" if release else "it is held already")
+        _note_lines(keeper, "release" if release else "hold", institution)
+        covered = keeper.covered(institution, kind, value)
+    say("released" if release else f"held: {covered} archived calls, and those that are archived later")
+
+
+@archive.command()
+@_operator
+@click.option("--dry-run", is_flag=True, help="Only show the configured ages.")
+def retire(operator: str, *, dry_run: bool) -> None:
+    """Remove calls older than CALLKEEPER_ARCHIVE_KEEP. Run it once a day, with a role that may delete."""
+    with archive_database() as (database, settings):
+        if settings.keep_s is None:
+            raise Misused("CALLKEEPER_ARCHIVE_KEEP is not set: the archive keeps everything")
+        keeper = Keeper(database, operator)
+        for key in keeper.institutions():
+            days = settings.keep_s.for_institution(key) * 1000 // _DAY_MS
+            if dry_run:
+                say(f"{key}: keeps {days} days")
+                continue
+            count = keeper.retire(key, time.time_ns() // 1_000_000 - days * _DAY_MS)
+            _note_lines(keeper, "retire", key)
+            say(f"{key}: {count} lines older than {days} days removed")
+
+
+def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
+    """Record in the audit log each line that a command wrote: `verify` compares them. An erasure may have written none."""
+    for n in keeper.written or ([] if what == "retire" else [0]):
+        asked = f"{LINE}{n}" if n else ""
+        _note(AuditEvent.ARCHIVE_CHANGED, what, keeper.operator, institution, asked=asked)
+    keeper.written.clear()
+
+
+def _note_export(institution: str, results: int | None = None) -> None:
+    """Record in the audit log that an export begins, or how many calls it held.
+
+    Raises:
+        Failed: Redis does not answer.
+    """
+    detail = "archive" if results is None else "archive, done"
+    query_redis(
+        lambda redis, keys: note_command(
+            redis, keys, AuditEvent.EXPORTED, results, detail=detail, institution=institution
+        )
+    )
+
+
+def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, asked: str = "") -> None:
+    """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
+    try:
+        query_redis(
+            lambda redis, keys: note_command(
+                redis, keys, event, detail=detail, operator=operator, institution=institution, asked=asked
+            )
+        )
+    except (Failed, SettingsWrong):
+        say("Redis does not answer: this is not recorded in the audit log", err=True)
+
+
+@contextmanager
+def _keeper(operator: str, reason: str) -> Iterator[Keeper]:
+    if not VISIBLE.fullmatch(operator) or not reason.isprintable():
+        raise Misused("--operator must be visible ASCII without blanks, --reason one printable line")
+    with archive_database() as (database, settings):
+        yield Keeper(database, operator, settings.key)

@@ -1,0 +1,218 @@
+"""``callkeeper calls list`` and ``callkeeper calls find``: calls as a table, JSON lines or CSV."""
+
+import csv
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+from redis.asyncio import Redis
+from rich.table import Table
+
+from callkeeper.app.archive_reader import archive_of_environment
+from callkeeper.app.environment import SettingsWrong
+from callkeeper.app.redis_query import Span, query_redis
+from callkeeper.app.settings import RuleSettings, StoreSettings
+from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, terminal_console
+from callkeeper.calls.call_query import CallQuery, parse_query
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.record import CHECK_LIMIT, Call
+from callkeeper.calls.rules import RuleBook, RulesError, load_rules
+from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.queries import Queries
+from callkeeper.desk.board.states import STATE_STYLES, state_of, state_words
+from callkeeper.desk.call_search import FoundCalls, find_calls
+from callkeeper.service.endpoints import is_voice_id
+
+_MOST = 10_000
+_PIPED_WIDTH = 1000
+"""Width if the output is no terminal: lines are not wrapped or cut, because other commands need whole ids."""
+
+_FILTERS = (
+    click.argument("words", nargs=-1),
+    click.option("--institution", help="Only calls of the institution with this key."),
+    click.option(
+        "--since", type=Span(), default=None, help="Only calls that began no longer ago than this: 30m, 24h, 7d."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="One JSON object a line."),
+    click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a line of names."),
+)
+
+
+def _filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the words, filters and output formats that both commands have."""
+    for add in reversed(_FILTERS):
+        command = add(command)
+    return command
+
+
+@click.command("list")
+@_filtered
+@click.option("--settled", type=click.IntRange(1, _MOST), default=None, help="List the last N settled calls instead.")
+def list_calls(
+    words: tuple[str, ...],
+    institution: str | None,
+    since: timedelta | None,
+    settled: int | None,
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """List the live calls, oldest first, and those that need a person. WORDS filter the calls as in `find`."""
+    query = _query(" ".join(words), institution, since)
+    book = _book()
+
+    async def ask(redis: "Redis", keys: Keys) -> tuple[FoundCalls, dict[str, str]]:
+        queries = Queries(redis, keys=keys)
+        await _check(queries, institution)
+        found = await find_calls(
+            queries,
+            query,
+            state=lambda call: state_words(call, book),
+            most=_MOST,
+            is_live=settled is None,
+            settled=settled or 0,
+        )
+        return found, await queries.attention()
+
+    found, attention = query_redis(ask)
+    _print(found.calls, book, as_json=as_json, as_csv=as_csv)
+    if not (as_json or as_csv):
+        console = terminal_console(width_if_piped=_PIPED_WIDTH)
+        for member, why in attention.items():
+            console.print(f"needs a human: {_plain(member)}: {why}", style="bold red")
+
+
+@click.command()
+@_filtered
+def find(
+    words: tuple[str, ...], institution: str | None, since: timedelta | None, *, as_json: bool, as_csv: bool
+) -> None:
+    """Find live and settled calls that match all WORDS.
+
+    A word is: last digits or a whole phone number, a member's name or id, a voice id or its beginning, an institution,
+    a time such as 10:40 (UTC), a state such as rejected; in the archive also outcome:enrolled, person:ID,
+    operator:NAME, rule:"NAME", digest:DIGEST. Without WORDS they are read from standard input, so that the list of
+    processes does not show them. Exits with 1 if no call matches.
+    """
+    typed = " ".join(words)
+    if not (words or institution or since):
+        typed = sys.stdin.readline().strip()
+    query = _query(typed, institution, since)
+    if query.is_empty:
+        raise Misused("give words to search for, such as the last digits")
+    book = _book()
+
+    async def ask(redis: "Redis", keys: Keys) -> FoundCalls:
+        queries = Queries(redis, keys=keys)
+        await _check(queries, institution)
+        any_id = typed if is_voice_id(typed) else ""
+        with archive_of_environment() as archive:
+            return await find_calls(
+                queries, query, any_id=any_id, state=lambda call: state_words(call, book), archive=archive, most=1000
+            )
+
+    found = query_redis(ask)
+    _print(found.calls, book, as_json=as_json, as_csv=as_csv)
+    if found.is_archive_missing:
+        say("the archive was not searched: there is none, or it does not answer", err=True)
+    if found.is_cut or found.is_partial:
+        say("not all calls were searched: give more words", err=True)
+    if not found.calls:
+        raise Failed("no call matches all words")
+
+
+def _query(typed: str, institution: str | None, since: timedelta | None) -> CallQuery:
+    query = parse_query(typed, country=StoreSettings.load(os.environ).country, zone=UTC)
+    least = None if since is None else datetime.now(UTC) - since
+    return replace(query, institution_key=institution, since=least)
+
+
+def _book() -> RuleBook:
+    """Return the rules that classify policies: those of the settings, or the shipped ones if those are invalid."""
+    try:
+        return RuleSettings.load(os.environ).book()
+    except (SettingsWrong, RulesError):
+        return load_rules(None)
+
+
+async def _check(queries: Queries, institution: str | None) -> None:
+    if institution is not None and (problem := (await queries.institutions()).problem(institution)):
+        raise Misused(problem)
+
+
+_COLUMNS = (
+    "started_at",
+    "institution_key",
+    "voice_id",
+    "alternate_id",
+    "phone_last4",
+    "person_id",
+    "state",
+    "phase",
+    "reason",
+    "status",
+)
+
+
+def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool) -> None:
+    rows = ({**json_of(call), "state": state_of(call, book).name} for call in calls)
+    if as_csv:
+        writer = csv.DictWriter(sys.stdout, _COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({name: safe(str(value or "")) for name, value in row.items()} for row in rows)
+    elif as_json:
+        for row in rows:
+            say_json(msgspec.json.encode(row))
+    else:
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        for name in ("began (UTC)", "institution", "voice id", "digits", "person", "state", "checks", "effects"):
+            table.add_column(name, overflow="fold", no_wrap=name == "voice id")
+        for call in calls:
+            table.add_row(*_cells(call, book))
+        terminal_console(width_if_piped=_PIPED_WIDTH).print(table)
+
+
+def _cells(call: Call, book: RuleBook) -> list[str]:
+    began = call.started_at or call.first_seen_at or call.hinted_at
+    effects = [f"{kind} {call.effect(kind).state}" for kind in EffectKind if call.effect(kind).state != "none"]
+    return [
+        f"{began:%Y-%m-%d %H:%M:%S}" if began else "",
+        call.institution_key,
+        call.voice_id,
+        (call.phone_number or "")[-4:],
+        call.person_id or f"{len(call.candidates)} candidates",
+        STATE_STYLES[state_of(call, book).name].word,
+        f"{call.checks_used}/{CHECK_LIMIT}",
+        ", ".join(effects),
+    ]
+
+
+def json_of(call: Call) -> dict[str, Any]:
+    """Return a call for JSON, without names and whole phone numbers."""
+    reading = call.reading
+    return {
+        "institution_key": call.institution_key,
+        "voice_id": call.voice_id,
+        "alternate_id": call.alternate_id,
+        "phase": call.phase,
+        "reason": call.reason,
+        "phone_last4": (call.phone_number or "")[-4:],
+        "person_id": call.person_id,
+        "candidates": len(call.candidates),
+        "status": reading.status if reading else None,
+        "policies": reading.policies if reading else (),
+        "checks_used": call.checks_used,
+        "started_at": call.started_at,
+        "next_check_at": call.next_check_at,
+        "effects": {kind: call.effect(kind).state for kind in EffectKind},
+    }
+
+
+def _plain(member: str) -> str:
+    owner = parse_member(member)
+    return f"{owner.institution_key} {owner.voice_id}" if isinstance(owner, CallId) else owner

@@ -1,0 +1,373 @@
+"""``callkeeper calls``: live calls, the story of one call, and resolving effects with an unknown outcome."""
+
+import asyncio
+import os
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, BinaryIO, Final
+from uuid import uuid4
+
+import click
+import msgspec
+from redis.asyncio import Redis
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from callkeeper.app.archive_reader import archive_of_environment
+from callkeeper.app.commands.call_lists import find, json_of, list_calls
+from callkeeper.app.redis_query import Span, enqueue_reconcile, note_command, query_redis
+from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
+from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
+from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.call_query import FEWEST_LETTERS, CallQuery
+from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.effect_resolution import (
+    DOUBTFUL,
+    REFUSED_BY_SERVICE,
+    TAKEN_BACK,
+    is_asking,
+    needs_person,
+    refusals,
+    unresolved,
+)
+from callkeeper.calls.notes import InboxFull, Resolved
+from callkeeper.calls.pause import EVERYWHERE
+from callkeeper.calls.record import ASKED, Call
+from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.story import Line, Row, Story, Tone, story_of
+from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words
+from callkeeper.desk.call_search import find_calls
+
+_ARCHIVE_IN_USE: Final = timedelta(days=7)
+"""An archive into which nothing was copied for so long is used no more: with one, workers write entries all the time."""
+
+
+@click.group()
+def calls() -> None:
+    """List and find calls, show one call's story, export calls, resolve effects whose outcome is unknown."""
+
+
+calls.add_command(list_calls)
+calls.add_command(find)
+
+
+@calls.command()
+@click.argument("voice_id")
+@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
+    """Show a call and everything that happened to it, by voice id or alternate id."""
+    call, trail = query_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
+    if as_json:
+        say_json(msgspec.json.encode(json_of(call)))
+        for entry in trail:
+            say_json(msgspec.json.encode(entry))
+        return
+    _print_story(call, trail, with_rows=False)
+
+
+@calls.command()
+@click.argument("voice_id")
+@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, as exported.")
+def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
+    """Show a call's whole story: events, the result of each rule, requests and answers, and who acted.
+
+    Times are seconds from the call's start. Under a decision: + the rule decided, - a condition failed, ~ it matched in
+    shadow, . it was not asked.
+    """
+    call, trail = query_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
+    if as_json:
+        say_json(encode_recorded(recorded(call, trail)))
+        return
+    _print_story(call, trail, with_rows=True)
+
+
+@calls.command()
+@click.argument("institution", required=False)
+def reconcile(institution: str | None) -> None:
+    """List the queue of one INSTITUTION now, or of all. A worker does it as a job, which the RQ dashboard shows.
+
+    Workers list every queue every few seconds anyway. Use this after the service's operator has repaired something.
+    Exits with 2 if there is no such institution.
+    """
+    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    if institution is not None and (problem := known.problem(institution)):
+        raise Misused(f"Nothing was enqueued: {problem}")
+    wanted = sorted(known.names) if institution is None else [institution]
+    if not wanted:
+        raise click.ClickException("callkeeper knows no institution yet; start a worker first")
+    job_ids = enqueue_reconcile(wanted)
+    where = institution or EVERYWHERE
+    query_redis(
+        lambda redis, keys: note_command(redis, keys, AuditEvent.LISTED_QUEUE, detail="reconcile", institution=where)
+    )
+    for key, job_id in zip(wanted, job_ids, strict=True):
+        say(f"{known.called(key)}: {job_id}")
+
+
+def _print_story(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
+    console = terminal_console(width_if_piped=120)
+    story = story_of(recorded(call, trail))
+    console.print(story.heading, style="bold")
+    console.print(story_table(story, with_rows=with_rows))
+    console.print(story.ending, style="bold")
+
+
+@calls.command()
+@click.option("--since", type=Span(), default=None, help="Settled no longer ago than this: 30m, 24h, 7d. Default: all.")
+@click.option("--output", type=click.File("wb"), default="-", help="The file to write. Default: standard output.")
+def export(since: timedelta | None, output: BinaryIO) -> None:
+    """Write calls and their trails as JSON lines, live ones first, for `callkeeper rules replay`.
+
+    Phone numbers, names and what people typed are left out.
+
+    One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
+    """
+    query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, detail="calls"))
+    count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
+    query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, count, detail="calls, done"))
+    if output.name != "<stdout>":
+        say(f"{count} calls exported", err=True)
+
+
+async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -> int:
+    count = 0
+    least = None if since is None else datetime.now(UTC) - since
+    async for call in queries.recordings(least):
+        output.write(printable_json(encode_recorded(without_typed_words(call))) + b"\n")
+        count += 1
+    return count
+
+
+@calls.command()
+@click.option("--institution", required=True, help="The institution's key.")
+@click.option("--person", help="The member's id.")
+@click.option("--phone", help="A phone number: everything personal of the calls from it.")
+@click.option("--operator", required=True, help="Who erases it; written into the audit log.")
+def erase(institution: str, person: str | None, phone: str | None, operator: str) -> None:
+    """Erase a person's phone numbers, names, notes and reasons in Redis. Decisions and ids stay.
+
+    Where there is an archive, use `callkeeper archive erase`: it erases in both, and keeps calls under a legal hold.
+    """
+    whose = person_of(institution, person, phone)
+    if os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip() or query_redis(_is_archived):
+        raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
+    if problem := problem_of(institution):
+        raise Misused(f"Nothing was erased: {problem}")
+    summary = erased_in_redis(whose)
+    query_redis(
+        lambda redis, keys: note_command(
+            redis, keys, AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution
+        )
+    )
+    say(summary)
+
+
+async def _is_archived(redis: "Redis", keys: Keys) -> bool:
+    """Tell whether workers copied the audit log into an archive lately. This process need not know its address."""
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    last = await client.get(keys.audit_archived)
+    copied_at = instant(int(last.partition(b"-")[0])) if last is not None else None
+    return copied_at is not None and datetime.now(UTC) - copied_at < _ARCHIVE_IN_USE
+
+
+async def _show(queries: Queries, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
+    try:
+        call_id = await find_call(queries, voice_id, institution)
+    except Failed:
+        with archive_of_environment() as archive, suppress(ArchiveAway):
+            found = None if archive is None else await asyncio.to_thread(archive.reader.call, institution, voice_id)
+            if found is not None:
+                return found
+        raise
+    call = await queries.load(call_id)
+    if call is None:
+        raise Failed(f"nothing is known of {voice_id}")
+    return call, await queries.trail(call_id)
+
+
+@calls.command()
+@click.argument("voice_id")
+@click.option("--applied/--absent", "applied", default=None, help="What the service's record of the call shows.")
+@click.option(
+    "--effect",
+    type=click.Choice([kind.value for kind in DOUBTFUL]),
+    help="Which one; needed only if both are unresolved.",
+)
+@click.option("--seen", is_flag=True, help="You have seen a refusal, that an enroll was undone, or what a rule asks.")
+@click.option("--operator", required=True, help="Who looked; it is written into the trail.")
+@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+def resolve(
+    voice_id: str, applied: bool | None, effect: str | None, operator: str, institution: str | None, *, seen: bool
+) -> None:
+    """Record the outcome of an unresolved enroll or reject, or mark a call as seen. Nothing is sent."""
+    resolution = _resolution(applied=applied, seen=seen)
+    if resolution is Resolution.SEEN and effect is not None:
+        raise click.UsageError("--effect goes with --applied or --absent")
+    kinds = query_redis(
+        lambda redis, keys: _resolve(redis, keys, voice_id, institution, effect, resolution, operator=operator)
+    )
+    say(f"{', '.join(kinds)} of {voice_id}: {resolution}, by {operator}")
+
+
+class Resolution(StrEnum):
+    """What a person found: the effect was applied, it was not, or what else waits for a person was seen."""
+
+    APPLIED = "applied"
+    ABSENT = "absent"
+    SEEN = "seen"
+
+
+def _resolution(*, applied: bool | None, seen: bool) -> Resolution:
+    """Return which one of the three options was given.
+
+    Raises:
+        click.UsageError: None of them, or --seen beside another.
+    """
+    match applied, seen:
+        case True, False:
+            return Resolution.APPLIED
+        case False, False:
+            return Resolution.ABSENT
+        case None, True:
+            return Resolution.SEEN
+        case _:
+            raise click.UsageError(
+                "give --applied or --absent, as the service's record of the call shows; "
+                "or --seen, if nothing is unresolved"
+            )
+
+
+async def _resolve(
+    redis: "Redis",
+    keys: Keys,
+    voice_id: str,
+    institution: str | None,
+    effect: str | None,
+    resolution: Resolution,
+    *,
+    operator: str,
+) -> list[str]:
+    """Record a resolution. Return what it closes.
+
+    Raises:
+        click.ClickException: Nothing waits for this resolution, or it is not clear what is meant.
+    """
+    queries = Queries(redis, keys=keys)
+    call_id = await find_call(queries, voice_id, institution)
+    call = await queries.load(call_id)
+    doubtful: list[str] = [kind for kind in (unresolved(call) if call else []) if effect in {None, kind.value}]
+    if resolution is Resolution.SEEN:
+        if doubtful:
+            raise click.ClickException(f"{', '.join(doubtful)} of {voice_id} is unresolved: say --applied or --absent")
+        closed = _waiting(call) if call else []
+        missing = f"nothing of {voice_id} waits for a person"
+    else:
+        if len(doubtful) > 1:
+            kinds = " and ".join(doubtful)
+            raise click.ClickException(f"{kinds} of {voice_id} are unresolved: say which with --effect")
+        closed = doubtful
+        missing = f"no {effect or 'effect'} of {voice_id} is unresolved"
+    if not closed:
+        raise click.ClickException(missing)
+    note = Resolved(
+        applied=resolution is Resolution.APPLIED,
+        effect=effect,
+        operator=operator,
+        said_at=datetime.now(UTC),
+        wish=uuid4().hex,
+    )
+    try:
+        await Store(redis, keys=keys).note(call_id, note, even_settled=True)
+        place = {"institution": call_id.institution_key, "voice_id": call_id.voice_id}
+        await note_command(redis, keys, AuditEvent.RESOLVED, operator=operator, **place)
+    except InboxFull as error:
+        raise click.ClickException(f"nothing was written: {error}") from error
+    return closed
+
+
+def _waiting(call: Call) -> list[str]:
+    """Return what of a call a person has to see; nothing of it is in doubt."""
+    return [
+        *([TAKEN_BACK] if needs_person(call) else []),
+        *(f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)),
+        *([f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and is_asking(call) else []),
+    ]
+
+
+async def find_call(queries: Queries, voice_id: str, institution: str | None) -> CallId:
+    """Return the one call with an id, or with an id that begins so.
+
+    Raises:
+        Failed: There is none, or several.
+        Misused: There is no such institution.
+    """
+    everywhere = await queries.find(voice_id) or await _beginning(queries, voice_id)
+    found = [call_id for call_id in everywhere if institution in {None, call_id.institution_key}]
+    keys = ", ".join(call_id.institution_key for call_id in everywhere)
+    if not found and institution is not None:
+        problem = (await queries.institutions()).problem(institution)
+        if problem is not None:
+            raise Misused(problem)
+        elsewhere = f"; it is a call of {keys}" if keys else ""
+        raise Failed(f"nothing is known of {voice_id} at {institution}{elsewhere}")
+    if not found:
+        raise Failed(f"nothing is known of {voice_id}; search with callkeeper calls find")
+    if len(found) > 1:
+        raise Failed(f"{voice_id} is a call of {keys}: say which with --institution")
+    return found[0]
+
+
+async def _beginning(queries: Queries, prefix: str) -> list[CallId]:
+    """Return the one call whose id begins with a prefix.
+
+    Raises:
+        Failed: There are several.
+    """
+    if len(prefix) < FEWEST_LETTERS:
+        return []
+    found = await find_calls(queries, CallQuery(id_prefix=prefix), state=lambda _: "", most=5)
+    if len(found.calls) > 1:
+        ids = ", ".join(call.voice_id for call in found.calls)
+        raise Failed(f"several calls have ids that begin with {prefix}: {ids}")
+    return [CallId(call.institution_key, call.voice_id) for call in found.calls]
+
+
+_STYLES = {
+    Tone.EVENT: "",
+    Tone.READ: "dim",
+    Tone.CHECK: "cyan",
+    Tone.SAID: "magenta",
+    Tone.DECIDED: "bold",
+    Tone.EFFECT: "yellow",
+    Tone.TROUBLE: "bold red",
+}
+_ROW_STYLES = {"+": "green", "-": "dim", "~": "blue", ".": "dim"}
+
+
+def story_table(story: Story, *, with_rows: bool) -> RenderableType:
+    """Return the story's lines; ``with_rows`` shows the result of every rule in every decision."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for line in story.lines:
+        table.add_row(_when(line), shown(line.text, _STYLES[line.tone]))
+        width = max((len(safe(row.rule)) for row in line.rows), default=0)
+        for row in line.rows if with_rows else ():
+            table.add_row("", _rule_row(row, width))
+    return table
+
+
+def _when(line: Line) -> str:
+    until = f" to {line.until_s:.1f}" if line.until_s is not None else ""
+    return f"{line.at_s:.1f}{until} s"
+
+
+def _rule_row(row: Row, width: int) -> Text:
+    return shown(f"    {row.mark} {safe(row.rule):<{width}}  {row.text}", _ROW_STYLES[row.mark])

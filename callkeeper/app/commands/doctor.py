@@ -1,0 +1,66 @@
+"""``callkeeper doctor``: can this installation do its work?"""
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+
+from callkeeper.app.doctor import Finding, ProcessKind, Severity, examine
+from callkeeper.app.extras import require
+from callkeeper.app.terminal import say_json, terminal_console
+
+_COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAULT: "bold red"}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--before-deploy", is_flag=True, help="For the release step: skip what only runs after a deployment.")
+@click.option(
+    "--only",
+    type=click.Choice(["web", "worker"]),
+    help="Check only this process, if its settings are separate. Default: web and worker together.",
+)
+def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None) -> None:
+    """Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
+
+    Logs in to the service once. It changes nothing, except that --before-deploy stores the variables that this version
+    knows, and migrates the tables of an archive. Exits with 1 if there is a fault. docs/operations.md has a section for
+    every line.
+    """
+    require("callkeeper doctor", *(("web", "worker") if only is None else (only,)))
+    console = terminal_console(soft_wrap=True)
+
+    async def diagnose() -> bool:
+        has_fault = False
+        async for finding in examine(os.environ, before_deploy=before_deploy, only=only):
+            has_fault |= finding.severity is Severity.FAULT
+            _print_finding(console, finding, as_json=as_json)
+        return has_fault
+
+    sys.exit(1 if asyncio.run(diagnose()) else 0)
+
+
+def _print_finding(console: Console, finding: Finding, *, as_json: bool) -> None:
+    if as_json:
+        say_json(msgspec.json.encode(_row(finding)))
+        return
+    console.print(f"{finding.severity:<8}", style=_COLOURS[finding.severity], end="")
+    console.print(f" {finding.what}: {finding.detail}")
+    if finding.remedy:
+        console.print(f"         -> {finding.remedy}")
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    """Return a finding for JSON; ``what`` is the topic and its subject."""
+    return {
+        "what": finding.what,
+        "topic": finding.topic,
+        "about": finding.about or None,
+        "state": finding.severity,
+        "detail": finding.detail,
+        "remedy": finding.remedy or None,
+    }

@@ -1,0 +1,293 @@
+"""``callkeeper users``, ``tokens`` and ``audit``: who can log in, and what they did. Each change is in the audit log."""
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from msgspec.structs import asdict
+from redis.asyncio import Redis
+
+from callkeeper.app.archive_reader import archive_of_environment
+from callkeeper.app.credentials import TOKEN_NAME, desk_tokens, refuse_weak_password
+from callkeeper.app.extras import require
+from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
+from callkeeper.app.terminal import Misused, say, say_json, say_table
+from callkeeper.calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.desk_tokens import DeskTokens, IssuedToken
+from callkeeper.desk.access.people import Account, Accounts, hash_password
+from callkeeper.desk.access.rights import Rights, Role, is_operator
+from callkeeper.desk.archived_calls import audited_or_archived
+
+T = TypeVar("T")
+Command = Callable[..., None]
+
+_MOST = 100_000
+
+
+def _rights(default: Role | None = None) -> Callable[[Command], Command]:
+    """Give a command the options for a role and its institutions, which it gets as ``rights``."""
+    role_option = click.option(
+        "--role",
+        type=click.Choice(Role, case_sensitive=False),
+        required=default is None,
+        default=default and default.value,
+        show_default=True,
+        help="What they may do.",
+    )
+    keys_option = click.option(
+        "--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again."
+    )
+    force_option = click.option("--force", is_flag=True, help=FORCE_HELP)
+
+    def with_options(command: Command) -> Command:
+        @wraps(command)
+        def with_rights(role: Role, institutions: tuple[str, ...], *, force: bool, **more: Any) -> None:
+            if not force:
+                refuse_unknown_institutions(institutions)
+            command(rights=Rights(role=role, institutions=frozenset(institutions) or None), **more)
+
+        return role_option(keys_option(force_option(with_rights)))
+
+    return with_options
+
+
+def _checked_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    if not TOKEN_NAME.fullmatch(name):
+        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores, and not board")
+    return name
+
+
+def username(text: str) -> str:
+    """Return the text if it can be a core username."""
+    if not is_operator(text):
+        raise click.BadParameter("a core username is 1 to 64 visible ASCII characters without blanks")
+    return text
+
+
+# Users
+
+
+@click.group()
+def users() -> None:
+    """Add, change, list and remove the people who log in by name and password (CALLKEEPER_LOCAL_USERS=yes)."""
+
+
+@users.command()
+@click.argument("name", callback=_checked_name)
+@click.option("--operator", type=username, help="Core username under which they act. Default: NAME.")
+@_rights()
+def add(name: str, operator: str | None, rights: Rights) -> None:
+    """Add NAME, or change their role, institutions and core username; asks for a password if there is none yet.
+
+    A change ends their sessions. If the input is no terminal, its first line is the password.
+    """
+    known = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
+    account = Account(
+        **asdict(rights),
+        id=name,
+        operator=operator or name,
+        password=known.password if known is not None else _hash_of_new_password(name),
+        changed_at=datetime.now(UTC),
+    )
+    what = AuditEvent.USER_CHANGED, f"{'changed' if known else 'added'} {name}: {_words(rights)}"
+    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).exchange(known, account)):
+        raise Misused(f"{name} was added, changed or removed meanwhile, so nothing was changed; try again")
+    say(f"{name}: {_words(rights)}, acts as {account.operator}")
+
+
+@users.command()
+@click.argument("name")
+def passwd(name: str) -> None:
+    """Give NAME a new password. Their sessions end."""
+    account = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
+    if account is None or account.password is None:
+        raise Misused(f"there is no user {name} who logs in by a password")
+    hashed = _hash_of_new_password(name)
+    what = AuditEvent.USER_CHANGED, f"new password of {name}"
+    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).change_password(account, hashed)):
+        raise Misused(f"{name} was changed or removed meanwhile, so the password was not changed")
+    say(f"{name}: the new password is valid now")
+
+
+@users.command(name="remove")
+@click.argument("name")
+def remove_user(name: str) -> None:
+    """Remove NAME and end their sessions.
+
+    A person of the identity provider (oidc:...) can log in again: remove them there too.
+    """
+    what = AuditEvent.USER_CHANGED, f"removed {name}"
+    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).remove(name)):
+        raise Misused(f"there is no user {name}")
+    say(f"{name}: removed, their sessions are over")
+
+
+@users.command(name="list")
+def list_users() -> None:
+    """List local users, and everybody who has logged in through the identity provider."""
+    accounts = query_redis(lambda redis, keys: Accounts(redis, keys=keys).known())
+    say_table(
+        ("name", "role", "institutions", "acts as", "changed (UTC)"),
+        (
+            (each.id, each.role, _listed(each.institutions), each.operator, _minute(each.changed_at))
+            for each in accounts
+        ),
+        width_if_piped=160,
+    )
+
+
+def _hash_of_new_password(name: str) -> str:
+    """Ask for a password, and return its hash."""
+    require("callkeeper users", "web")
+    if sys.stdin.isatty():
+        typed = click.prompt(f"New password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        typed = sys.stdin.readline().rstrip("\n")
+    try:
+        refuse_weak_password(name, typed)
+    except ValueError as problem:
+        raise Misused(problem) from None
+    return hash_password(typed)
+
+
+# Tokens
+
+
+@click.group()
+def tokens() -> None:
+    """Issue, list and revoke the tokens by which software uses the desk. Changes apply at once, without a restart."""
+
+
+@tokens.command()
+@click.argument("name", callback=_checked_name)
+@click.option(
+    "--operator",
+    "-o",
+    "operators",
+    multiple=True,
+    type=username,
+    help="Core username that it may name; may be given again. Default: any.",
+)
+@click.option("--expires", type=Span(), help="After how long it expires: 24h, 90d. Default: never.")
+@_rights(Role.AGENT)
+def issue(name: str, operators: tuple[str, ...], expires: timedelta | None, rights: Rights) -> None:
+    """Issue a token and print it once: callkeeper keeps only a hash. Trails show NAME with its statements."""
+    now = datetime.now(UTC)
+    configured = os.environ.get("CALLKEEPER_DESK_TOKENS", "").strip()
+    if configured and name in {token.name for token in desk_tokens(configured)}:
+        raise Misused(f"{name} is the name of a token in CALLKEEPER_DESK_TOKENS: trails could not tell the two apart")
+    issued = IssuedToken(
+        **asdict(rights),
+        name=name,
+        operators=frozenset(operators) or None,
+        issued_at=now,
+        expires_at=now + expires if expires is not None else None,
+    )
+    what = AuditEvent.TOKEN_CHANGED, f"issued {name}: {_words(rights)}"
+    try:
+        say(_change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).issue(issued)))
+    except ValueError as problem:
+        raise Misused(problem) from None
+
+
+@tokens.command(name="list")
+def list_tokens() -> None:
+    """List the issued tokens, without those of CALLKEEPER_DESK_TOKENS."""
+    rows = (
+        (
+            token.name,
+            token.role,
+            _listed(token.institutions),
+            _listed(token.operators, "anybody"),
+            f"{token.issued_at:%Y-%m-%d}",
+            _minute(token.expires_at),
+            _minute(used_at),
+        )
+        for token, used_at in query_redis(lambda redis, keys: DeskTokens((), redis, keys=keys).known())
+    )
+    columns = ("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
+    say_table(columns, rows, width_if_piped=160)
+
+
+@tokens.command()
+@click.argument("name")
+def revoke(name: str) -> None:
+    """Revoke a token. Its open streams end within seconds."""
+    what = AuditEvent.TOKEN_CHANGED, f"revoked {name}"
+    if not _change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).revoke(name)):
+        raise Misused(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
+    say(f"{name}: revoked")
+
+
+# The audit log
+
+
+@click.command()
+@click.option("--event", type=click.Choice(AuditEvent, case_sensitive=False), help="Only this event.")
+@click.option("--who", help="Only this person or token, or this core username.")
+@click.option("--institution", help="Only this institution's.")
+@click.option("--call", "voice_id", help="Only this call's, by its voice id.")
+@click.option("--since", type=Span(), help="No longer ago than this: 30m, 24h, 7d.")
+@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Entries at most.")
+@click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, **named: Any) -> None:
+    """Show the audit log, newest first: logins, looks at people's data, statements, pauses, changes."""
+    wanted = AuditFilter(since=datetime.now(UTC) - since if since is not None else None, **named)
+
+    async def read(redis: "Redis", keys: Keys) -> list[Audited]:
+        with archive_of_environment() as archive:
+            found, answered = await audited_or_archived(AuditLog(redis, keys=keys), archive, wanted, most=limit)
+        if not answered:
+            say("the archive does not answer: older entries are missing", err=True)
+        if as_csv or as_json:
+            await note_command(redis, keys, AuditEvent.EXPORTED, len(found), detail="audit log")
+        return found
+
+    found = query_redis(read)
+    if as_json:
+        for audited in found:
+            say_json(msgspec.json.encode(audited))
+        return
+    if as_csv:
+        say(*csv_of(found).splitlines())
+        return
+    columns = ("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
+    rows = (_row(audited) for audited in found)
+    say_table(columns, rows, width_if_piped=200)
+
+
+def _row(audited: Audited) -> tuple[object, ...]:
+    entry = audited.entry
+    at = f"{audited.at:%Y-%m-%d %H:%M:%S}"
+    return (at, entry.event, entry.who, entry.operator, entry.institution, entry.voice_id, entry.words, entry.status)
+
+
+def _change(event: AuditEvent, what: str, work: Callable[["Redis", Keys], Awaitable[T]]) -> T:
+    """Change something, and record it in the audit log, unless there was nothing to change; return the result."""
+
+    async def change(redis: "Redis", keys: Keys) -> T:
+        result = await work(redis, keys)
+        if result:
+            await note_command(redis, keys, event, detail=what)
+        return result
+
+    return query_redis(change)
+
+
+def _words(rights: Rights) -> str:
+    return f"{rights.role} of {_listed(rights.institutions, 'all institutions')}"
+
+
+def _listed(names: frozenset[str] | None, if_unlimited: str = "all") -> str:
+    return if_unlimited if names is None else ", ".join(sorted(names))
+
+
+def _minute(at: datetime | None) -> str:
+    return "never" if at is None else f"{at:%Y-%m-%d %H:%M}"

@@ -1,0 +1,334 @@
+"""``callkeeper rules``: check a rules file, test it on cases, replay it over recorded calls, report its results."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, time, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import click
+import msgspec
+from redis.asyncio import Redis
+from rich.console import RenderableType
+from rich.table import Table
+
+from callkeeper.app.archive_reader import archived_recordings
+from callkeeper.app.documents import rules_document
+from callkeeper.app.redis_query import Span, query_redis
+from callkeeper.app.terminal import Failed, Misused, say, say_json, terminal_console
+from callkeeper.calls.rules import RuleBook, RulesError, load_rules
+from callkeeper.calls.rules.cases import Result, load_cases, try_cases
+from callkeeper.calls.rules.diff import changes
+from callkeeper.calls.rules.replay import Did, Difference, Replay, compare_books
+from callkeeper.calls.rules.replay import replay as replay_calls
+from callkeeper.calls.rules.report import Report
+from callkeeper.calls.rules.report import report as count_calls
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.store.rules_in_force import RulesInForce, in_force_between, parse_rules_history
+from callkeeper.calls.trail import Recorded, RecordingWrong, parse_recordings
+
+BAD_FILE = 2
+"""Exit code: a file has faults. 1 is for cases that fail."""
+
+
+@click.group()
+def rules() -> None:
+    """Check, test and describe the rules."""
+
+
+@rules.command()
+@click.argument("file")
+@click.option("--institutions", help="The keys that rules may name, separated by commas. Default: any.")
+def check(file: str, institutions: str | None) -> None:
+    """Check a rules file (or a shipped one by name) and report every fault with its line.
+
+    Exits with 2 if there is any.
+    """
+    owned = None if institutions is None else frozenset(key.strip() for key in institutions.split(",") if key.strip())
+    book = _load(file, owned)
+    live = sum(rule.stage == "live" for rule in book.rules)
+    shadow = len(book.rules) - live
+    say(
+        f"{file}: no faults. Rules: {live} live, {shadow} in shadow. {len(book.schedule.at_s)} checks, digest {book.digest}",
+        *(f"{file}: warning: {line}" for line in (*book.warnings, *book.oversights)),
+    )
+
+
+@rules.command()
+def docs() -> None:
+    """Print the description of the rules file: facts, law, format, faults, examples (docs/rules.md)."""
+    say(*rules_document().split("\n")[:-1])
+
+
+@rules.command()
+@click.option(
+    "--at", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M"]), help="Which decided on this day, or minute (UTC)."
+)
+@click.option("--text", "wants_text", is_flag=True, help="Print the text of the rules as well.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
+    """Show which rules workers have started with, newest first, and until when each were in force.
+
+    Exits with 1 if none is known for that time. A call's trail names the digest that decided it.
+    """
+    known = query_redis(_history)
+    found = known
+    if at is not None:
+        begin = at.replace(tzinfo=UTC)
+        found = in_force_between(
+            known, begin, begin + (timedelta(minutes=1) if at.time() != time() else timedelta(days=1))
+        )
+    if not found:
+        raise Failed("no rules are known for that time; Redis keeps them from the first worker of this release on")
+    texts = query_redis(lambda redis, keys: _texts(redis, keys, [each.digest for each in found])) if wants_text else {}
+    ends = dict(zip(known, [None, *(each.since for each in known)], strict=False))
+    for each in found:
+        end, text = ends[each], texts.get(each.digest)
+        if as_json:
+            line = {"digest": each.digest, "name": each.name, "since": each.since, "until": end}
+            say_json(msgspec.json.encode(line | ({"text": text} if wants_text else {})))
+            continue
+        until = f"until {end:%Y-%m-%d %H:%M:%S}" if end else "still in force"
+        say(f"{each.digest}  since {each.since:%Y-%m-%d %H:%M:%S} UTC, {until}  {each.name}")
+        if wants_text:
+            say(*(text or "its text is not kept").splitlines(), "")
+
+
+async def _history(redis: "Redis", keys: Keys) -> list[RulesInForce]:
+    client: Any = redis
+    return parse_rules_history(await client.lrange(keys.rules_history, 0, -1))
+
+
+async def _texts(redis: "Redis", keys: Keys, digests: Sequence[str]) -> dict[str, str]:
+    client: Any = redis
+    stored = await client.hmget(keys.rules_texts, digests)
+    return {digest: text.decode(errors="replace") for digest, text in zip(digests, stored, strict=True) if text}
+
+
+@rules.command("test")
+@click.argument("cases", type=click.Path(path_type=Path))
+@click.option("--rules", "file", help="Use these rules instead of those that the file names.")
+def run_cases(cases: Path, file: str | None) -> None:
+    """Test the rules with an institution's own examples.
+
+    Exits with 1 if one fails, with 2 if a file has faults.
+    """
+    try:
+        loaded = load_cases(cases)
+    except RulesError as error:
+        _refuse(error)
+    book = _load(file or loaded.rules)
+    try:
+        results = try_cases(loaded, book)
+    except RulesError as error:
+        _refuse(error)
+    say(*result_lines(results, str(cases)))
+    if any(result.failures for result in results):
+        sys.exit(1)
+
+
+@rules.command()
+@click.argument("file")
+@click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
+@click.option("--archive", "from_archive", is_flag=True, help="Use the archived calls instead.")
+@click.option("--since", type=Span(), default=None, help="With --archive: calls that began no longer ago: 24h, 400d.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: every call that ends differently.")
+def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, from_archive: bool, as_json: bool) -> None:
+    """Apply other rules to recorded calls: show which end differently, and why."""
+    book = _load(file)
+    if from_archive is (recorded is not None):
+        raise Misused("give --calls FILE, or --archive")
+    first: list[Difference] = []
+    report = _print_difference if as_json else partial(_keep, first)
+    try:
+        if recorded is None:
+            with archived_recordings(since) as calls:
+                found = replay_calls(calls, book, report)
+        else:
+            found = replay_calls(parse_recordings(recorded), book, report)
+    except RecordingWrong as error:
+        raise click.ClickException(f"{recorded.name if recorded else ''}: {error}") from None
+    if not as_json:
+        say(*replay_lines(found, first))
+
+
+@rules.command()
+@click.argument("old")
+@click.argument("new")
+@click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
+def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
+    """Show what the rules of NEW change, and which recorded calls end differently than with OLD."""
+    before, after = _load(old), _load(new)
+    lines = changes(before, after)
+    say(f"{old} (digest {before.digest}) -> {new} (digest {after.digest})")
+    say(*(lines or ["nothing changes"]))
+    if recorded is None:
+        return
+    first: list[Difference] = []
+    try:
+        found = compare_books(parse_recordings(recorded), before, after, partial(_keep, first))
+    except RecordingWrong as error:
+        raise click.ClickException(f"{recorded.name}: {error}") from None
+    say("", *replay_lines(found, first, "old", "new"))
+
+
+@rules.command("report")
+@click.option(
+    "--since", type=Span(), default="7d", show_default=True, help="Calls settled since then, and the live ones."
+)
+@click.option("--calls", "recorded", type=click.File("rb"), help="Exported calls instead of those in Redis.")
+@click.option("--archive", "from_archive", is_flag=True, help="The archived calls that began since then instead.")
+@click.option(
+    "--rules", "file", envvar="CALLKEEPER_RULES", default="default", help="The rules file that classifies policies."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, from_archive: bool, as_json: bool) -> None:
+    """Show each rule's results per institution: matches, matches in shadow, effects sent, outcomes.
+
+    Then list every call in which a rule in shadow disagrees with the live rules.
+    """
+    book = _load(file)
+    if from_archive:
+        with archived_recordings(since) as calls:
+            found = count_calls(calls, book.policies)
+    elif recorded is not None:
+        try:
+            found = count_calls(parse_recordings(recorded), book.policies)
+        except RecordingWrong as error:
+            raise click.ClickException(f"{recorded.name}: {error}") from None
+    else:
+        found = query_redis(lambda redis, keys: _report_of(Queries(redis, keys=keys), since, book))
+    if as_json:
+        say_json(msgspec.json.encode(report_document(found) | {"warnings": book.warnings}))
+        return
+    console = terminal_console(width_if_piped=120)
+    for line in book.warnings:
+        console.print(f"warning: {line}", style="yellow", markup=False, highlight=False)
+    for part in report_tables(found):
+        console.print(part)
+
+
+async def _report_of(queries: Queries, since: timedelta, book: RuleBook) -> Report:
+    calls: Iterable[Recorded] = [call async for call in queries.recordings(datetime.now(UTC) - since)]
+    return count_calls(calls, book.policies)
+
+
+def _load(file: str, owned: frozenset[str] | None = None) -> RuleBook:
+    try:
+        return load_rules(file, owned=owned)
+    except RulesError as error:
+        _refuse(error)
+
+
+def _refuse(error: RulesError) -> NoReturn:
+    """Print every fault of a file and exit."""
+    say(*error.lines, err=True)
+    count = len(error.faults)
+    say(f"{error.name}: {count} fault{'' if count == 1 else 's'}", err=True)
+    sys.exit(BAD_FILE)
+
+
+SHOWN = 200
+"""Lines of one kind that are shown. The JSON has all."""
+
+
+def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
+    """Yield the failed cases, each with its failures and the result of every rule."""
+    failed = [result for result in results if result.failures]
+    for result in failed:
+        yield f"{name}:{result.case.line}: case {result.case.name!r} fails"
+        yield from (f"    {failure}" for failure in result.failures)
+        yield from (f"      {line}" for line in result.explained)
+    yield f"{len(results)} cases, {len(results) - len(failed)} pass, {len(failed)} fail"
+
+
+def _print_difference(difference: Difference) -> None:
+    say_json(msgspec.json.encode(difference))
+
+
+def _keep(first: list[Difference], difference: Difference) -> None:
+    """Keep a difference if it is one of the first, which are shown."""
+    if len(first) < SHOWN:
+        first.append(difference)
+
+
+def replay_lines(found: Replay, first: Sequence[Difference], then: str = "then", now: str = "now") -> Iterator[str]:
+    """Yield lines that say how many calls end differently, and how; then which, and why."""
+    sums = ", ".join(f"{count} {before} to {after}" for (before, after), count in found.sums.most_common())
+    undecidable = f", {found.undecidable} were never decided" if found.undecidable else ""
+    yield f"{found.calls} calls: {found.different} end differently, {found.same} the same{undecidable}"
+    if sums:
+        yield sums
+        yield ""
+    for difference in first:
+        yield f"{difference.institution_key}  {difference.voice_id}"
+        yield f"    {then:<4}  {_did(difference.then)}"
+        yield f"    {now:<4}  {_did(difference.now)}"
+        yield f"    why   {difference.why}"
+    left = found.different - len(first)
+    if left > 0:
+        yield f"... and {left} more: --json lists all"
+
+
+def _did(effects: Sequence[Did]) -> str:
+    return ", then ".join(did.words for did in effects) or "hold"
+
+
+def report_tables(found: Report) -> Iterator[RenderableType]:
+    """Yield the tables of a report."""
+    yield f"{found.calls} calls, rules {', '.join(sorted(found.digests)) or 'none'}"
+    table = Table(
+        "institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended", box=None
+    )
+    for (institution, rule), tally in sorted(found.rules.items()):
+        table.add_row(
+            institution,
+            rule,
+            _count(tally.matched),
+            _count(tally.held_by_law),
+            _count(tally.shadowed),
+            _counts(tally.would),
+            _count(tally.disagreements),
+            _counts(tally.sent),
+            _counts(tally.ended),
+        )
+    yield table
+    if found.disagreements:
+        yield f"\n{len(found.disagreements)} calls in which shadow and live disagree:"
+        yield _disagreements(found)
+    for name, count in found.colourless.most_common():
+        yield f"policy {name!r} has no colour: {count} calls"
+
+
+def _disagreements(found: Report) -> Table:
+    table = Table("institution", "voice id", "rule in shadow", "what it would have done", "what was done", box=None)
+    for one in found.disagreements[:SHOWN]:
+        table.add_row(one.institution_key, one.voice_id, one.rule, one.would, one.live)
+    left = len(found.disagreements) - SHOWN
+    if left > 0:
+        table.add_row("...", f"and {left} more: --json lists all", "", "", "")
+    return table
+
+
+def _count(number: int) -> str:
+    return str(number) if number else "-"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"
+
+
+def report_document(found: Report) -> dict[str, Any]:
+    """Return a report for JSON."""
+    return {
+        "calls": found.calls,
+        "digests": sorted(found.digests),
+        "rules": [
+            {"institution_key": institution, "rule": rule, "tally": tally}
+            for (institution, rule), tally in sorted(found.rules.items())
+        ],
+        "disagreements": found.disagreements,
+        "colourless": dict(found.colourless),
+    }

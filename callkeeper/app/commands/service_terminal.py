@@ -1,0 +1,251 @@
+"""Requests of commands to the service: the account, messages for errors, and records as tables or JSON.
+
+JSON uses the Spec's names. Secrets are masked unless requested.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import update_wrapper
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from callkeeper.app.environment import SettingsWrong
+from callkeeper.app.logs import quiet_log
+from callkeeper.app.redis_query import note_command, query_redis
+from callkeeper.app.settings import ServiceSettings
+from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, shown, terminal_console
+from callkeeper.app.wiring import service_config
+from callkeeper.calls.institutions import KnownInstitutions
+from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.service import (
+    AccessRefused,
+    AnswerUnreadable,
+    CallNotFound,
+    InstitutionNotFound,
+    InstitutionSummary,
+    MemoryTokenStore,
+    NeedsPerson,
+    NotSent,
+    OutcomeUnknown,
+    QueueEntry,
+    ResellerError,
+    Secret,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+    TurnedAway,
+)
+from callkeeper.service.answer_parsing import Record
+from callkeeper.service.client import Reseller
+from callkeeper.service.secret import MASK
+
+T = TypeVar("T")
+
+ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
+    (CallNotFound, "the service knows no such call"),
+    (InstitutionNotFound, "the service knows no such institution"),
+    (TurnedAway, "the service was too busy: most likely nothing was done; check the call's details first"),
+    (OutcomeUnknown, "it may or may not have been applied: check the call's details first"),
+    (NotSent, "nothing was sent"),
+    (ServiceUnavailable, "try again later"),
+    (ServiceRefused, "the service refused the request"),
+    (TokenLapsed, "the service did not accept the token: nothing was done"),
+    (AccessRefused, "the token is good: ask the service operator what the account may do for this institution"),
+    (NeedsPerson, "check CALLKEEPER_SERVICE_URL, CALLKEEPER_ACCESS_TOKEN, CALLKEEPER_EMAIL, CALLKEEPER_PASSWORD"),
+    (AnswerUnreadable, "the answer does not have the documented form: is CALLKEEPER_SERVICE_URL right?"),
+)
+
+
+class Terminal(NamedTuple):
+    """What a command needs: the account, and how to show answers."""
+
+    settings: ServiceSettings
+    requested_by: str | None
+    wants_json: bool
+    show_secrets: bool
+    institution: str | None = None
+    """The institution that the command names, if it names one."""
+
+    def operator(self, institution: str) -> str:
+        """Return the core username to record: from the option, else from the settings."""
+        return self.requested_by or self.settings.requested_by.for_institution(institution)
+
+    def run(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
+        """Send requests to the service.
+
+        Raises:
+            Misused: The account does not manage the institution of the command; nothing else was sent.
+            click.ClickException: The request failed; the message says why and what to do.
+        """
+        try:
+            return asyncio.run(self._ask(question))
+        except ResellerError as error:
+            raise click.ClickException(_explain(error)) from None
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
+
+    def change(self, what: str, question: Callable[[Reseller], Awaitable[T]], **place: str) -> T:
+        """Send a request that changes something, and record it in the audit log: ``what`` and, if it succeeded, where.
+
+        Raises:
+            click.ClickException: As `run`. If it was sent, it may have been applied, so it is recorded too.
+        """
+        is_sent = False
+
+        async def asked(service: Reseller) -> T:
+            nonlocal is_sent
+            is_sent = True
+            return await question(service)
+
+        try:
+            answer = self.run(asked)
+        except click.ClickException:
+            if is_sent:
+                _record(f"{what} at the service, failed or unknown")
+            raise
+        _record(f"{what} at the service", **place)
+        return answer
+
+    def show(self, record: Any, table: RenderableType) -> None:
+        """Print a record as a table or as JSON."""
+        if self.wants_json:
+            say_json(as_json(record, show_secrets=self.show_secrets))
+        else:
+            terminal_console(soft_wrap=True).print(table)
+
+    def show_record(self, record: Any) -> None:
+        self.show(record, record_table(record, show_secrets=self.show_secrets))
+
+    def done(self, text: str, **facts: str) -> None:
+        if self.wants_json:
+            say_json(as_json({"success": True, **facts}, show_secrets=False))
+        else:
+            say(text)
+
+    async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
+        shown_before: set[str] = set()
+
+        def heed(messages: tuple[Secret, ...]) -> None:
+            texts = dict.fromkeys(text.reveal() for text in messages)
+            say(*(f"the service says: {text}" for text in texts if text not in shown_before), err=True)
+            shown_before.update(texts)
+
+        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log(), heed=heed)
+        try:
+            await self._check_institution(service)
+            return await question(service)
+        finally:
+            await service.aclose()
+
+    async def _check_institution(self, service: Reseller) -> None:
+        """Refuse an institution that the account does not manage, according to the login."""
+        if self.institution is None or self.institution in (keys := await service.institution_keys()):
+            return
+        names: dict[str, str | None] = dict.fromkeys(keys)
+        with suppress(ResellerError):
+            names.update({each.key: each.name for each in await service.institutions()})
+        problem = KnownInstitutions(names).problem(self.institution) if names else None
+        if problem is not None:
+            raise Misused(problem)
+
+
+def _record(detail: str, **place: str) -> None:
+    """Write what was done into the audit log. These commands need no Redis, so that only a warning tells if it is away."""
+    try:
+        query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.SAID, detail=detail, **place))
+    except (SettingsWrong, Failed):
+        say("This is not recorded in the audit log: Redis cannot be reached by REDIS_URL.", err=True)
+
+
+def service_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the common options, and pass them to it as a `Terminal`."""
+
+    def command(requested_by: str | None, wants_json: bool, show_secrets: bool, **given: Any) -> None:
+        settings, institution = ServiceSettings.load(os.environ), given.get("institution")
+        terminal = Terminal(settings, requested_by, wants_json, show_secrets, institution)
+        function(terminal, **given)
+
+    for option in (
+        click.option("--show-secrets", is_flag=True, help="Show secrets, which are masked otherwise."),
+        click.option("--json", "wants_json", is_flag=True, help="JSON with the service's names."),
+        click.option("--requested-by", metavar="USER", help="Core username to record; default: as configured."),
+    ):
+        command = option(command)
+    return update_wrapper(command, function)
+
+
+def _explain(error: ResellerError) -> str:
+    advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
+    answer = [f"the service says: {safe(error.full)}"] if error.full else []
+    return "; ".join([str(error), *answer, advice, *_cause(error)])
+
+
+def _cause(error: ResellerError) -> list[str]:
+    return [str(error.__cause__)] if isinstance(error.__cause__, ResellerError) else []
+
+
+def plain(record: object, *, show_secrets: bool) -> Any:
+    """Return a record as JSON values under the Spec's names, secrets masked or revealed."""
+
+    def secret(value: object) -> str:
+        if not isinstance(value, Secret):
+            raise NotImplementedError(type(value).__name__)
+        return value.reveal() if show_secrets else MASK
+
+    return msgspec.to_builtins(record, enc_hook=secret)
+
+
+def as_json(record: object, *, show_secrets: bool) -> bytes:
+    """Return a record as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(plain(record, show_secrets=show_secrets)), indent=2)
+
+
+def queue_table(entries: Sequence[QueueEntry]) -> Table:
+    """Return a page of the queue, one call per line."""
+    table = Table("voice id", "phone number", "started", "claimed by", "person", "candidates", box=None)
+    for entry in entries:
+        candidates = ", ".join(f"{person.name or '?'} ({person.person_id or '?'})" for person in entry.persons)
+        started = entry.started_at.isoformat(sep=" ", timespec="seconds")
+        cells = (entry.voice_id, entry.phone_number, started, entry.core_username, entry.person_id, candidates)
+        table.add_row(*(cell(text) for text in cells))
+    return table
+
+
+def institutions_table(summaries: Iterable[InstitutionSummary]) -> Table:
+    """Return the institutions, one per line."""
+    table = Table("key", "name", "status", "voice auth", "test mode", box=None)
+    for each in summaries:
+        cells = (each.key, each.name, each.status, each.has_voice_auth, each.is_test_mode)
+        table.add_row(*(cell(text) for text in cells))
+    return table
+
+
+def record_table(record: Record, *, show_secrets: bool) -> Table:
+    """Return one record, one field per line. Empty fields are left out, nested ones have dotted names."""
+    table = Table(box=None, show_header=False)
+    for name, value in _leaves("", plain(record, show_secrets=show_secrets)):
+        table.add_row(shown(name, "bold"), cell(value))
+    return table
+
+
+def cell(value: object) -> Text:
+    """Return a value as a cell of a table."""
+    return shown({None: "", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else value)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}" if name else key, inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", inner)
+    elif value not in (None, ""):
+        yield name, value

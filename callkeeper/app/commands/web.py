@@ -1,0 +1,56 @@
+"""``callkeeper web``: the web process."""
+
+import os
+
+import click
+from msgspec.structs import replace
+
+from callkeeper.app.logs import divert_crashes, set_up_logging
+from callkeeper.app.process import (
+    collect_seldom,
+    keep_own_secrets,
+    report_unstarted,
+    require_extras,
+    require_single_redis,
+    warn_of_unknown_variables,
+)
+from callkeeper.app.serving import WebServer, listen
+from callkeeper.app.settings import WebSettings
+from callkeeper.app.terminal import Failed
+from callkeeper.app.web_app import web_app
+from callkeeper.calls.rules import RulesError
+
+
+@click.command()
+@click.option("--host", help="Address to listen on. Default: 127.0.0.1, or every address where a platform sets $PORT.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
+)
+def web(host: str | None, port: int | None) -> None:
+    """Run the web process: push events, health checks, the desk, the board and the RQ dashboard."""
+    removed = keep_own_secrets(WebSettings)
+    settings = WebSettings.load(os.environ)
+    require_extras(settings)
+    require_single_redis(settings.store.redis)
+    if port is not None:
+        settings = replace(settings, port=port)
+    log = set_up_logging(settings.store.log_format)
+    divert_crashes(log)
+    if removed:
+        log.warning("secrets_removed", variables=removed)
+    warn_of_unknown_variables(log)
+    # A platform gives the port, and its router comes from outside.
+    host = host or ("0.0.0.0" if os.environ.get("PORT") else "127.0.0.1")  # noqa: S104
+    try:
+        listener = listen(host, settings.port)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}:{settings.port}: {error.strerror}") from None
+    try:
+        app = web_app(settings, log)
+    except RulesError as error:
+        report_unstarted(settings.store, "web")
+        raise Failed(*error.lines) from None
+    collect_seldom()
+    with listener:
+        if not WebServer(app, listener, log, leave=app.state.leave).serve_until_stopped():
+            raise click.ClickException("the web process could not be started")

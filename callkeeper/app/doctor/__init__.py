@@ -1,0 +1,139 @@
+"""Checks an installation: one finding per line, each fault with its remedy.
+
+A check comes after those that it depends on. docs/operations.md has a section for every `Topic`.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from callkeeper.app.connections import worker_redis
+from callkeeper.app.doctor.alert_targets import alert_findings
+from callkeeper.app.doctor.archive_findings import archive_findings
+from callkeeper.app.doctor.causes import current_incidents, follows, guarded, incident_findings, provider_findings
+from callkeeper.app.doctor.configuration import (
+    ProcessKind,
+    extra_findings,
+    released_variables,
+    rules_findings,
+    settings_findings,
+    unknown_variable_findings,
+)
+from callkeeper.app.doctor.finding import Finding, Severity, Topic, fault
+from callkeeper.app.doctor.pushes import front_findings, push_findings
+from callkeeper.app.doctor.redis_server import store_findings
+from callkeeper.app.doctor.work import waiting_findings, work_findings
+from callkeeper.app.environment import SettingsWrong
+from callkeeper.app.settings import WebSettings, WorkerSettings
+from callkeeper.calls.incident import Incident
+
+__all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
+
+S = TypeVar("S", WebSettings, WorkerSettings)
+
+
+async def examine(
+    environ: Mapping[str, str], *, before_deploy: bool = False, only: ProcessKind | None = None
+) -> AsyncIterator[Finding]:
+    """Check everything, except what depends on something that has a fault.
+
+    Args:
+        environ: The settings of web and worker together, or of ``only`` one of them.
+        before_deploy: Leave out what runs only after a deployment: processes, due calls, pushes, the public address.
+        only: Check only what this process needs, for environments with the settings of one process.
+    """
+    for finding in settings_findings(environ, only):
+        yield finding
+    worker = _loaded(WorkerSettings, environ) if only != "web" else None
+    web = _loaded(WebSettings, environ) if only != "worker" else None
+    known = worker or (web if only == "web" else None)
+    if known is None:
+        for finding in unknown_variable_findings(environ, frozenset()):
+            yield finding
+        return
+    for finding in rules_findings(known):
+        yield finding
+    if lacking := extra_findings(web, worker):
+        for finding in lacking:
+            yield finding
+        return
+    async with worker_redis(known.store.redis) as redis:
+        store = await store_findings(redis, known.store.redis, known.store.keys)
+        for finding in store:
+            yield finding
+        is_away = any(finding.topic is Topic.REDIS and finding.severity is Severity.FAULT for finding in store)
+        keys = known.store.keys
+        takes_writes = not any(finding.topic is Topic.REDIS_WRITES for finding in store)
+        is_release = before_deploy and takes_writes
+        released = frozenset() if is_away else await released_variables(redis, keys, is_release=is_release)
+        for finding in unknown_variable_findings(environ, released):
+            yield finding
+        if is_away:
+            return
+        incidents: list[Incident] = []
+        if not before_deploy:
+            try:
+                incidents = await current_incidents(redis, keys)
+            except RedisError as error:
+                yield fault(Topic.REDIS, f"its data cannot be read ({type(error).__name__})", "see the log of Redis")
+        sections = _sections(redis, known, worker, web, incidents, before_deploy=before_deploy, is_release=is_release)
+        for topic, section in sections:
+            async for finding in guarded(topic, section):
+                if not follows(finding, incidents):
+                    yield finding
+        for finding in incident_findings(incidents):
+            yield finding
+
+
+def _sections(
+    redis: "Redis",
+    known: WorkerSettings | WebSettings,
+    worker: WorkerSettings | None,
+    web: WebSettings | None,
+    incidents: Sequence[Incident],
+    *,
+    before_deploy: bool,
+    is_release: bool,
+) -> Iterator[tuple[Topic, AsyncIterator[Finding]]]:
+    """Yield what is checked once Redis answers, and under which topic it is reported if that fails."""
+    keys, institutions = known.store.keys, set[str]()
+    if worker is not None:
+        yield Topic.SERVICE, _service(redis, worker, web, institutions)
+    if not before_deploy:
+        yield Topic.WORKERS, _all(work_findings(redis, keys, incidents))
+        yield Topic.PUSHES, _all(push_findings(redis, keys, institutions))
+        if web is not None:
+            yield Topic.WEB, front_findings(web, web.public_url)
+            if web.oidc is not None:
+                yield Topic.DASHBOARD, _all(provider_findings(redis, keys))
+    yield Topic.ATTENTION, _all(waiting_findings(redis, keys))
+    may_migrate = is_release and worker is not None
+    yield Topic.ARCHIVE, _all(archive_findings(redis, keys, known.archive, may_migrate=may_migrate))
+    yield Topic.ALERTS, _all(alert_findings(redis, keys, known.alerts))
+
+
+async def _all(findings: Awaitable[Iterable[Finding]]) -> AsyncIterator[Finding]:
+    for finding in await findings:
+        yield finding
+
+
+async def _service(
+    redis: "Redis", worker: WorkerSettings, web: WebSettings | None, institutions: set[str]
+) -> AsyncIterator[Finding]:
+    """Check the service; add the institutions whose queue was asked for to ``institutions``."""
+    from callkeeper.app.doctor.service_account import service_findings  # noqa: PLC0415  (of the extra worker)
+
+    named = worker.named_institutions() | (web.named_institutions() if web is not None else {})
+    async for finding in service_findings(redis, worker, named):
+        if finding.topic is Topic.QUEUE:
+            institutions.add(finding.about)
+        yield finding
+
+
+def _loaded(section: type[S], environ: Mapping[str, str]) -> S | None:
+    try:
+        return section.load(environ)
+    except SettingsWrong:
+        return None

@@ -1,0 +1,29 @@
+"""Checks alerts: whether their addresses are valid and accept messages."""
+
+from redis.asyncio import Redis
+
+from callkeeper.app.alert_courier import AlertCourier
+from callkeeper.app.alert_watch import SETTING
+from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.app.settings import AlertSettings
+from callkeeper.calls.store.alert_state import AlertState
+from callkeeper.calls.store.keys import Keys
+
+
+async def alert_findings(redis: "Redis", keys: Keys, settings: AlertSettings) -> list[Finding]:
+    """Check each address without sending anything."""
+    courier = AlertCourier(settings.addresses)
+    if not courier.targets:
+        return [ok(Topic.ALERTS, f"{SETTING} is not set: callkeeper sends no alerts")]
+    wrong, failing = await courier.wrong(), await AlertState(redis, keys, "").failing_targets()
+    found = []
+    for target in courier.targets:
+        about = f"{SETTING} {courier.called(target.name)}"
+        if target.name in wrong:
+            remedy = "correct it (docs/alerts.md), then callkeeper alerts test"
+            found.append(fault(Topic.ALERTS, "is not valid for apprise: no alerts are sent there", remedy, about=about))
+        elif target.name in failing:
+            detail = f"has not accepted messages since {failing[target.name]:%Y-%m-%d %H:%M:%S} UTC"
+            remedy = "try it with callkeeper alerts test; check the receiver"
+            found.append(warning(Topic.ALERTS, detail, remedy, about=about))
+    return found or [ok(Topic.ALERTS, f"incidents are sent to {len(courier.targets)} addresses of {SETTING}")]

@@ -1,0 +1,155 @@
+"""Checks the settings, the installed extras and the rules file."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from redis.asyncio import Redis
+
+from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.app.environment import SettingsFault, SettingsWrong, unknown_variables
+from callkeeper.app.extras import how_to_install, missing
+from callkeeper.app.process import extras_of
+from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
+from callkeeper.calls.rules import Outcome, RuleBook, RulesError, Stage, load_rules
+from callkeeper.calls.store.keys import Keys
+
+ProcessKind = Literal["web", "worker"]
+"""A kind of process with its own settings."""
+
+_SECTIONS: Final[Mapping[ProcessKind, type[WebSettings | WorkerSettings]]] = {
+    "web": WebSettings,
+    "worker": WorkerSettings,
+}
+
+
+def settings_findings(environ: Mapping[str, str], only: ProcessKind | None = None) -> list[Finding]:
+    """Read the settings of web and worker, or of ``only`` one of them; every fault is one finding."""
+    faults: dict[SettingsFault, None] = {}
+    for part, section in _SECTIONS.items():
+        if only not in {None, part}:
+            continue
+        try:
+            section.load(environ)
+        except SettingsWrong as error:
+            faults.update(dict.fromkeys(error.faults))
+    if faults:
+        return [
+            fault(Topic.SETTINGS, problem, f"for example {name}={example}", about=name)
+            for name, problem, example in faults
+        ]
+    summary = "web and worker have what they need" if only is None else f"{only} has what it needs"
+    found = [ok(Topic.SETTINGS, summary)]
+    if only != "worker":
+        found += _rotation(WebSettings.load(environ))
+    if only != "web":
+        found += _outcome_rotation(WorkerSettings.load(environ))
+    return found
+
+
+def extra_findings(*loaded: WebSettings | WorkerSettings | None) -> list[Finding]:
+    """Name the extras that settings need and that are not installed."""
+    needed = {extra: name for settings in loaded if settings is not None for extra, name in extras_of(settings).items()}
+    detail = "needs more than is installed"
+    return [fault(Topic.SETTINGS, detail, how_to_install([extra]), about=needed[extra]) for extra in missing(needed)]
+
+
+async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) -> frozenset[str]:
+    """Return the variables that any version stored in its release step. A release step adds those of this version.
+
+    Without this list, a rollback would be refused for a variable that only the newer version knows.
+    """
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    if is_release:
+        await client.sadd(keys.settings, *VARIABLES)
+    return frozenset(name.decode() for name in await client.smembers(keys.settings))
+
+
+def unknown_variable_findings(environ: Mapping[str, str], released: frozenset[str]) -> list[Finding]:
+    """Name the variables that have our prefix but are no settings.
+
+    Args:
+        environ: The settings.
+        released: Variables that other versions stored.
+    """
+    found = []
+    for name, nearest in unknown_variables(environ, VARIABLES):
+        if name in released:
+            detail = "is unknown to this version, but another version released here knows it"
+            found.append(warning(Topic.SETTINGS, detail, "after a rollback: nothing; otherwise remove it", about=name))
+        else:
+            detail = "no setting has this name" + (f"; did you mean {nearest}?" if nearest else "")
+            remedy = "correct the name, or remove the variable: docs/configuration.md lists all of them"
+            found.append(fault(Topic.SETTINGS, detail, remedy, about=name))
+    return found
+
+
+def _rotation(settings: WebSettings) -> list[Finding]:
+    """Remind of a rotation of the push headers that is under way, or whose variables are still set."""
+    until = settings.push_headers_previous_until
+    if settings.push_headers_previous is None or until is None:
+        return []
+    about = "CALLKEEPER_PUSH_HEADERS_PREVIOUS"
+    if datetime.now(UTC) < until:
+        remedy = "when the log event push_previous_headers_used no longer appears, remove both variables"
+        detail = f"the previous push headers are accepted until {until:%Y-%m-%d %H:%M} UTC"
+        return [warning(Topic.SETTINGS, detail, remedy, about=about)]
+    detail = f"the previous push headers expired at {until:%Y-%m-%d %H:%M} UTC"
+    return [warning(Topic.SETTINGS, detail, "remove both variables", about=about)]
+
+
+def _outcome_rotation(settings: WorkerSettings) -> list[Finding]:
+    """Remind of a rotation of the outcome secret that is under way."""
+    if settings.outcomes is None or len(settings.outcomes.secrets) == 1:
+        return []
+    detail = "outcomes are signed with two secrets"
+    remedy = "when the receiver verifies with the first one, remove the second (docs/webhooks.md)"
+    return [warning(Topic.SETTINGS, detail, remedy, about="CALLKEEPER_OUTCOME_SECRET")]
+
+
+def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
+    """Read the rules; every fault of the file is one finding."""
+    try:
+        book = settings.rule_book() if isinstance(settings, WorkerSettings) else load_rules(settings.rules)
+    except RulesError as error:
+        remedy = "correct the file (callkeeper rules check names every fault); workers do not start on it"
+        return [fault(Topic.RULES, line, remedy) for line in error.lines]
+    shadow = sum(rule.stage == "shadow" for rule in book.rules)
+    stage = f"{shadow} of them in shadow" if shadow else "all live"
+    name = str(settings.rules or "default")
+    detail = f"{name}, digest {book.digest}, {len(book.rules)} rules, {stage}, {len(book.schedule.at_s)} checks"
+    accepted = "nothing if the institution wants this; otherwise remove its key from the list"
+    return [
+        ok(Topic.RULES, detail),
+        *(warning(Topic.RULES, line, accepted) for line in book.warnings),
+        *(ok(Topic.RULES, line) for line in book.dated(datetime.now(UTC))),
+        *_consent(book),
+    ]
+
+
+def _consent(book: RuleBook) -> list[Finding]:
+    """Recommend to demand an opt-in where the law does: an opt-out that is overwritten at once is not seen."""
+    enrolls = any(rule.outcome is Outcome.ENROLL and rule.stage is Stage.LIVE for rule in book.rules)
+    if book.require_opt_in or not enrolls:
+        return []
+    return [
+        ok(
+            Topic.RULES,
+            "callers are enrolled without an opt-in; where the law demands one, set [consent] require_opt_in",
+        )
+    ]
+
+
+def foreign_rules_findings(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
+    """Check the rules again, against the account's institutions."""
+    known = _faults(settings, None)
+    remedy = "correct the key, or have the service operator add the institution to the account"
+    return [fault(Topic.RULES, line, remedy) for line in _faults(settings, keys) if line not in known]
+
+
+def _faults(settings: WorkerSettings, owned: frozenset[str] | None) -> list[str]:
+    try:
+        load_rules(settings.rules, owned=owned)
+    except RulesError as error:
+        return error.lines
+    return []

@@ -1,0 +1,159 @@
+"""Checks Redis: whether it can be reached, keeps its data and answers quickly."""
+
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+
+from callkeeper.app.connections import CLUSTER_REMEDY, is_cluster
+from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from callkeeper.app.redis_location import RedisLocation, Tls
+from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.writable import REFUSALS, refusal_of
+
+OLDEST: Final = (6, 2)
+"""The oldest supported version."""
+
+SLOW_MS, TOO_SLOW_MS = 20.0, 200.0
+"""A check needs three round trips (claim, booking, save) and is planned to the second."""
+
+FULL, TOO_FULL = 0.7, 0.9
+"""Shares of the memory limit. With ``noeviction``, Redis refuses writes when its memory is full."""
+
+_PINGS: Final = 15
+_REFUSED: Final = (AuthenticationError, NoPermissionError)
+
+
+async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS) -> list[Finding]:
+    """Check Redis. If it does not answer, return only that fault."""
+    client: Any = redis  # its stubs cannot know what INFO answers
+    try:
+        info: dict[str, Any] = await client.info()
+    except _REFUSED:
+        remedy = "correct user and password in REDIS_URL; the user's rights are in deploy/redis/users.acl.example"
+        return [fault(Topic.REDIS, f"{place.address} refuses the login", remedy)]
+    except (RedisError, OSError) as error:
+        return [_away(place, error)]
+    if is_cluster(info):
+        return [fault(Topic.REDIS, f"{place.address} is a Redis Cluster, which is not supported", CLUSTER_REMEDY)]
+    return [
+        _version(place, info),
+        _tls(place),
+        _eviction(info),
+        await _persistence(client, info),
+        await _latency(client),
+        _memory(info),
+        *(await _writes(redis, keys) if info.get("role") == "master" else []),
+        *_failover(place, info),
+    ]
+
+
+def _away(place: RedisLocation, error: Exception) -> Finding:
+    if "certificate" in str(error).lower():
+        remedy = "name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none"
+        return fault(Topic.REDIS, f"the certificate of {place.address} cannot be verified", remedy)
+    if "Invalid Database" in str(error) or "DB index" in str(error):  # redis-py's words, the server's words
+        return fault(Topic.REDIS, f"{place.address} has no such database", "correct the number at REDIS_URL's end")
+    if place.sentinels:
+        master = place.sentinels.master
+        remedy = f"start it; or correct the sentinels, their login or the master's name ({master}) in REDIS_URL"
+    else:
+        remedy = "start it, or correct REDIS_URL; rediss:// is TLS, redis:// is not"
+    return fault(Topic.REDIS, f"{place.address} does not answer ({type(error).__name__})", remedy)
+
+
+def _version(place: RedisLocation, info: Mapping[str, Any]) -> Finding:
+    name, version = info.get("server_name", "redis"), str(info.get("redis_version", "0"))
+    detail = f"{place.address}, {name} {info.get('valkey_version', version)}"
+    if info.get("role") != "master":
+        remedy = "REDIS_URL must lead to the master; behind sentinels use redis+sentinel://"
+        return fault(Topic.REDIS, f"{detail}: a replica, which accepts no writes", remedy)
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
+        return fault(Topic.REDIS, f"{detail}: too old", "use Redis 6.2 or newer, or Valkey")
+    return ok(Topic.REDIS, detail)
+
+
+def _tls(place: RedisLocation) -> Finding:
+    if place.uses_tls and place.tls is Tls.UNVERIFIED:
+        remedy = "name the authority in CALLKEEPER_REDIS_CA and remove CALLKEEPER_REDIS_TLS"
+        return warning(
+            Topic.REDIS_TLS, "encrypted, but any certificate is accepted: the server is not authenticated", remedy
+        )
+    if place.uses_tls:
+        return ok(Topic.REDIS_TLS, "encrypted, the certificate verified")
+    if not place.is_exposed:
+        return ok(Topic.REDIS_TLS, "not encrypted, on this machine or in a private network")
+    remedy = "use rediss://, because calls and the service's token are sent over this connection"
+    return warning(Topic.REDIS_TLS, f"{place.address} is not encrypted, and not in a private network", remedy)
+
+
+def _eviction(info: Mapping[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy == "noeviction":
+        return ok(Topic.REDIS_EVICTION, policy)
+    remedy = "set maxmemory-policy to noeviction"
+    return fault(Topic.REDIS_EVICTION, f"{policy}: Redis would delete calls when memory is short", remedy)
+
+
+async def _persistence(client: Any, info: Mapping[str, Any]) -> Finding:
+    if not info.get("aof_enabled"):
+        remedy = "set appendonly yes, appendfsync everysec"
+        return warning(Topic.REDIS_PERSISTENCE, "no append-only file: a restart loses live calls", remedy)
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return fault(Topic.REDIS_PERSISTENCE, "the append-only file cannot be written", "make room on Redis's disk")
+    try:
+        synced = (await client.config_get("appendfsync")).get("appendfsync", "unknown")
+    except RedisError:
+        synced = "appendfsync unknown"  # managed servers hide it
+    if synced == "no":
+        remedy = "set appendfsync everysec"
+        return warning(Topic.REDIS_PERSISTENCE, "appendfsync no: a crash can lose many seconds of writes", remedy)
+    return ok(Topic.REDIS_PERSISTENCE, f"append-only file, {synced}")
+
+
+async def _latency(client: Any) -> Finding:
+    took_ms = []
+    for _ in range(_PINGS):
+        began_s = time.perf_counter()
+        await client.time()  # Redis refuses PING too after a failed snapshot
+        took_ms.append((time.perf_counter() - began_s) * 1000)
+    middle = median(took_ms)
+    detail = f"median {middle:.1f} ms, at most {max(took_ms):.1f} ms, of {_PINGS} round trips"
+    remedy = "put Redis into the same region and network; look for other clients' slow commands (SLOWLOG GET)"
+    return graded(Topic.REDIS_LATENCY, middle, detail, remedy, warn=SLOW_MS, fail=TOO_SLOW_MS)
+
+
+def _memory(info: Mapping[str, Any]) -> Finding:
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not limit:
+        return ok(Topic.REDIS_MEMORY, f"{used / 2**20:.0f} MiB used, no limit set")
+    remedy = "give Redis more memory: when it is full it refuses writes, and pushes are answered with 503"
+    detail = f"{used / 2**20:.0f} of {limit / 2**20:.0f} MiB used"
+    return graded(Topic.REDIS_MEMORY, used / limit, detail, remedy, warn=FULL, fail=TOO_FULL)
+
+
+async def _writes(redis: "Redis", keys: Keys) -> list[Finding]:
+    """Report why Redis refuses writes, if it does. The other checks continue."""
+    refusal = await refusal_of(redis, keys)
+    if refusal is None:
+        return []
+    words = REFUSALS[refusal]
+    detail = f"it refuses writes: {words.what}; pushes are answered with 503, and no call is handled"
+    return [fault(Topic.REDIS_WRITES, detail, words.advice)]
+
+
+def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:
+    """Check whether a failover could lose writes, if there are sentinels or replicas."""
+    replicas = int(info.get("connected_slaves", 0))
+    if place.sentinels is None and not replicas:
+        return []
+    if not replicas:
+        return [warning(Topic.REDIS_FAILOVER, "the master has no replica", "attach one: a failover is impossible now")]
+    if "min_slaves_good_slaves" not in info:
+        remedy = "with two replicas or more set min-replicas-to-write 1: otherwise an old master still accepts writes"
+        detail = f"{replicas} replicas; the master accepts writes without any"
+        return [warning(Topic.REDIS_FAILOVER, detail, remedy)]
+    return [ok(Topic.REDIS_FAILOVER, f"{replicas} replicas; the master accepts writes only with enough of them")]

@@ -1,0 +1,196 @@
+"""Checks the service: clock, login, institutions and their queues."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import httpx
+from redis.asyncio import Redis
+
+from callkeeper.app.doctor.configuration import foreign_rules_findings
+from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.app.logs import quiet_log
+from callkeeper.app.settings import WorkerSettings
+from callkeeper.app.terminal import safe
+from callkeeper.app.wiring import service_config
+from callkeeper.calls.institutions import KnownInstitutions, shown
+from callkeeper.calls.store.last_errors import certificate_words
+from callkeeper.service import (
+    AccessRefused,
+    AnswerUnreadable,
+    CertificateRefused,
+    LoginRefused,
+    MemoryTokenStore,
+    ResellerError,
+    ServiceUnavailable,
+    TokenFault,
+)
+from callkeeper.service.client import Reseller
+from workers.managed_institutions import Standings, ask_standings, handled_in_test
+
+SKEW_S = 3.0
+"""Difference of clocks that gives a warning. A Date header has whole seconds only."""
+
+_OBSTACLES: Final = {
+    "not_active": "it is not Active",
+    "no_voice_auth": "it has no voice authentication",
+    "test_mode": "it is in test mode",
+}
+_REMEDIES: Final = {
+    "not_active": "have the service operator make it Active (it may be Disabled, or in Review)",
+    "no_voice_auth": "have the service operator switch its voice authentication on",
+    "test_mode": "name it in CALLKEEPER_TEST_INSTITUTIONS if its calls are to be handled, as on a staging host",
+}
+_WITHIN_S: Final = 5.0
+
+
+async def service_findings(
+    redis: "Redis", settings: WorkerSettings, named: Mapping[str, frozenset[str]]
+) -> AsyncIterator[Finding]:
+    """Check the service with a separate login, whose token is not stored.
+
+    The workers' shared token stays valid as long as it is used. It would hide a wrong password until it expires, hours
+    after the deployment. Assumed: a second login does not end the first token.
+
+    ``named`` are the institutions in the settings, by setting. Those in the rules file are checked elsewhere.
+    """
+    yield await clock_finding(redis, settings.service.url)
+    service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
+    try:
+        listed = await service.institution_keys()
+    except ResellerError as error:
+        yield _no_login(settings, error)
+        return
+    else:
+        yield ok(Topic.LOGIN, f"{settings.service.url}, {len(listed)} institutions")
+        asked = await ask_standings(service, listed.union(settings.institutions or ()))
+        keys = listed | asked.known.keys()
+        names = {key: standing.name for key, standing in asked.known.items()}
+        known = KnownInstitutions({key: names.get(key) for key in keys})
+        for finding in [*_owned(settings, keys), *_named(named, known), *foreign_rules_findings(settings, keys)]:
+            yield finding
+        ours = sorted(keys if settings.institutions is None else keys & set(settings.institutions))
+        asked.known = handled_in_test(asked.known, frozenset(settings.test_institutions))
+        for finding in _standings(asked, ours):
+            yield finding
+        for key in ours:
+            yield await _queue(service, settings, key)
+    finally:
+        await service.aclose()
+
+
+async def clock_finding(redis: "Redis", url: str) -> Finding:
+    """Compare Redis's clock, which sets all due times, with the service's and this machine's."""
+    seconds, micros = await redis.time()
+    ahead_s = time.time() - (int(seconds) + int(micros) / 1e6)
+    clocks = {"this machine": ahead_s}
+    service_at = await _service_time(url)
+    if service_at is not None:
+        # The header has whole seconds: take the middle.
+        clocks["the service"] = service_at.timestamp() + 0.5 - time.time() + ahead_s
+    detail = ", ".join(f"{name} {ahead:+.1f} s" for name, ahead in clocks.items()) + ", seen from Redis"
+    if service_at is None:
+        detail += "; the service does not send its time"
+    if max(map(abs, clocks.values())) < SKEW_S:
+        return ok(Topic.CLOCK, detail)
+    remedy = (
+        "synchronise the clocks (NTP): calls are handled correctly, but logs, trails and figures are hard to compare"
+    )
+    return warning(Topic.CLOCK, detail, remedy)
+
+
+async def _service_time(url: str) -> datetime | None:
+    """Return the Date header of any answer to a request without credentials."""
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S) as client:
+            date = (await client.head(url)).headers.get("date", "")
+        return parsedate_to_datetime(date)
+    except (httpx.HTTPError, ValueError):
+        return None
+
+
+def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
+    if isinstance(error, LoginRefused):
+        remedy = (
+            "correct CALLKEEPER_EMAIL, _PASSWORD and _ACCESS_TOKEN; the service operator knows whether it is locked"
+        )
+    elif isinstance(error, CertificateRefused):
+        _, remedy = certificate_words(error.fault.name) or ("", "")
+    elif isinstance(error, ServiceUnavailable):
+        remedy = (
+            "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers then continue"
+            if error.status is None
+            else "ask the service's operator: what answers there is a fault, a limit, or something before the service"
+        )
+    else:
+        remedy = "check CALLKEEPER_SERVICE_URL, _ACCESS_TOKEN, _EMAIL and _PASSWORD"
+    return fault(Topic.LOGIN, f"{settings.service.url}: {_describe(error)}", remedy)
+
+
+def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
+    if not keys:
+        remedy = "have the service operator give the account rights to your institutions"
+        return [fault(Topic.INSTITUTIONS, "the account may manage no institution", remedy)]
+    if settings.institutions is not None and keys.issuperset(settings.institutions):
+        return [ok(Topic.INSTITUTIONS, "all of CALLKEEPER_INSTITUTIONS may be managed")]
+    return []
+
+
+def _named(named: Mapping[str, frozenset[str]], known: KnownInstitutions) -> list[Finding]:
+    """Report settings with an institution that the account does not manage, with the most similar key."""
+    found = []
+    for setting, key, nearest in known.unknown(named):
+        meant = f"; did you mean {known.called(nearest)}?" if nearest is not None else ""
+        remedy = f"correct {setting}, or have the service operator give the account rights to the institution"
+        found.append(
+            fault(Topic.INSTITUTIONS, f"the account may not manage {shown(key)}{meant}", remedy, about=setting)
+        )
+    return found
+
+
+def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
+    """Report institutions for which nothing is assigned, enrolled or rejected, and why."""
+    found = []
+    if asked.list_error is not None:
+        remedy = "none is needed: each institution is read by its key; the service operator may know why"
+        found.append(warning(Topic.INSTITUTIONS, f"their list cannot be read: {asked.list_error}", remedy))
+    for key in keys:
+        standing = asked.known.get(key)
+        if standing is None:
+            detail = f"nothing is sent for it: its state cannot be read: {asked.unreadable.get(key, 'not asked')}"
+            remedy = "ask the service operator; workers try again every minute"
+            found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
+            continue
+        if standing.obstacle is None:
+            in_test = ", handled although in test mode" if standing.is_test_mode else ""
+            found.append(ok(Topic.INSTITUTIONS, f"{standing.status}, with voice authentication{in_test}", about=key))
+            continue
+        remedy = f"{_REMEDIES[standing.obstacle]}; or take it out of CALLKEEPER_INSTITUTIONS"
+        detail = f"nothing is assigned, enrolled or rejected: {_OBSTACLES.get(standing.obstacle, standing.obstacle)}"
+        found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
+    return found
+
+
+def _describe(error: ResellerError) -> str:
+    return f"{error}; the service says: {safe(error.full)}" if error.full else str(error)
+
+
+async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Finding:
+    requested_by = settings.service.requested_by.for_institution(key)
+    try:
+        entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
+    except ResellerError as error:
+        match error:
+            case TokenFault() | AccessRefused():
+                remedy = "the login is good: ask the service operator what the account may do there"
+            case ServiceUnavailable():
+                remedy = "workers try again by themselves; if it lasts, ask the service operator"
+            case AnswerUnreadable():
+                remedy = "the answer is not in the documented form: report it to the service operator"
+            case _:
+                remedy = f"check that {requested_by!r} is a core username of {key}, and its state at the service"
+        return fault(Topic.QUEUE, _describe(error), remedy, about=key)
+    return ok(Topic.QUEUE, "readable, calls are live" if entries else "readable, no live calls", about=key)

@@ -1,0 +1,52 @@
+"""The extras of the package: which modules each installs, and the error message if one is missing.
+
+A plain install is the command line. docs/dependencies.md gives the reasons.
+"""
+
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from callkeeper.app.terminal import Failed
+
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "web": (
+        *("a2wsgi", "argon2", "httptools", "httpx", "jinja2", "markdown_it", "prometheus_client", "rq_dashboard"),
+        *("six", "sniffio", "starlette", "uvicorn", "uvloop"),
+    ),
+    "worker": ("aiohttp", "httpx", "httpx_aiohttp", "sniffio", "standardwebhooks", "uvloop"),
+    "sandbox": ("callkeeper_sandbox",),
+    "archive": ("alembic", "psycopg", "sqlalchemy"),
+    "oidc": ("authlib", "joserfc"),
+    "alerts": ("apprise",),
+}
+"""Modules that can be imported if an extra is installed."""
+
+
+def is_installed(extra: str) -> bool:
+    """Tell whether an extra is installed, without importing it."""
+    return all(find_spec(module) is not None for module in MODULES[extra])
+
+
+def missing(extras: Iterable[str]) -> list[str]:
+    """Return those that are not installed."""
+    return [extra for extra in extras if not is_installed(extra)]
+
+
+def how_to_install(extras: Iterable[str]) -> str:
+    """Return the command that installs extras."""
+    return f"pip install 'callkeeper[{','.join(extras)}]'"
+
+
+def require(what: str, *extras: str) -> None:
+    """Make sure that extras are installed.
+
+    Args:
+        what: What needs them, at the beginning of a sentence: a command or a variable.
+        extras: Their names.
+
+    Raises:
+        Failed: One is missing; the message names the command that installs it.
+    """
+    if absent := missing(extras):
+        raise Failed(f"{what} needs more than is installed: {how_to_install(absent)}")

@@ -1,0 +1,206 @@
+"""Log lines: one per event, as JSON or for the console, with the same processing for ours and the libraries'.
+
+The last step before a line is written applies the allow-list of `callkeeper.app.vocabulary`. Exceptions are logged as types
+and places, because their messages and variables may contain callers' data.
+"""
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from callkeeper.app.terminal import is_visible
+from callkeeper.app.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
+from callkeeper.calls.traceback_filter import filtered_traceback
+
+_MAX_MESSAGE: Final = 200
+
+_NUMBER: Final = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
+"""Seven digits or more, as people and programs write phone numbers."""
+
+
+def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
+    """Send our events and the libraries' messages to a stream, and return the logger.
+
+    Args:
+        log_format: ``json`` or ``console``.
+        stream: Where to; by default standard output.
+    """
+    target = cast("TextIO", _Unfailing(sys.stdout if stream is None else stream))
+    processors = _processors(log_format)
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy logger would bind again for every line
+    _divert_libraries(log)
+    return log
+
+
+class _Unfailing:
+    """Writes to a stream. Text is lost if the disk is full or the reader is gone: a log must not stop the work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
+def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:
+    """Return a logger that writes a command's warnings to standard error."""
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.PrintLogger(sys.stderr),
+        processors=[
+            structlog.processors.add_log_level,
+            _quote_unprintable,
+            structlog.processors.LogfmtRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+    )
+    return log
+
+
+def _quote_unprintable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Escape control characters that a terminal would obey."""
+    return {key: value if is_visible(str(value)) else ascii(str(value)) for key, value in event.items()}
+
+
+def _processors(log_format: str) -> Sequence[Processor]:
+    return (
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        stamp,
+        describe_exception,
+        keep_to_vocabulary,
+        render_console if log_format == "console" else render_json,
+    )
+
+
+def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Add the time and the process."""
+    event["timestamp"] = datetime.now(UTC)
+    event["process"] = os.getpid()
+    return event
+
+
+def describe_exception(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Replace an exception by the types and places of its chain."""
+    exc_info = event.pop("exc_info", None)
+    error = _exception(exc_info)
+    if error is not None:
+        event.setdefault("error", type(error).__name__)
+        event["trace"] = list(filtered_traceback(error))
+    return event
+
+
+def _exception(exc_info: object) -> BaseException | None:
+    if isinstance(exc_info, BaseException):
+        return exc_info
+    if isinstance(exc_info, tuple):
+        return cast("BaseException | None", exc_info[1])
+    return sys.exc_info()[1] if exc_info else None
+
+
+def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Drop keys that the vocabulary does not allow in this event, and log that."""
+    known = EVENTS.get(event["event"])
+    if known is not None and known.allowed.issuperset(event):
+        return event
+    allowed = known.allowed if known else ALWAYS
+    kept = {key: value for key, value in event.items() if key in allowed}
+    dropped = sorted(set(event) - set(kept))
+    if dropped:
+        kept["dropped"] = dropped
+    return kept
+
+
+def render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """Write an event as one line of JSON."""
+    return _ENCODER.encode(event).decode()
+
+
+def _type_only(value: object) -> str:
+    return f"<{type(value).__name__}>"
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_type_only)
+
+
+def render_console(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """Write an event as one line for people: time, level, name, then its keys."""
+    shown = dict(event)
+    trace = shown.pop("trace", [])
+    clock = f"{shown.pop('timestamp'):%H:%M:%S}"
+    head = f"{clock} {shown.pop('level'):<8}{shown.pop('event'):<28}"
+    shown.pop("process")
+    pairs = " ".join(f"{key}={_plain(value)}" for key, value in shown.items() if value is not None)
+    return "\n    ".join([f"{head}{pairs}".rstrip(), *trace])
+
+
+def _plain(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    if not is_visible(text):
+        return ascii(text)
+    return repr(text) if " " in text else text
+
+
+def masked(text: str) -> str:
+    """Return a text in which everything that could be a phone number is cut to its last four digits."""
+    return _NUMBER.sub(lambda found: "…" + re.sub(r"\D", "", found[0])[-4:], text)
+
+
+class _Diversion(logging.Handler):
+    """Logs a library's warnings and errors as events of ours."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the first line of a record's message and the places of its exception."""
+        first_line = masked(record.getMessage().strip().partition("\n")[0][:_MAX_MESSAGE])
+        fields: dict[str, Any] = {"library": record.name, "message": first_line, "exc_info": record.exc_info}
+        self._log.log(record.levelno, LIBRARY_MESSAGE, **fields)
+
+
+def _divert_libraries(log: FilteringBoundLogger) -> None:
+    """Take over every logger, also one that a library disabled or gave a level or handlers."""
+    root = logging.getLogger()
+    for logger in list(root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            logger.handlers, logger.propagate, logger.disabled = [], True, False
+            logger.setLevel(logging.NOTSET)
+    root.handlers = [_Diversion(log)]
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+
+
+def divert_crashes(log: FilteringBoundLogger) -> None:
+    """Log the places of a crash. Python would print the exception's message, which may contain callers' data."""
+
+    def on_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+        log.critical("crashed", exc_info=error)
+
+    def on_thread_crash(crash: threading.ExceptHookArgs) -> None:
+        log.critical("crashed", exc_info=crash.exc_value)
+
+    sys.excepthook = on_crash
+    threading.excepthook = on_thread_crash

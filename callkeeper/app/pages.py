@@ -1,0 +1,108 @@
+"""The pages for people: board, RQ dashboard, metrics and login, all behind the gate."""
+
+from dataclasses import dataclass
+
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.app.connection_limit import room_for_others
+from callkeeper.app.credentials import refuse_weak_password
+from callkeeper.app.settings import WebSettings
+from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.desk.access.emergency import EmergencyLogin
+from callkeeper.desk.access.gate import Doors, Gate
+from callkeeper.desk.access.oidc import Provider
+from callkeeper.desk.access.people import Accounts, Sessions
+from callkeeper.desk.access.visitor import Auditor
+from callkeeper.desk.board.board import Board
+from callkeeper.desk.board.login_page import LoginPages
+from callkeeper.desk.browser_headers import PAGE, SafeHeaders
+from callkeeper.desk.dashboard import dashboard
+from callkeeper.desk.desk import Desk
+from callkeeper.desk.metrics import MetricsPage
+from callkeeper.desk.quotas import STREAMS_PER_PERSON
+from callkeeper.desk.signed_tokens import key_for
+from receiver.push import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages that are served; ``board`` is None if only Prometheus has access."""
+
+    routes: list[BaseRoute]
+    board: Board | None
+
+
+def pages(
+    settings: WebSettings,
+    redis: "Redis",
+    jobs: "BlockingRedis",
+    desk: Desk,
+    auditor: Auditor,
+    log: FilteringBoundLogger,
+) -> Pages:
+    """Build the pages that the settings enable."""
+    keys = settings.store.keys
+    issuer = settings.oidc.issuer if settings.oidc is not None else None
+    shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
+    account = shared.account if shared is not None else None
+    accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer, shared=account)
+    per_person = min(STREAMS_PER_PERSON, room_for_others() // 4)
+    board = None
+    if settings.has_pages:
+        country = settings.store.country
+        board = Board(redis, desk, log=log, now=utc_now, country=country, streams_per_person=per_person)
+
+    doors = Doors(
+        sessions=Sessions(accounts),
+        shared=shared,
+        metrics_token=settings.metrics_token,
+        has_login_page=settings.has_login_page,
+        limiter=LoginLimiter(redis, log, key=hiding_key(settings, "login limiter"), keys=keys),
+        auditor=auditor,
+        log=log,
+        away=board.away if board is not None else None,
+    )
+    routes: list[BaseRoute] = []
+    if board is not None:
+        jobs_pages = Gate(dashboard(jobs, address=settings.store.redis.address, queue_name=keys.queue_name), doors)
+        guarded = Gate(board.app(), doors)
+        routes += [Route("/", _to_board), Route("/rq", _to_dashboard), Mount("/rq", jobs_pages)]
+        routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
+    if board is not None and settings.has_login_page:
+        oidc, public_url = settings.oidc, settings.public_url
+        login = LoginPages(
+            renderer=board.renderer,
+            accounts=accounts,
+            doors=doors,
+            provider=Provider(oidc.config(public_url), redis, keys=keys) if oidc and public_url else None,
+            refuse_weak=refuse_weak_password,
+            now=utc_now,
+        )
+        login_app = SafeHeaders(login.app(), PAGE)
+        routes += [Route("/login", login_app), Route("/login/{rest:path}", login_app), Route("/logout", login_app)]
+    if board is not None or settings.metrics_token is not None:
+        routes.append(Route("/metrics", Gate(MetricsPage(redis, keys=keys), doors)))
+    return Pages(routes, board)
+
+
+def hiding_key(settings: WebSettings, purpose: str) -> bytes:
+    """Return the key of a hash that hides personal values. It is the same in every process and not stored in Redis."""
+    if settings.admin is not None:
+        return settings.admin.key_for(purpose)
+    secrets = "\n".join(value.reveal() for _, value in settings.push_headers)
+    return key_for(purpose, secrets.encode())
+
+
+async def _to_board(_request: Request) -> Response:
+    """Redirect to the board, by path only: an absolute address would repeat the Host header."""
+    return RedirectResponse("/board", 307)
+
+
+async def _to_dashboard(_request: Request) -> Response:
+    """Redirect to the dashboard, by path only: an absolute address would repeat the Host header."""
+    return RedirectResponse("/rq/", 308)

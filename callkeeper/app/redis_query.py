@@ -1,0 +1,158 @@
+"""Queries to Redis from the command line. Wrong settings and connection errors become one line, not a traceback."""
+
+import asyncio
+import os
+import platform
+import pwd
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import click
+from msgspec.structs import replace
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from callkeeper.app.connections import blocking_redis, worker_redis
+from callkeeper.app.settings import StoreSettings
+from callkeeper.app.terminal import Failed, Misused
+from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.store.writable import REFUSALS, refusal_in
+
+T = TypeVar("T")
+
+COMMAND: Final = "command"
+"""The user name of commands in the audit log."""
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
+    """Run a query; ``question`` gets a client and the names of our keys.
+
+    Raises:
+        SettingsWrong: The settings that lead to Redis are incomplete or wrong.
+        Failed: Redis does not answer, or a newer release wrote the call's record.
+    """
+    settings = StoreSettings.load(os.environ)
+
+    async def ask() -> T:
+        async with worker_redis(settings.redis) as redis:
+            return await question(redis, settings.keys)
+
+    try:
+        return asyncio.run(ask())
+    except NewerRecord as error:
+        raise Failed(f"the call's record cannot be read: {error}") from None
+    except RedisError as error:
+        raise _unanswered(settings, error) from None
+
+
+def query_jobs(question: Callable[["BlockingRedis", Keys], T]) -> T:
+    """Run a query over a blocking connection that answers in bytes, as RQ needs it.
+
+    Raises:
+        SettingsWrong: The settings that lead to Redis are incomplete or wrong.
+        Failed: Redis does not answer.
+    """
+    settings = StoreSettings.load(os.environ)
+    try:
+        with blocking_redis(settings.redis) as redis:
+            return question(redis, settings.keys)
+    except RedisError as error:
+        raise _unanswered(settings, error) from None
+
+
+def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
+    """Return the failure of a command whose Redis did not answer, or refused."""
+    address, kind = settings.redis.address, type(error).__name__
+    if isinstance(error, AuthenticationError):
+        return Failed(f"Redis at {address} refuses the login: correct user and password in REDIS_URL")
+    if isinstance(error, RedisConnectionError | RedisTimeoutError):
+        return Failed(f"Redis at {address} does not answer ({kind}): is it running, and is REDIS_URL right?")
+    words = REFUSALS[refusal_in(error)]
+    return Failed(f"Redis at {address} refuses ({kind}): {words.what}. {words.advice}")
+
+
+async def note_command(
+    redis: "Redis", keys: Keys, event: AuditEvent, results: int | None = None, /, **parts: str
+) -> None:
+    """Write into the audit log what was done at the command line.
+
+    Args:
+        redis: Where the log is.
+        keys: Names of our keys.
+        event: What was done.
+        results: How many lines were exported.
+        parts: ``operator``, ``institution``, ``voice_id``, ``detail``: ids and fixed words only.
+    """
+    entry = AuditEntry(event=event, who=COMMAND, origin=_origin(), results=results)
+    await AuditLog(redis, keys=keys).write(replace(entry, **parts))
+
+
+def _origin() -> str:
+    """Return the system's user and the host of this command: what ``--operator`` says may be anything.
+
+    The user is the one that the system knows, not the one of ``LOGNAME`` or ``USER``, which anybody can set.
+    """
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container the user may have no name
+        user = str(os.getuid())
+    return f"{user}@{platform.node()}"
+
+
+FORCE_HELP: Final = "Take an institution that callkeeper cannot know yet."
+"""Help of ``--force``, which skips `refuse_unknown_institutions`."""
+
+
+def refuse_unknown_institutions(institutions: Iterable[str]) -> None:
+    """Refuse institutions that do not exist.
+
+    Raises:
+        Misused: There is no institution with such a key.
+    """
+    wanted = list(institutions)
+    if not wanted:
+        return
+    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    problems = [problem for key in wanted if (problem := known.problem(key))]
+    if problems:
+        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
+
+
+def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:
+    """Enqueue one job for each institution that lists its queue; return the ids of the jobs.
+
+    Raises:
+        SettingsWrong: The settings that lead to Redis are incomplete or wrong.
+        Failed: Redis does not answer.
+    """
+    from callkeeper.calls.store.job_queue import Waker  # noqa: PLC0415  (few commands need RQ)
+
+    def enqueue(redis: "BlockingRedis", keys: Keys) -> list[str]:
+        waker = Waker(redis, keys=keys)
+        return [waker.reconcile(key) for key in institution_keys]
+
+    return query_jobs(enqueue)
+
+
+class Span(click.ParamType[timedelta]):
+    """A length of time on the command line: ``30m``, ``24h``, ``7d``."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d{1,4})([mhd])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no span: write for example 30m, 24h or 7d", param, ctx)
+        return timedelta(**{_UNITS[found.group(2)]: int(found.group(1))})

@@ -1,0 +1,317 @@
+"""All settings: frozen records, one for each kind of process, read from environment variables.
+
+A process reads only what it needs, so the web process never holds the service account's password and a worker never
+holds the push secret. The text below a field explains its variable; docs/configuration.md and ``.env.example`` show it.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import asdict, replace
+
+from callkeeper.app import credentials, parsing
+from callkeeper.app.environment import SettingsSection, Variable, defaulted, optional, part, required
+from callkeeper.app.parsing import AlertAddress, PerInstitution
+from callkeeper.app.redis_location import RedisLocation, Tls, parse_location, tls_options
+from callkeeper.calls.rules import RuleBook, load_rules
+from callkeeper.calls.store.keys import KEPT_S, PREFIX, Keys, Retention
+from callkeeper.desk.access.configured_logins import AdminLogin, Grant, OidcConfig
+from callkeeper.desk.access.desk_tokens import DeskToken
+from callkeeper.desk.access.rights import Rights
+from callkeeper.service.push_event import Headers
+from callkeeper.service.secret import Secret
+
+if TYPE_CHECKING:
+    from callkeeper.archive.database import Database
+
+_ISSUED: Final = "<as issued at onboarding>"
+_PUSH_HEADERS: Final = "X-Push-Key: <printed by: callkeeper secret new>"
+_DESK_TOKENS: Final = "desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2"
+_SIGNING_KEY: Final = "whsec_<printed by: callkeeper secret outcome>"
+_ALERT_URLS: Final = "jsons://alerts.example/callkeeper, page=<an apprise URL>"
+
+
+class StoreSettings(SettingsSection, frozen=True, kw_only=True):
+    """Settings of every process: where the calls are kept, and the format of log lines."""
+
+    redis_url: RedisLocation = required("REDIS_URL", parse_location, "redis://localhost:6379/0", secret=True)
+    """Where the calls and the RQ queue are kept; rediss:// for TLS, redis+sentinel://h1:26379,h2:26379/master/0."""
+    redis_ca: Path | None = optional("CALLKEEPER_REDIS_CA", parsing.existing_file, "/etc/ssl/redis-ca.pem")
+    """Certificates of the authorities trusted for rediss://, a PEM file. Default: the system's."""
+    redis_tls: Tls = defaulted("CALLKEEPER_REDIS_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
+    """unverified: accept any certificate of a rediss:// server, with a warning at every start. Default verified."""
+    key_prefix: str = defaulted("CALLKEEPER_REDIS_PREFIX", parsing.key_prefix, "ck", PREFIX)
+    """Prefix of our keys in Redis, so that several installations can share one server. Default ck."""
+    keep_calls_s: int = defaulted("CALLKEEPER_KEEP_CALLS", parsing.span("mhd", "1m", "365d"), "14d", KEPT_S)
+    """How long settled calls, their trails and the event log are kept: 1m to 365d. Default 14d."""
+    keep_events: int = defaulted("CALLKEEPER_KEEP_EVENTS", parsing.between(1000, 10_000_000), "100000", 100_000)
+    """How many events the event log holds at most, 1000 to 10000000. Default 100000."""
+    keep_figures_s: int = defaulted("CALLKEEPER_KEEP_FIGURES", parsing.span("mhd", "1h", "2d"), "1h", 3600)
+    """How long figures per minute are kept: 1h to 2d. Default 1h."""
+    country: str = defaulted("CALLKEEPER_COUNTRY", parsing.country, "US", "US")
+    """The country of phone numbers that people type without a country code, as two letters. Default US."""
+    log_format: str = defaulted("CALLKEEPER_LOG_FORMAT", parsing.one_of(("json", "console")), "json", "json")
+    """Format of log lines: json or console. Default json."""
+
+    @property
+    def redis(self) -> RedisLocation:
+        """Where Redis is, and how its certificate is verified."""
+        return replace(self.redis_url, tls=self.redis_tls, authorities=self.redis_ca)
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.key_prefix)
+
+    @property
+    def retention(self) -> Retention:
+        """How long Redis keeps finished data."""
+        return Retention(calls_s=self.keep_calls_s, events=self.keep_events, figures_s=self.keep_figures_s)
+
+
+class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
+    """The address of the service, and our credentials for it.
+
+    Spec: Authentication.
+    """
+
+    url: str = required("CALLKEEPER_SERVICE_URL", parsing.service_url, "https://service.example")
+    """Base address of the voice-verification service, without /external."""
+    ca_file: Path | None = optional("CALLKEEPER_SERVICE_CA", parsing.authorities, "/etc/ssl/service-ca.pem")
+    """Certificates of the authorities trusted for the service, a PEM file. Default: the usual public ones."""
+    access_token: Secret = required("CALLKEEPER_ACCESS_TOKEN", credentials.issued_header, _ISSUED, secret=True)
+    """The access token issued at onboarding; sent only when logging in."""
+    email: str = required("CALLKEEPER_EMAIL", parsing.email, "svc@reseller.example", secret=True)
+    """The service account's e-mail address."""
+    password: Secret = required("CALLKEEPER_PASSWORD", credentials.issued, _ISSUED, secret=True)
+    """The service account's password."""
+    requested_by: PerInstitution[str] = required(
+        "CALLKEEPER_REQUESTED_BY", parsing.requested_by, "bot, cu-1=svc1, cu-2=svc2"
+    )
+    """Core username that automatic actions are recorded for; key=username for single institutions."""
+
+
+class AlertSettings(SettingsSection, frozen=True, kw_only=True):
+    """Where alerts are sent. Web and workers all watch; one of these processes sends."""
+
+    addresses: tuple[AlertAddress, ...] = defaulted(
+        "CALLKEEPER_ALERT_URLS", parsing.alert_addresses, _ALERT_URLS, (), secret=True
+    )
+    """Where alerts are sent: apprise URLs, separated by commas; page=URL gets only urgent ones. Unset: none are sent."""
+
+
+class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
+    """Where calls are kept for years."""
+
+    url: Secret = required(
+        "CALLKEEPER_ARCHIVE_URL", parsing.archive_url, "postgresql://callkeeper@db.example/archive", secret=True
+    )
+    """Where calls are kept for years: a PostgreSQL database, or sqlite:////path. Unset: calls are only in Redis."""
+    ca: Path | None = optional("CALLKEEPER_ARCHIVE_CA", parsing.existing_file, "/etc/ssl/archive-ca.pem")
+    """Certificates of the authorities trusted for the archive's database, a PEM file. Default: the system's."""
+    tls: Tls = defaulted("CALLKEEPER_ARCHIVE_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
+    """unverified: accept any certificate of the archive's database. Default verified."""
+
+    def open(self) -> "Database":
+        """Return the database, without connecting. SQLAlchemy is imported only here."""
+        from callkeeper.archive.database import Database  # noqa: PLC0415
+
+        return Database(self.url.reveal(), tls_options(self.url.reveal(), self.tls, self.ca))
+
+
+class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
+    """Settings of workers that write to the archive, and of the commands that erase."""
+
+    key: Secret | None = optional(
+        "CALLKEEPER_ARCHIVE_KEY",
+        credentials.strong_secret,
+        "<32 characters, printed by: callkeeper secret new>",
+        secret=True,
+    )
+    """Signs the heads of the archive's chains in the log. The database's administrators must not be able to read it."""
+    keep_s: PerInstitution[int] | None = optional("CALLKEEPER_ARCHIVE_KEEP", parsing.keep_archive, "10y, cu-1=7y")
+    """How long the archive keeps calls, in years or days; key=length for single institutions. Unset: for ever."""
+
+    def keep_ms(self, institution_key: str) -> int | None:
+        """Return how long an institution's calls are kept, in milliseconds; None: for ever."""
+        return None if self.keep_s is None else self.keep_s.for_institution(institution_key) * 1000
+
+
+class _RulesFile(SettingsSection, frozen=True, kw_only=True):
+    """The rules in force. The workers' decide; web shows the state of calls by its own."""
+
+    rules: Path | None = optional("CALLKEEPER_RULES", parsing.rules_file, "rules.toml")
+    """Path of the rules file, or the name of a shipped one. Default: the cautious one of the shipped ones."""
+
+
+class RuleSettings(_RulesFile, frozen=True, kw_only=True):
+    """Which rules workers follow, and when they check."""
+
+    check_at: tuple[float, ...] | None = optional(
+        "CALLKEEPER_CHECK_AT", parsing.check_times, "2, 5, 9, 14, 20, 30, 45, 60"
+    )
+    """Check times in seconds after assignment, at most 20; replaces those of the rules file."""
+
+    def book(self, owned: frozenset[str] | None = None) -> RuleBook:
+        """Return the rules in force; ``owned`` are the institutions that they may name (None: any).
+
+        Raises:
+            callkeeper.calls.rules.RulesError: The file has faults.
+        """
+        book = load_rules(self.rules, owned=owned)
+        return book if self.check_at is None else book.with_check_times(self.check_at)
+
+
+def _limits(limited: Iterable[Rights]) -> frozenset[str]:
+    """Return every institution that something is limited to."""
+    return frozenset[str]().union(*(each.institutions or () for each in limited))
+
+
+class OidcSettings(SettingsSection, frozen=True, kw_only=True):
+    """The identity provider by which people log in: OpenID Connect, authorization code with PKCE."""
+
+    issuer: str = required("CALLKEEPER_OIDC_ISSUER", parsing.issuer, "https://login.example/realms/bank")
+    """Issuer of the identity provider at which people log in, exactly as the provider writes it. Unset: none."""
+    client_id: str = required("CALLKEEPER_OIDC_CLIENT_ID", parsing.plain_text, "callkeeper")
+    """Our client id at the identity provider. The redirect URI is CALLKEEPER_PUBLIC_URL/login/callback."""
+    client_secret: Secret = required(
+        "CALLKEEPER_OIDC_CLIENT_SECRET", credentials.strong_secret, "<as issued>", secret=True
+    )
+    """The secret that belongs to the client id."""
+    grants: tuple[Grant, ...] = required(
+        "CALLKEEPER_OIDC_ROLES", parsing.grants, "voice-agents=agent, voice-leads=supervisor@cu-1|cu-2"
+    )
+    """value=role of the role claim; @cu-1|cu-2 limits it. The highest role counts: viewer, agent, supervisor, admin."""
+    role_claim: str = defaulted("CALLKEEPER_OIDC_ROLE_CLAIM", parsing.plain_text, "realm_access.roles", "groups")
+    """The claim of the ID token that names groups or roles; a dot leads into an object. Default groups."""
+    operator_claim: str = defaulted(
+        "CALLKEEPER_OIDC_OPERATOR_CLAIM", parsing.plain_text, "core_username", "preferred_username"
+    )
+    """The claim of the ID token with the core username under which a person acts. Default preferred_username."""
+    scope: str = defaulted("CALLKEEPER_OIDC_SCOPE", parsing.scope, "openid profile groups", "openid profile")
+    """The scopes requested from the identity provider; begins with openid. Default openid profile."""
+    ca: Path | None = optional("CALLKEEPER_OIDC_CA", parsing.existing_file, "/etc/ssl/login-ca.pem")
+    """Certificates of the authorities trusted for the identity provider, a PEM file. Default: the system's."""
+
+    def config(self, public_url: str) -> OidcConfig:
+        """Return the configuration of the login; ``public_url`` is our address."""
+        return OidcConfig(redirect_uri=f"{public_url}/login/callback", **asdict(self))
+
+
+class WebSettings(_RulesFile, frozen=True, kw_only=True):
+    """Settings of the web process. It has none of the service's credentials."""
+
+    store: StoreSettings = part(StoreSettings)
+    alerts: AlertSettings = part(AlertSettings)
+    port: int = defaulted("PORT", parsing.between(0, 65535), "8000", 8000)
+    """The port that the web process listens on; platforms set it. Default 8000."""
+    push_headers: Headers = required("CALLKEEPER_PUSH_HEADERS", credentials.push_headers, _PUSH_HEADERS, secret=True)
+    """The headers that every push must carry, exactly as typed in the dashboard."""
+    push_headers_previous: Headers | None = optional(
+        "CALLKEEPER_PUSH_HEADERS_PREVIOUS", credentials.push_headers, "X-Push-Key: <the one used before>", secret=True
+    )
+    """During a rotation: the previous headers, which are accepted too."""
+    push_headers_previous_until: datetime | None = optional(
+        "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", parsing.until, "2027-01-31"
+    )
+    """When the previous headers expire: an ISO date (at the end of that day, UTC) or an instant with its zone."""
+    archive: ArchiveSettings | None = part(ArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
+    admin: AdminLogin | None = optional(
+        "CALLKEEPER_ADMIN", credentials.login, "ops:<12 or more characters>", secret=True
+    )
+    """user:password for the board, the RQ dashboard and /metrics. If people log in by name: for emergencies only."""
+    local_users: bool = defaulted("CALLKEEPER_LOCAL_USERS", parsing.yes_or_no, "yes", False)
+    """yes: people log in by name and password (callkeeper users add). Default no."""
+    oidc: OidcSettings | None = part(OidcSettings, only_if="CALLKEEPER_OIDC_ISSUER")
+    metrics_token: Secret | None = optional(
+        "CALLKEEPER_METRICS_TOKEN", credentials.metrics_token, "<printed by: callkeeper secret metrics>", secret=True
+    )
+    """The bearer token of Prometheus for /metrics. Unset: /metrics needs a login."""
+    desk_tokens: tuple[DeskToken, ...] = defaulted(
+        "CALLKEEPER_DESK_TOKENS", credentials.desk_tokens, _DESK_TOKENS, (), secret=True
+    )
+    """name:token of software that may use the desk, @cu-1|cu-2 limits it; others are issued by callkeeper tokens."""
+    desk_origins: tuple[str, ...] = defaulted("CALLKEEPER_DESK_ORIGINS", parsing.origins, "https://agents.example", ())
+    """Origins of web pages that may use the desk from a browser. Default: none."""
+    forwarded_hops: int = defaulted("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
+    """Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored."""
+    public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example")
+    """Public address of the web process. The doctor tests it, and the identity provider redirects to it."""
+
+    def named_institutions(self) -> dict[str, frozenset[str]]:
+        """Return the institutions that the settings name, by variable, without those of the rules file."""
+        grants = self.oidc.grants if self.oidc is not None else ()
+        return {"CALLKEEPER_DESK_TOKENS": _limits(self.desk_tokens), "CALLKEEPER_OIDC_ROLES": _limits(grants)}
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield a missing end of a rotation, and a missing address for the identity provider's redirect."""
+        if self.push_headers_previous is not None and self.push_headers_previous_until is None:
+            yield "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "is required with CALLKEEPER_PUSH_HEADERS_PREVIOUS"
+        if self.oidc is not None and self.public_url is None:
+            yield "CALLKEEPER_PUBLIC_URL", "is required with CALLKEEPER_OIDC_ISSUER, which redirects people to it"
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether the board, the dashboard and the metrics are served."""
+        return self.admin is not None or self.has_login_page
+
+    @property
+    def has_login_page(self) -> bool:
+        """Whether people log in by name."""
+        return self.local_users or self.oidc is not None
+
+
+class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
+    """Where outcomes are posted, and how they are signed."""
+
+    url: str = required("CALLKEEPER_OUTCOME_URL", parsing.outcome_url, "https://core.example/callkeeper")
+    """Where outcomes of calls are posted, signed by Standard Webhooks; https. Unset: nowhere."""
+    secrets: tuple[Secret, ...] = required(
+        "CALLKEEPER_OUTCOME_SECRET", credentials.outcome_secrets, _SIGNING_KEY, secret=True
+    )
+    """The signing key: whsec_ and 24 to 64 bytes in base64. During a rotation two, separated by a comma."""
+    may_be_private: bool = defaulted("CALLKEEPER_OUTCOME_PRIVATE", parsing.yes_or_no, "no", False)
+    """yes: outcomes may be posted to this machine or a private network. Default no."""
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield the address if it is on this machine and that is not allowed."""
+        if str(self.url).startswith("http:") and not self.may_be_private:
+            yield "CALLKEEPER_OUTCOME_URL", "is on this machine, which needs CALLKEEPER_OUTCOME_PRIVATE=yes"
+
+
+class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
+    """Settings of a worker. It has no push secret."""
+
+    store: StoreSettings = part(StoreSettings)
+    alerts: AlertSettings = part(AlertSettings)
+    service: ServiceSettings = part(ServiceSettings)
+    institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2")
+    """The institutions to act for, separated by commas. Default: all that the service account manages."""
+    test_institutions: tuple[str, ...] = defaulted("CALLKEEPER_TEST_INSTITUTIONS", parsing.institutions, "cu-test", ())
+    """Institutions whose calls are handled although the service says that they are in test mode. Default: none."""
+    reconcile_s: float = defaulted("CALLKEEPER_RECONCILE_S", parsing.seconds(1, 60), "5", 5.0)
+    """Seconds between two searches for new calls while calls are live, 1 to 60. Default 5."""
+    queue_page: int = defaulted("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
+    """Entries of the queue requested at once, 10 to 10000; halved where the service refuses. Default 500."""
+    service_rps: int | None = optional("CALLKEEPER_SERVICE_RPS", parsing.between(1, 10_000), "15")
+    """Highest number of requests per second of all workers together, 1 to 10000. Unset: learned from 429 and 503."""
+    archive: WorkerArchiveSettings | None = part(WorkerArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
+    outcomes: OutcomeSettings | None = part(OutcomeSettings, only_if="CALLKEEPER_OUTCOME_URL")
+
+    def rule_book(self) -> RuleBook:
+        """Return the rules in force, which may name the institutions to act for. Raises as `book`."""
+        return self.book(frozenset(self.institutions) if self.institutions is not None else None)
+
+    def named_institutions(self, in_rules: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
+        """Return the institutions that the settings name, by variable; ``in_rules`` are those of the rules file."""
+        return {
+            "CALLKEEPER_INSTITUTIONS": frozenset(self.institutions or ()),
+            "CALLKEEPER_TEST_INSTITUTIONS": frozenset(self.test_institutions),
+            "CALLKEEPER_REQUESTED_BY": frozenset(self.service.requested_by.by_institution),
+            "CALLKEEPER_RULES": in_rules,
+        }
+
+
+VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings.variables()
+"""All variables, by name."""

@@ -1,0 +1,165 @@
+"""Safe printing on a terminal.
+
+Callers, agents, institutions and the service choose texts that our commands print: voice ids, reasons, names, error
+messages. Such a text could contain control characters for the terminal, or a line break that forges a line of ours. All
+commands print through this module, so every text goes through `safe`.
+"""
+
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Iterable
+from io import TextIOWrapper
+from types import TracebackType
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from callkeeper.calls.traceback_filter import filtered_traceback
+
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
+)
+"""Invisible characters that Python calls printable: Unicode's Default_Ignorable_Code_Point, and two blank symbols."""
+
+
+def is_visible(text: str) -> bool:
+    """Tell whether a text is one line in which every character can be seen."""
+    return text.isprintable() and not _BLANK.search(text)
+
+
+def safe(value: object) -> str:
+    r"""Return a value as one line in which every character can be seen.
+
+    Control characters, escape sequences, line and paragraph separators, characters that change the direction of
+    writing, invisible and blank characters and lone surrogates become escapes such as ``\x1b``.
+    """
+    text = str(value)
+    return text if is_visible(text) else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    return character if is_visible(character) else character.encode("unicode_escape").decode()
+
+
+def shown(value: object, style: str = "") -> Text:
+    """Return a value as a cell of a table; unlike a ``str``, it can have a style."""
+    return Text(safe(value), style=style)
+
+
+def say(*lines: object, err: bool = False) -> None:
+    """Print each value as one line."""
+    for line in lines:
+        click.echo(safe(line), err=err)
+
+
+def printable_json(document: bytes) -> bytes:
+    r"""Return a JSON document with every character that cannot be seen written as ``\u`` and four digits.
+
+    Programs read the same values. JSON requires this only below U+0020, but terminals also obey U+009B.
+    """
+    text = document.decode()
+    return document if is_visible(text) else "".join(map(_visible_in_json, text)).encode()
+
+
+def _visible_in_json(character: str) -> str:
+    return character if is_visible(character) or character == "\n" else json.dumps(character)[1:-1]
+
+
+def say_json(document: bytes) -> None:
+    """Print a JSON document."""
+    click.echo(printable_json(document))
+
+
+class _SafeConsole(Console):
+    """A console that makes every ``str`` safe, also in tables."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Return a ``str`` in its printed form. Rich calls this for every ``str``."""
+        return super().render_str(safe(text), **how)
+
+
+def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = False, stderr: bool = False) -> Console:
+    """Return a console for tables and styles, without markup, emoji names and automatic highlighting.
+
+    Args:
+        width_if_piped: Columns if the output is no terminal; default 80.
+        soft_wrap: Let the terminal break long lines.
+        stderr: Write to standard error.
+    """
+    console = _SafeConsole(markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap, stderr=stderr)
+    if width_if_piped and not console.is_terminal:
+        console.width = width_if_piped
+    return console
+
+
+def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, width_if_piped: int) -> None:
+    """Print a table without lines. Long cells are folded, not cut; empty ones and zeros are blank."""
+    lines = Table(box=None, padding=(0, 1, 0, 0))
+    for name in columns:
+        lines.add_column(name, overflow="fold")
+    for row in rows:
+        lines.add_row(*(str(cell or "") for cell in row))
+    terminal_console(width_if_piped=width_if_piped).print(lines)
+
+
+class Failed(click.ClickException):
+    """A command failed; the message has one line or more."""
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__("\n".join(map(safe, lines)))
+
+
+class Misset(Failed):
+    """The settings are wrong; the message names each fault. Nothing was done."""
+
+    exit_code = click.UsageError.exit_code
+
+
+class Misused(click.UsageError):
+    """The command line is wrong; the message has one line or more."""
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__("\n".join(map(safe, lines)))
+
+
+def safe_error(error: click.ClickException) -> click.ClickException:
+    """Return an error that prints safely: as one line, except for our own line breaks."""
+    if isinstance(error, Failed | Misused | click.exceptions.NoArgsIsHelpError):  # the latter is our own help
+        return error
+    message = safe(error.format_message().replace("\n\t", " "))  # click separates choices like this
+    return click.UsageError(message, error.ctx) if isinstance(error, click.UsageError) else Failed(message)
+
+
+def prepare_terminal() -> None:
+    """Replace letters that the terminal cannot show, and print tracebacks and libraries' warnings safely.
+
+    Both may contain text from outside. ``callkeeper web`` and ``worker`` replace this by their log.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.excepthook = _say_crash
+    threading.excepthook = _say_thread_crash
+    logging.lastResort = _SafeHandler(logging.WARNING)
+
+
+class _SafeHandler(logging.Handler):
+    """Prints a library's message in one line, without the message of an exception."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"{record.name}: {record.getMessage()}", err=True)
+
+
+def _say_thread_crash(crash: threading.ExceptHookArgs) -> None:
+    if crash.exc_value is not None:
+        _say_crash(crash.exc_type, crash.exc_value, None)
+
+
+def _say_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+    say("callkeeper failed: this is a bug, or Redis contains invalid data:", *filtered_traceback(error), err=True)

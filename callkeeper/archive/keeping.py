@@ -1,0 +1,343 @@
+"""Removes data from the archive: a person's values, and calls older than the retention. A legal hold prevents both.
+
+Every removal, hold and release is recorded as a line of the chain.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import takewhile
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from callkeeper.archive.database import Database
+from callkeeper.archive.lines import (
+    AUDIT,
+    CALL,
+    ERASED,
+    FOUND_BY,
+    HELD,
+    RELEASED,
+    RETIRED,
+    end_of,
+    number_term,
+    sha256,
+    without_remarks,
+)
+from callkeeper.archive.statements import EVERYBODY, Statements, body_signature, erased_of, ranges_of
+from callkeeper.archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
+from callkeeper.archive.writing import ChainEnd, Head, insert_once
+from callkeeper.calls.call_query import COMPARED, digits_of, same_number
+from callkeeper.calls.store.erasing import Holds
+from callkeeper.service.endpoints import is_same_id
+from callkeeper.service.secret import Secret
+
+WITHIN_S: Final = 3600.0
+AT_ONCE: Final = 5000
+"""Lines that retention handles in one transaction. Workers wait for the chain meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureResult:
+    """How many calls were found, how many values were erased, which calls are under a hold, and which were erased whole."""
+
+    calls: int
+    values: int
+    held: frozenset[str]
+    whole: frozenset[str]
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Erases, holds, releases and retires. It needs a role that may delete.
+
+    ``key`` signs bodies from which an erasure takes notes out. ``now_ms`` replaces the clock. ``written`` are the lines of
+    chains that this wrote.
+    """
+
+    database: Database
+    operator: str
+    key: Secret | None = None
+    now_ms: int | None = None
+    written: list[int] = field(default_factory=list)
+
+    def erase(
+        self,
+        institution_key: str,
+        *,
+        reason: str,
+        person_id: str | None = None,
+        phone: str | None = None,
+        country: str = "US",
+    ) -> ErasureResult:
+        """Erase a person's data: all personal values of their own calls, and their name in other calls.
+
+        Args:
+            institution_key: At which institution.
+            person_id: The member, by the institution's id.
+            phone: Instead of a member: the number, complete, whose calls are erased.
+            country: Where stored numbers without a country code belong.
+            reason: Written into the chain; it must not name a person.
+        """
+        with self.database.writing(within_s=WITHIN_S) as connection:
+            chain = ChainEnd.lock(connection, institution_key)
+            found = _calls_of(connection, institution_key, person_id, phone, country)
+            held = _held(connection, institution_key, sorted(found))
+            numbers: list[int] = []
+            rewritten: dict[str, tuple[str, str]] = {}
+            values = 0
+            for voice_id, whose in found.items():
+                if voice_id in held:
+                    continue
+                ours = select(lines.c.n).where(lines.c.institution_key == institution_key, lines.c.voice_id == voice_id)
+                which = list(connection.execute(ours).scalars())
+                numbers += which
+                gone = delete(people).where(people.c.institution_key == institution_key, people.c.n.in_(which))
+                if whose != EVERYBODY:
+                    gone = gone.where(people.c.person_id == whose)
+                else:
+                    rewritten |= _without_remarks(connection, institution_key, which)
+                values += connection.execute(gone.where(people.c.value.is_not(None))).rowcount
+                connection.execute(gone)  # also the rows that are only search terms
+                insert_once(connection, erased, institution_key=institution_key, voice_id=voice_id, person_id=whose)
+            if numbers:
+                calls = {voice_id: whose for voice_id, whose in found.items() if voice_id not in held}
+                body = {"lines": sorted(numbers), "calls": calls, "reason": reason}
+                self._append(chain, ERASED, {**body, **self._rewritten(institution_key, rewritten)})
+            whole = {voice_id for voice_id, whose in found.items() if whose == EVERYBODY and voice_id not in held}
+            return ErasureResult(len(found) - len(held), values, frozenset(held), frozenset(whole))
+
+    def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
+        """Hold a call, a person's calls or an institution's (``value`` empty), or end the hold; return if that is new."""
+        with self.database.writing(within_s=WITHIN_S) as connection:
+            chain = ChainEnd.lock(connection, institution_key)
+            known = connection.execute(select(holds.c.value).filter_by(institution_key=institution_key, kind=kind))
+            same = next((each for each in known.scalars() if is_same_id(each, value)), None)
+            if (same is not None) is not release:
+                return False
+            row = {"institution_key": institution_key, "kind": kind, "value": value if same is None else same}
+            connection.execute(delete(holds).filter_by(**row) if release else insert(holds).values(row))
+            body = {"kind": kind, "value": row["value"], "reason": reason}
+            self._append(chain, RELEASED if release else HELD, body)
+            return True
+
+    def holds(self, institution_key: str) -> Holds:
+        """Return what is under a legal hold at an institution."""
+        with self.database.reading() as connection:
+            return _holds(connection, institution_key)
+
+    def covered(self, institution_key: str, kind: str, value: str) -> int:
+        """Return how many archived calls a hold covers. It also covers those that are archived later."""
+        of_this = Holds.of([(kind, value)])
+        with self.database.reading() as connection:
+            asked = select(lines.c.voice_id).where(lines.c.institution_key == institution_key, lines.c.kind == CALL)
+            every = list(connection.execute(asked.distinct()).scalars())
+            return len(_under(connection, institution_key, every, of_this))
+
+    def retire(self, institution_key: str, before_ms: int) -> int:
+        """Remove calls written before an instant; return how many lines lost their body.
+
+        Lines before the first call under a hold are deleted. Lines after it keep their place in the chain and lose only
+        their body.
+        """
+        removed, begin = 0, 0
+        while True:
+            with self.database.writing(within_s=WITHIN_S) as connection:
+                count, begin = self._retire_some(connection, institution_key, before_ms, begin)
+            removed += count
+            if not begin:
+                return removed
+
+    def institutions(self) -> list[str]:
+        with self.database.reading() as connection:
+            return list(connection.execute(select(chains.c.institution_key)).scalars())
+
+    def _retire_some(self, connection: Connection, key: str, before_ms: int, begin: int) -> tuple[int, int]:
+        """Retire some lines after ``begin``; return how many, and the number of the last one (0: there are no more)."""
+        chain = ChainEnd.lock(connection, key)
+        ours, whole = lines.c.institution_key == key, lines.c.body.is_not(None).label("whole")
+        asked = select(lines.c.n, lines.c.at_ms, lines.c.kind, lines.c.voice_id, lines.c.hash, whole)
+        some = connection.execute(asked.where(ours, lines.c.n > begin).order_by(lines.c.n).limit(AT_ONCE))
+        rows = list(takewhile(lambda row: row.at_ms < before_ms, some))
+        if not rows:
+            return 0, 0
+        held = _held(connection, key, [row.voice_id for row in rows if row.voice_id])
+        began = Head(
+            *connection.execute(select(chains.c.base_n, chains.c.base_hash).filter_by(institution_key=key)).one()
+        )
+        statements = Statements(connection, key, began.n)
+        kept = {each.n for each in statements.all if each.content is None}  # one that was changed stays, to be found
+        base = began
+        for row in rows:
+            if row.n != base.n + 1 or row.voice_id in held or row.n in kept:
+                break
+            base = Head(row.n, row.hash)
+        gone = [row.n for row in rows if row.voice_id not in held and row.kind in {CALL, AUDIT} and row.whole]
+        if gone or base != began:
+            still = statements.up_to(base.n)
+            _remove(connection, key, base, gone)
+            self._append(
+                chain,
+                RETIRED,
+                {
+                    "base_n": base.n,
+                    "base_hash": base.hash,
+                    "until_n": rows[-1].n,
+                    "before_ms": before_ms,
+                    "emptied": ranges_of(n for n in gone if n > base.n),
+                    "holds": sorted(still.holds),
+                    "erased": {v: sorted(still.erased[v]) for v in _with_lines(connection, key, still.erased)},
+                },
+            )
+            _forget_erasures(connection, key, base.n)
+        return len(gone), rows[-1].n if len(rows) == AT_ONCE else 0
+
+    def _append(self, chain: ChainEnd, kind: str, what: dict[str, Any]) -> None:
+        body = msgspec.json.encode({**what, "operator": self.operator}, order="sorted").decode()
+        now_ms = time.time_ns() // 1_000_000 if self.now_ms is None else self.now_ms
+        self.written.append(chain.append(kind, body, now_ms, commitments={}))
+        chain.write()
+
+    def _rewritten(self, institution_key: str, bodies: dict[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+        """Return the hashes of changed bodies for the line about an erasure, and their signatures if there is a key."""
+        if not bodies:
+            return {}
+        about = {"rewritten": {n: after for n, (_, after) in bodies.items()}}
+        if self.key is not None:
+            key = self.key
+            about["signatures"] = {
+                n: body_signature(institution_key, int(n), *hashes, key) for n, hashes in bodies.items()
+            }
+        return about
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveChange:
+    """A line of a chain about the archive itself: what was done, when, by whom, and to what or why, in words."""
+
+    at: datetime
+    institution_key: str
+    kind: str
+    operator: str
+    words: str
+
+
+def changes_of(database: Database, institution_key: str | None = None) -> list[ArchiveChange]:
+    """Return what was erased, held, released and retired, oldest first."""
+    asked = select(lines.c.at_ms, lines.c.institution_key, lines.c.kind, lines.c.body).order_by(lines.c.at_ms)
+    asked = asked.where(lines.c.kind.in_((ERASED, HELD, RELEASED, RETIRED)), lines.c.body.is_not(None))
+    if institution_key is not None:
+        asked = asked.where(lines.c.institution_key == institution_key)
+    found = []
+    with database.reading() as connection:
+        for at_ms, key, kind, body in connection.execute(asked):
+            content = msgspec.json.decode(body)
+            at = datetime.fromtimestamp(at_ms / 1000, UTC)
+            found.append(ArchiveChange(at, key, kind, content.get("operator", ""), _words_of(kind, content)))
+    return found
+
+
+def _words_of(kind: str, content: dict[str, Any]) -> str:
+    match kind:
+        case "erased":
+            return f"{len(content['lines'])} lines, {content['reason']}"
+        case "retired":
+            before = datetime.fromtimestamp(content["before_ms"] / 1000, UTC)
+            return f"lines written before {before:%Y-%m-%d}, up to line {content['until_n']}"
+        case _:
+            return f"{content['kind']} {content['value']}, {content['reason']}".replace("  ", " ")
+
+
+def _remove(connection: Connection, key: str, base: Head, gone: Sequence[int]) -> None:
+    """Empty lines, and delete those up to the chain's new beginning. Nothing could prove an empty line's search data."""
+    for table in (people, terms):
+        connection.execute(delete(table).where(table.c.institution_key == key, table.c.n.in_(gone)))
+    ours, searched = lines.c.institution_key == key, dict.fromkeys(set(FOUND_BY) - {"voice_id"})
+    connection.execute(update(lines).where(ours, lines.c.n.in_(gone)).values(body=None, **searched))
+    connection.execute(delete(lines).where(ours, lines.c.n <= base.n))
+    connection.execute(update(chains).where(chains.c.institution_key == key).values(base_n=base.n, base_hash=base.hash))
+
+
+def _with_lines(connection: Connection, key: str, voice_ids: Iterable[str]) -> list[str]:
+    """Return those of some calls of which the chain has a line, in order."""
+    wanted = sorted(voice_ids)
+    found: set[str] = set()
+    for start in range(0, len(wanted), 500):
+        some = lines.c.voice_id.in_(wanted[start : start + 500])
+        found.update(connection.execute(select(lines.c.voice_id).where(lines.c.institution_key == key, some)).scalars())
+    return sorted(found)
+
+
+def _forget_erasures(connection: Connection, key: str, base_n: int) -> None:
+    """Delete what the table of erasures says of calls that no line mentions any more."""
+    erased_now = Statements(connection, key, base_n).standing.erased
+    stored = {voice_id for voice_id, _ in erased_of(connection, key)}
+    for voice_id in stored - erased_now.keys() - set(_with_lines(connection, key, stored)):
+        connection.execute(delete(erased).filter_by(institution_key=key, voice_id=voice_id))
+
+
+def _without_remarks(connection: Connection, key: str, which: Sequence[int]) -> dict[str, tuple[str, str]]:
+    """Take the notes out of bodies that releases up to 0.2.0 wrote. Return each body's hash in the line, and the new one."""
+    ours = (lines.c.institution_key == key) & lines.c.n.in_(which)
+    changed: dict[str, tuple[str, str]] = {}
+    asked = select(lines.c.n, lines.c.body, lines.c.body_hash).where(ours, is_whole())
+    for n, body, before in connection.execute(asked).all():
+        bare = without_remarks(body)
+        if bare is not None:
+            here = (lines.c.institution_key == key) & (lines.c.n == n)
+            connection.execute(update(lines).where(here).values(body=bare))
+            changed[str(n)] = (before, sha256(bare.encode()))
+    return changed
+
+
+def _calls_of(
+    connection: Connection, key: str, person_id: str | None, phone: str | None, country: str
+) -> dict[str, str]:
+    """Return the calls of a person, each with the id of whose values to erase; '' for all, if the call was theirs."""
+    found: dict[str, str] = {}
+    if phone is not None:
+        least = number_term(digits_of(phone)[-COMPARED:])
+        asked = select(lines.c.voice_id, people.c.value).join(people, is_same_line(people, lines))
+        asked = asked.where(lines.c.institution_key == key, people.c.term >= least, people.c.term < end_of(least))
+        rows = connection.execute(asked)
+        found.update((voice_id, EVERYBODY) for voice_id, value in rows if same_number(value, phone, country))
+    if person_id is not None:
+        named = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines))
+        named = named.where(
+            terms.c.institution_key == key, terms.c.kind == "person", terms.c.value == person_id.casefold()
+        )
+        for voice_id, body in connection.execute(named):
+            is_theirs = body is not None and msgspec.json.decode(body)["call"].get("person_id") == person_id
+            if is_theirs or voice_id not in found:
+                found[voice_id] = EVERYBODY if is_theirs else person_id
+    return found
+
+
+def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:
+    """Return which of some calls are under a hold."""
+    return _under(connection, key, voice_ids, _holds(connection, key))
+
+
+def _holds(connection: Connection, key: str) -> Holds:
+    asked = select(holds.c.kind, holds.c.value).where(holds.c.institution_key == key)
+    return Holds.of((kind, value) for kind, value in connection.execute(asked))
+
+
+def _under(connection: Connection, key: str, voice_ids: Sequence[str], of: Holds) -> set[str]:
+    """Return which of some calls holds cover, by any of their ids, or by a member whom any version names.
+
+    Ids are compared here and not in SQL, which knows neither the spellings of a GUID nor, in SQLite, letters beyond ASCII.
+    """
+    if of == Holds():
+        return set()
+    members = is_same_line(terms, lines) & (terms.c.kind == "person")
+    asked = select(lines.c.voice_id, lines.c.alternate_id, terms.c.value).outerjoin(terms, members)
+    asked = asked.where(lines.c.institution_key == key).distinct()
+    found: set[str] = set()
+    for start in range(0, len(voice_ids), 500):
+        rows = connection.execute(asked.where(lines.c.voice_id.in_(voice_ids[start : start + 500])))
+        found.update(row.voice_id for row in rows if of.cover(row[:2], row[2:]))
+    return found

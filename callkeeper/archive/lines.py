@@ -1,0 +1,289 @@
+"""A line of the archive: how a call is split into columns, body and personal values, and what the hash covers. Pure.
+
+A call's body is its record and its trail as JSON, without personal values: phone number, names, free text. Each of
+these is stored in a separate row with a salt. The line contains a commitment: the HMAC-SHA256 of path and value with
+the salt. Deleting the row and its salt erases the value: the commitment alone cannot confirm a guess, and the line
+stays valid.
+"""
+
+import hashlib
+import hmac
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from callkeeper.calls.call_query import digits_of
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.record import Call, encode_call, without_unknown
+from callkeeper.calls.trail import Entry, encode_entry, parse_trail
+
+GENESIS: Final = "0" * 64
+"""The previous hash of the first line."""
+
+CALL: Final = "call"
+AUDIT: Final = "audit"
+"""An entry of the audit log. Its id in Redis's stream is stored in place of the voice id."""
+
+AUDIT_LOG: Final = "*audit"
+"""The key of the audit log's chain. No institution has it."""
+
+ERASED, RETIRED, HELD, RELEASED = "erased", "retired", "held", "released"
+"""Kinds of lines about changes to the archive itself."""
+
+
+class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The canonical line. The hash covers its JSON with the fields in this order.
+
+    Attributes:
+        kind: A call's line, or one about the archive.
+        at_ms: When it was written.
+        version: 1 for a call's first line, 2 for the next.
+        body_hash: SHA-256 of the body as stored.
+        commitments: Path and commitment of each personal value.
+        previous: The hash of the line before.
+    """
+
+    institution_key: str
+    n: int
+    kind: str
+    at_ms: int
+    voice_id: str | None
+    version: int | None
+    body_hash: str
+    commitments: str
+    previous: str
+
+    @property
+    def hash(self) -> str:
+        return sha256(msgspec.json.encode(self))
+
+
+def sha256(data: bytes) -> str:
+    """Return SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def commitment(path: str, value: str, salt: str) -> str:
+    """Return the commitment to a value."""
+    return hmac.new(bytes.fromhex(salt), f"{path}\n{value}".encode(), hashlib.sha256).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalValue:
+    """One personal value: its path in the body, whose it is, and its search terms."""
+
+    path: str
+    value: str
+    person_id: str | None = None
+    terms: tuple[str, ...] = ()
+    salt: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+def people_rows(each: PersonalValue) -> list[dict[str, str | None]]:
+    """Return the rows of a personal value: one for it and its first search term, and one for each further term."""
+    first, *further = each.terms or (None,)
+    person_id = clean(each.person_id) if each.person_id else None
+    row = {"person_id": person_id, "path": each.path, "value": each.value, "salt": each.salt, "term": first}
+    others = (
+        {"path": f"{each.path}#{k}", "value": None, "salt": None, "term": term} for k, term in enumerate(further, 1)
+    )
+    return [row, *({**row, **other} for other in others)]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A call or an audit entry in the form of the archive.
+
+    ``columns`` are those of its line that are used for searches, ``terms`` its search terms: kinds and values.
+    """
+
+    kind: str
+    body: str
+    columns: dict[str, Any]
+    trail: list[Any] = field(default_factory=list)
+    personal: tuple[PersonalValue, ...] = ()
+    terms: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def voice_id(self) -> str:
+        """Return the call's voice id, or the entry's id."""
+        return str(self.columns["voice_id"])
+
+
+FOUND_BY: Final = ("voice_id", "alternate_id", "began_ms", "settled_ms")
+
+
+def found_columns(call: Call) -> dict[str, Any]:
+    """Return the columns of a line that are used for searches."""
+    alternate_id = clean(call.alternate_id) if call.alternate_id else None
+    began_ms = ms_of(call.started_at or call.first_seen_at or call.hinted_at)
+    return dict(zip(FOUND_BY, (clean(call.voice_id), alternate_id, began_ms, ms_of(call.settled_at)), strict=True))
+
+
+def ms_of(instant: datetime | None) -> int | None:
+    """Return an instant in its stored form."""
+    return None if instant is None else int(instant.timestamp() * 1000)
+
+
+def clean(text: str) -> str:
+    """Return a text without NUL, which PostgreSQL cannot store."""
+    return text.replace("\0", "\ufffd")
+
+
+def content_of(call: Call, trail: Sequence[Entry]) -> Content:
+    """Split a call into its body and its personal values."""
+    whole: dict[str, Any] = {
+        "call": msgspec.json.decode(encode_call(without_unknown(call))),
+        "trail": [msgspec.json.decode(encode_entry(line)) for line in trail],
+    }
+    personal = tuple(_taken_out(whole, call))
+    terms = frozenset(_terms(call, trail))
+    body = msgspec.json.encode({**whole, "terms": sorted(terms)}, order="sorted").decode()
+    return Content(CALL, body, found_columns(call), whole["trail"], personal, terms)
+
+
+def audit_content(entry_id: str, body: str) -> Content:
+    """Return an entry of the audit log, as JSON, in the form of the archive."""
+    return Content(AUDIT, body, dict.fromkeys(FOUND_BY) | {"voice_id": entry_id})
+
+
+class _Stored(msgspec.Struct):
+    call: Call
+    trail: tuple[msgspec.Raw, ...]
+
+
+_STORED: Final = msgspec.json.Decoder(_Stored)
+
+
+def trail_of(body: str) -> list[Any]:
+    """Return the entries of the trail in a stored body, without personal values; of an audit entry none."""
+    trail: list[Any] = msgspec.json.decode(body).get("trail", [])
+    return trail
+
+
+def owners_of(body: str) -> dict[str, str | None]:
+    """Return whose the personal values of a stored call are, by path."""
+    return dict(_personal_paths(msgspec.json.decode(body), call_of(body, {})))
+
+
+def terms_of(body: str) -> set[tuple[str, str]]:
+    """Return the search terms of a stored call."""
+    return {(kind, value) for kind, value in msgspec.json.decode(body)["terms"]}
+
+
+def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...]]:
+    """Rebuild a call; ``values`` are the personal values that were not erased, by path."""
+    stored = _stored(body, values)
+    return stored.call, parse_trail(stored.trail)
+
+
+def call_of(body: str, values: Mapping[str, str]) -> Call:
+    """Rebuild a call's record alone."""
+    return _stored(body, values).call
+
+
+def _stored(body: str, values: Mapping[str, str]) -> _Stored:
+    if not values:
+        return _STORED.decode(body)
+    whole = msgspec.json.decode(body)
+    for path, value in values.items():
+        place, name = _at(whole, path)
+        if place is not None:
+            place[name] = value
+    return _STORED.decode(msgspec.json.encode(whole))
+
+
+def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
+    """Remove the personal values from a body and yield them."""
+    for path, person_id in _personal_paths(whole, call):
+        place, name = _at(whole, path)
+        value = place.pop(name, "") if place is not None else ""
+        if value:
+            yield PersonalValue(path, clean(value), person_id, found_by(path, clean(value)))
+
+
+def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[tuple[str, str | None]]:
+    """Yield the paths that may hold personal values, and whose they are."""
+    yield "call/phone_number", call.person_id
+    for n, candidate in enumerate(call.candidates):
+        yield f"call/candidates/{n}/name", candidate.person_id
+    for part in _WITH_REMARK:
+        yield f"call/{part}/remark", call.person_id
+    for word in ("distrusted", "assign_wish", "check_wish"):
+        yield f"call/{word}/reason", call.person_id
+    for n, line in enumerate(whole["trail"]):
+        if line.get("what") == "said":
+            yield f"trail/{n}/because", call.person_id
+
+
+_WITH_REMARK: Final = ("identity", *EffectKind)
+"""Parts of a record that may hold the notes of whoever verified the caller."""
+
+
+def without_remarks(body: str) -> str | None:
+    """Return the body of a call without the notes that releases up to 0.2.0 left in it; None if there are none."""
+    whole = msgspec.json.decode(body)
+    removed = [
+        place.pop(name)
+        for place, name in (_at(whole, f"call/{part}/remark") for part in _WITH_REMARK)
+        if place is not None and name in place
+    ]
+    return msgspec.json.encode(whole, order="sorted").decode() if removed else None
+
+
+def _at(whole: Any, path: str) -> tuple[Any, str]:
+    """Return the container of a path's last part (None: there is none), and that part."""
+    *way, name = path.split("/")
+    for step in way:
+        whole = whole[int(step)] if isinstance(whole, list) else whole.get(step)
+        if whole is None:
+            return None, name
+    return whole, name
+
+
+def found_by(path: str, value: str) -> tuple[str, ...]:
+    """Return the search terms of a personal value: a number reversed, a name as its words."""
+    if path.endswith("phone_number"):
+        return (number_term(value),) if digits_of(value) else ()
+    if path.endswith("name"):
+        return tuple(dict.fromkeys(f"w{word}" for word in value.casefold().split()))
+    return ()
+
+
+def number_term(number: str) -> str:
+    """Return the search term of a phone number: its digits reversed, so that its end is a prefix."""
+    return "d" + digits_of(number)[::-1]
+
+
+LAST: Final = chr(sys.maxunicode)
+
+
+def end_of(beginning: str) -> str:
+    """Return a text that sorts after everything with this prefix, byte by byte, and before everything else after it."""
+    rest = beginning.rstrip(LAST)
+    if not rest:
+        return beginning + LAST  # nothing that is stored has another one
+    following = ord(rest[-1]) + 1
+    return rest[:-1] + chr(following if not 0xD800 <= following <= 0xDFFF else 0xE000)  # no surrogates: not in UTF-8
+
+
+def _terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]]:
+    """Yield a call's search terms, without those of personal values."""
+    yield "outcome", str(call.reason or call.phase)
+    if call.reading is not None and call.reading.status:
+        yield "status", clean(call.reading.status).casefold()
+    for person_id in (call.person_id, *(candidate.person_id for candidate in call.candidates)):
+        if person_id:
+            yield "person", clean(person_id).casefold()
+    for line in trail:
+        if line.operator and line.what == "said":
+            yield "operator", clean(line.operator)
+        if line.what == "decided" and line.rule:
+            yield "rule", clean(line.rule)
+        if line.rules:
+            yield "digest", line.rules

@@ -1,0 +1,57 @@
+"""Acknowledgements: a person knows of an incident, and no messages about it are sent until a time.
+
+An acknowledgement names the incident's kind, and its institution or all of them. It ends at its time, with the incident,
+or when somebody ends it.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+LONGEST: Final = timedelta(days=7)
+SHORTEST: Final = timedelta(minutes=1)
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who knows of which incident, and until when nobody is told of it. Without an institution it is about all."""
+
+    kind: str
+    operator: str
+    at: datetime
+    until: datetime
+    institution_key: str = ""
+    note: str = ""
+
+    @property
+    def field(self) -> str:
+        """Return the name that it is stored under: one acknowledgement for each incident."""
+        return f"{self.kind} {self.institution_key}"
+
+    @property
+    def words(self) -> str:
+        day = "%H:%M" if self.until - self.at < timedelta(hours=20) else "%d %b %H:%M"
+        note = f" ({self.note})" if self.note else ""
+        return f"acknowledged by {self.operator} until {self.until:{day}} UTC{note}"
+
+    def covers(self, kind: str, institution_key: str) -> bool:
+        return self.kind == kind and self.institution_key in {"", institution_key}
+
+
+def parse_acknowledgements(stored: Mapping[bytes, bytes], now: datetime) -> list[Acknowledgement]:
+    """Return the acknowledgements that have not ended; those of another version's format are left out."""
+    found = []
+    for value in stored.values():
+        try:
+            one = msgspec.json.decode(value, type=Acknowledgement)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        if now < one.until:
+            found.append(one)
+    return sorted(found, key=lambda one: one.field)
+
+
+def acknowledgement_of(kind: str, institution_key: str, known: Iterable[Acknowledgement]) -> Acknowledgement | None:
+    """Return the acknowledgement of an incident that lasts longest; None if nobody has acknowledged it."""
+    return max((one for one in known if one.covers(kind, institution_key)), key=lambda one: one.until, default=None)

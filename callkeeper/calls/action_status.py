@@ -1,0 +1,300 @@
+"""The state of an action: a person's statement at the desk, from when it is received to its outcome. Pure functions.
+
+The state is not stored. The statement is in the trail under the action's id (the field ``wish``). The rest follows from
+the record and from what a worker has decided since, which is in the trail too. So all processes give the same answer,
+whatever rules they have and however often they are asked.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import (
+    ASSIGN_FAILED,
+    MAX_ASSIGNS,
+    may_assign,
+    may_begin,
+    needs_person,
+    refusals,
+    unresolved,
+)
+from callkeeper.calls.facts import Facts, Policies, facts_of
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.law import BRIEF, LAW, forbidden
+from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.statement_folding import is_given_up, may_return
+from callkeeper.calls.trail import Entry
+
+
+class ActionState(StrEnum):
+    """The state of an action. Only ``pending`` and ``held`` can still change, until the call is settled."""
+
+    PENDING = "pending"
+    DONE = "done"
+    HELD = "held"  # the law or the rules forbid it; the reasons say why
+    SUPERSEDED = "superseded"  # a later statement replaced it
+    REFUSED = "refused"  # it was sent, and the service refused it
+    FAILED = "failed"  # a check was used and got no answer
+    ABSENT = "absent"  # it was sent, and provably not applied; it is not sent again
+    UNRESOLVED = "unresolved"  # it was sent, and a person has to find out whether it was applied
+
+
+_MEANINGS = {
+    "call_settled": (
+        "the call has ended and is settled; a verification is still accepted for ten minutes after the end, "
+        "a distrust for a day"
+    ),
+    "call_lost": (
+        "the service does not know the call any more; if its queue or a push shows it again, or a person speaks about it "
+        "once more, it is handled again"
+    ),
+    "call_given_up": (
+        "the call is older than the rules watch one, and was given up without an end; for a minute after each word about it "
+        "it is read once more, and what can be sent is sent"
+    ),
+    "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
+    "other_call_named": (
+        "the service answers requests for this id with another call, and nothing confirms that both are the same: "
+        "use that call's own voice id"
+    ),
+    "enrolled_before": (
+        "it is recorded, but the voice was enrolled before: only the service's operator can take that back"
+    ),
+    "already_sent": "it was already sent for this call; the story shows the outcome",
+    "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
+    "rules_ask_otherwise": "the rules in force decide otherwise for this call",
+    "rule_in_shadow": (
+        "the rule that would act on it only watches (it is in shadow): what it would have done is recorded, nothing is sent"
+    ),
+    "held_too_long": (
+        "a pause, or the wait for the service to say that the institution is active, lasted until it could not be sent any "
+        "more: an enroll counts for ten minutes after the end, a reject for a day. Nothing was sent"
+    ),
+    "nothing_to_withdraw": "nobody has said that of this call",
+    "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
+    "nothing_unresolved": (
+        "nothing here waits for a person: no effect in doubt or refused, no enroll taken back, no open question"
+    ),
+    "effect_not_named": "the enroll and the reject are both unresolved: say which one the answer is about",
+    "no_checks_left": "the call's 20 authentication checks are used up",
+    "reserve_spent": "the checks reserved for people are used up",
+    "already_decided": "the service makes no more checks: the voice is authenticated, enrolled or red",
+}
+MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
+"""Every reason and its meaning."""
+
+_EFFECT_OF = {"assign": EffectKind.ASSIGN, "verified": EffectKind.ENROLL, "distrusted": EffectKind.REJECT}
+"""What each statement that can be withdrawn may lead to."""
+
+_UNSENT = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT, EffectState.REFUSED})
+
+_STATES = {
+    EffectState.APPLIED: ActionState.DONE,
+    EffectState.CONFIRMED: ActionState.DONE,
+    EffectState.REFUSED: ActionState.REFUSED,
+    EffectState.ABSENT: ActionState.ABSENT,
+    EffectState.UNRESOLVED: ActionState.UNRESOLVED,
+    EffectState.TAKEN_BACK: ActionState.DONE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ActionStatus:
+    """The state of an action. ``operator`` is the person who caused it. ``reasons`` are keys of ``MEANINGS``.
+
+    ``may_change`` tells whether a later answer may be another one: it is pending, or held and the call is not settled.
+    """
+
+    state: ActionState
+    reasons: tuple[str, ...] = ()
+    operator: str | None = None
+    may_change: bool = field(default=False, compare=False)
+
+
+PENDING = ActionStatus(ActionState.PENDING, may_change=True)
+
+_NO_PROOF = {value: article.name for article in LAW for name, value in article.when if name == "validation_type"}
+"""Validation types that establish no identity, with the article that says so."""
+
+_PASSING = frozenset({"paused", "paused_entirely", "standing_unconfirmed"})
+"""Articles that forbid while something lasts, and the word waits for its end."""
+
+
+def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
+    """Return the trail entry of an action's statement; None if it is not folded yet."""
+    return next((line for line in trail if line.what == "said" and line.wish == wish), None)
+
+
+def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    """Return the state of an action whose statement is in the trail.
+
+    The rules' part of the answer is what a worker has decided since, and recorded: the process that asks may have others.
+
+    Args:
+        call: The record, written with the entry or later.
+        trail: The call's trail.
+        line: The entry of the statement.
+    """
+    answer = _by_kind(call, trail, line)
+    if answer.state not in {ActionState.PENDING, ActionState.HELD}:
+        return answer
+    withdrawal = _withdrawal_of(line, trail)
+    if withdrawal is not None:
+        return ActionStatus(ActionState.SUPERSEDED, operator=withdrawal.operator)
+    if not call.is_settled:
+        return replace(answer, may_change=True)
+    if answer.state is ActionState.PENDING:
+        return _held(_why_over(call))
+    return _held("held_too_long") if set(answer.reasons) & _PASSING else answer
+
+
+def _why_over(call: Call) -> str:
+    """Return why nothing more is done for a settled call."""
+    if is_given_up(call):
+        return "call_given_up"
+    return "call_lost" if may_return(call) else "call_settled"
+
+
+def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    if call.reason is Reason.UNCONFIRMED:
+        return _held("other_call_named" if call.other_voice_id else "call_unconfirmed")
+    if call.standing == FOREIGN and line.kind != "resolved":
+        return _held("institution_not_allowed")
+    match line.kind:
+        case "assign":
+            return _assigned(call, trail, line)
+        case "verified":
+            return _verified(call, trail, line)
+        case "distrusted":
+            return _effect_or_reasons(call, EffectKind.REJECT, trail, line)
+        case "opted_out":
+            return _opted_out(call)
+        case "check":
+            return _checked(trail, line)
+        case "withdrawn":
+            return _withdrawn(call, trail, line)
+        case _:
+            return _resolved(call, trail, line)
+
+
+def _withdrawal_of(line: Entry, trail: Sequence[Entry]) -> Entry | None:
+    """Return the entry of a later statement that took this one back."""
+    later = trail[trail.index(line) + 1 :]
+    return next((one for one in later if one.kind == "withdrawn" and one.asked == line.kind), None)
+
+
+def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    effect, wish = call.assign, call.assign_wish
+    if call.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
+        return ActionStatus(ActionState.DONE)  # somebody else has assigned the person since
+    if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
+        return ActionStatus(_STATES[effect.state], operator=effect.operator)
+    if wish is not None and wish.person_id != line.person_id:
+        return ActionStatus(ActionState.SUPERSEDED, operator=wish.operator)
+    if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
+        return PENDING
+    if not may_assign(call) and effect.state is not EffectState.INTENDED:
+        return _held("assigned_too_often")
+    written = next((one.facts for one in reversed(trail) if one.facts is not None), None)
+    facts = facts_of(call, Policies()) if written is None else Facts.from_dict(written)
+    return _held(*forbidden(EffectKind.ASSIGN, facts, person_stays=line.person_id == call.person_id))
+
+
+def _is_answer_to(effect: Effect, line: Entry) -> bool:
+    """Tell whether a finished assign answers an action. One that failed before the action does not; it is retried."""
+    if effect.state in DONE:
+        return True
+    return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
+
+
+def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    if line.validation_type in _NO_PROOF:  # also after an enroll, which it cannot have caused
+        return _held(_NO_PROOF[line.validation_type])
+    effect, identity = call.enroll, call.identity
+    is_about_us = effect.person_id == line.person_id
+    if not is_about_us and identity is not None and identity.person_id != line.person_id:
+        return ActionStatus(ActionState.SUPERSEDED, operator=identity.operator)
+    if not is_about_us and effect.state in DONE:
+        return ActionStatus(ActionState.HELD, ("already_enrolled",), effect.operator)
+    return _effect_or_reasons(call, EffectKind.ENROLL, trail, line)
+
+
+def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    """Return the state of an effect that was begun. Otherwise return what prevents it, by the last decision since."""
+    effect = call.effect(kind)
+    if effect.state in _STATES and not may_begin(kind, effect, call):
+        return ActionStatus(_STATES[effect.state], operator=effect.operator)
+    if _was_sent(effect):
+        return PENDING
+    decided = [one for one in trail[trail.index(line) :] if one.what == "decided" and one.asked != EffectKind.ASSIGN]
+    return _held(*_against(kind, decided[-1])) if decided else PENDING
+
+
+def _against(kind: EffectKind, decision: Entry) -> tuple[str, ...]:
+    """Return what a decision has against an effect: the law, or else that the rules ask for something else."""
+    facts = Facts.from_dict(decision.facts or {})
+    reasons = decision.forbidden if decision.asked == kind else forbidden(kind, facts)
+    if "nobody_assigned" in reasons:  # then nobody can be the wrong person
+        reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
+    if reasons or decision.asked == kind:
+        return reasons
+    if kind is EffectKind.ENROLL and facts.distrusted:
+        return ("caller_distrusted",)
+    is_shadowed = any(rule.result == "shadowed" and rule.then == kind for rule in decision.tried)
+    return ("rule_in_shadow" if is_shadowed else "rules_ask_otherwise",)
+
+
+def _was_sent(effect: Effect) -> bool:
+    return effect.state in {EffectState.SENT, EffectState.UNKNOWN}
+
+
+def _opted_out(call: Call) -> ActionStatus:
+    """Return the state of an opt-out: it counts as soon as it is recorded, but takes no enroll back."""
+    was_enrolled = call.enrolled_seen or call.enroll.state in DONE or _was_sent(call.enroll)
+    return ActionStatus(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
+
+
+def _checked(trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    for entry in trail[trail.index(line) :]:
+        if entry.what in {"checked", "check_failed"}:
+            return ActionStatus(
+                ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator
+            )
+        if entry.what == "withdrawn" and entry.kind == "check":
+            return _held(entry.because or "already_decided")
+    return PENDING
+
+
+def _withdrawn(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    """Return the state of a withdrawal. It counts as soon as it is recorded, but takes back nothing that was sent."""
+    before = trail[: trail.index(line)]
+    if not any(one.what == "said" and one.kind == line.asked for one in before):
+        return _held("nothing_to_withdraw")
+    effect = call.effect(_EFFECT_OF[line.asked or ""])
+    was_sent = effect.sent_at is not None and effect.sent_at <= line.at and effect.state not in _UNSENT
+    return _held("already_sent") if was_sent else ActionStatus(ActionState.DONE)
+
+
+def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    """Return the state of a resolution. It applies when folded, or finds nothing to resolve; a later one may win."""
+    later = trail[trail.index(line) :]
+    closed = [entry for entry in later if entry.what == "established" and entry.operator is not None]
+    ours = [entry for entry in closed if entry.operator == line.operator and entry.wish in {None, line.wish}]
+    if ours:
+        last = [entry for entry in closed if entry.kind == ours[-1].kind][-1]
+        state = ActionState.DONE if last is ours[-1] else ActionState.SUPERSEDED
+        return ActionStatus(state, operator=last.operator)
+    doubts = unresolved(call)
+    if doubts and line.asked is None:
+        return PENDING if len(doubts) == 1 else _held("effect_not_named")
+    closed_by = call.unenroll_closed_by or (call.asked.closed_by if call.asked is not None else None)
+    if closed_by is not None and line.asked is None:
+        return ActionStatus(ActionState.DONE, operator=closed_by)
+    is_open = line.asked in doubts if line.asked else needs_person(call) or call.asked or refusals(call)
+    return PENDING if is_open else _held("nothing_unresolved")
+
+
+def _held(*reasons: str) -> ActionStatus:
+    lasting = tuple(reason for reason in reasons if reason not in BRIEF)
+    return ActionStatus(ActionState.HELD, lasting) if lasting else PENDING

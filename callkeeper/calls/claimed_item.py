@@ -1,0 +1,233 @@
+"""The result of a claim (a member, its lease, the state of Redis), and the placement of a saved member.
+
+No I/O: ``callkeeper.calls.store.claims`` claims and writes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+from callkeeper.calls.pause import Pause, Pauses, parse_pauses
+from callkeeper.calls.store.keys import CallId, names_of
+from callkeeper.service.config import REQUEST_DEADLINE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a claim lasts without renewal, and the times that follow from it.
+
+    All of them derive from the deadline of one request. If a request could outlive its lease, a second worker could
+    claim the same call meanwhile.
+    """
+
+    request_s: float = REQUEST_DEADLINE_S
+    """Deadline of one request, in seconds."""
+    spare_s: float = 2.0
+    """How much longer than the request the lease lasts, in seconds."""
+
+    @property
+    def seconds(self) -> float:
+        return self.request_s + self.spare_s
+
+    @property
+    def ms(self) -> int:
+        return round(self.seconds * 1000)
+
+    @property
+    def first_byte_s(self) -> float:
+        """Return how much time may pass between asking Redis to write ``sent`` and the first byte of the request.
+
+        It is 0.2 s less than the lease has to spare.
+        """
+        return self.spare_s - 0.2
+
+    @property
+    def hold(self) -> timedelta:
+        """Return how long effects wait after Redis changed: every earlier request has ended by then."""
+        return timedelta(seconds=self.seconds)
+
+    @property
+    def finish_s(self) -> float:
+        """Return how long a shift that claims no more lets its calls go on: two requests and the spare time."""
+        return 2 * self.request_s + self.spare_s
+
+
+LEASE = Lease()
+"""The lease of every worker. Tests may use a shorter one."""
+
+
+class Epoch(NamedTuple):
+    """Which run of which Redis server this is, and since when it is known."""
+
+    id: str
+    since: datetime
+    lost: timedelta | None = None
+    """The time before it in which writes may have been lost; None if unknown, or if there was no Redis before."""
+    was_seen_to_begin: bool = False
+    """Whether this process also saw the Redis before it, or the data that this one has lost."""
+    is_replaced: bool = False
+    """Whether any process did. Then calls that are new to this Redis may have had a record."""
+
+
+CLOCK_TOLERANCE = timedelta(seconds=5)
+"""How far clocks may differ before it counts as a jump."""
+
+
+class Jump(NamedTuple):
+    """Redis's clock jumped ahead: its last time before, and by how much."""
+
+    at: datetime
+    by: timedelta
+
+
+class Jumps:
+    """Detects when Redis's clock jumps ahead of this process's clock."""
+
+    def __init__(self) -> None:
+        self._last: tuple[datetime, float] | None = None
+        self.found: tuple[Jump, ...] = ()
+        """``callkeeper.calls.redis_restart.catch_up`` shifts records that were saved before a jump."""
+
+    def see(self, now: datetime, asked_at_s: float, answered_at_s: float) -> None:
+        """Compare the time in an answer of Redis with this process's own, in seconds."""
+        if self._last is not None:
+            last, last_s = self._last
+            at_most = last + timedelta(seconds=answered_at_s - last_s)
+            if now - at_most > CLOCK_TOLERANCE:
+                self.found = (*self.found, Jump(last, now - at_most))
+            elif last + timedelta(seconds=asked_at_s - last_s) - now > CLOCK_TOLERANCE:
+                self.found = ()  # it can no longer be told which records are older
+        self._last = now, answered_at_s
+
+
+class LostWrites(NamedTuple):
+    """Between which instants writes of a member may be lost, by the clock of the Redis that lost them.
+
+    None if unknown. No write later than ``after`` is known to be there.
+    """
+
+    after: datetime | None
+    until: datetime | None
+
+
+class LeaseLost(Exception):
+    """Another worker holds this call now, or a condition of the write does not hold. Stop working on the call."""
+
+    def __init__(self, member: str, why: str) -> None:
+        super().__init__(f"{member}: {why}")
+        self.why = why
+
+
+@dataclass(slots=True)
+class ClaimedItem:
+    """One claimed member: what was stored, its waiting notes, and the nonce that allows to write it."""
+
+    member: str
+    owner: CallId | str | None
+    """The call or the institution; None for a name that we did not write."""
+    nonce: str
+    checks: int
+    lost: LostWrites | None
+    """Writes of it that Redis may have lost, until a record is saved again; None if it was saved to this Redis."""
+    failures: int
+    record: bytes
+    notes: dict[bytes, bytes]
+    epoch: Epoch
+    now: datetime
+    pause: Pause | None
+    """The pause that applies to the call."""
+    late: timedelta
+    """How late workers are: how long the member had been due, or others that were claimed with it (`share_lateness`)."""
+    live: int
+    """The number of live calls of all institutions at the claim."""
+    writes: int = field(default=0)
+
+    @property
+    def note_pairs(self) -> list[bytes]:
+        """Return the id and the content of each waiting note in turn, as scripts take them."""
+        return [part for pair in self.notes.items() for part in pair]
+
+
+ListName = Literal[
+    "",  # nowhere: it is no call, or it stays where it is
+    "live",
+    "settled",
+    "unconfirmed",  # settled until the queue lists it
+    "lost",  # settled until the queue, a push or a person names it
+    "given up",  # expires even if it needs a person
+]
+"""The list in which a saved member is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a saved member is listed and when it is due.
+
+    ``due_in_ms`` None: only when something wakes it. ``entry``: fingerprint of the queue entry that is expected for it
+    from now on, empty if unknown.
+    """
+
+    due_in_ms: int | None
+    listed: ListName = ""
+    attention: str = ""
+    entry: str = ""
+
+
+def instant(ms: float) -> datetime:
+    """Convert Redis's milliseconds to an aware UTC instant."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def pauses_of(stored: list[bytes]) -> Pauses:
+    """Read the pauses in an answer of ``claim``: keys and values in turn."""
+    pairs = zip(stored[::2], stored[1::2], strict=True)
+    return parse_pauses(tuple((key.decode(errors="replace"), value) for key, value in pairs))
+
+
+def parse_claimed(
+    row: list[Any], owner: CallId | str | None, epoch: Epoch, now: datetime, pauses: Pauses, *, live: int
+) -> ClaimedItem:
+    """Read one claimed member in an answer of ``claim``."""
+    member, nonce, checks, lost, failures, record, late_ms, notes = row
+    return ClaimedItem(
+        member=member.decode(),
+        owner=owner,
+        nonce=nonce.decode(),
+        checks=int(checks),
+        lost=_lost_writes(lost.decode()),
+        failures=int(failures),
+        record=record,
+        notes=dict(zip(notes[::2], notes[1::2], strict=True)),
+        epoch=epoch,
+        now=now,
+        pause=pauses.over(owner.institution_key) if isinstance(owner, CallId) else None,
+        late=timedelta(milliseconds=int(late_ms)),
+        live=live,
+    )
+
+
+def share_lateness(items: Sequence[ClaimedItem]) -> None:
+    """Set how late workers are in the items of one claim.
+
+    Up to half of the members have just fallen due, so a member's own lateness says little. An institution's lateness is
+    that of its latest member. All items get their own institution's, or the second-highest of all institutions if that is
+    more. So one slow institution, whose calls wait for each other, does not delay the reads of others.
+    """
+    latest: dict[str, timedelta] = {}
+    for item in items:
+        institution_key = names_of(item.member)[0]
+        latest[institution_key] = max(item.late, latest.get(institution_key, timedelta()))
+    common = sorted(latest.values())[-2:-1] or [timedelta()]
+    for item in items:
+        item.late = max(latest[names_of(item.member)[0]], *common)
+
+
+def _lost_writes(stored: str) -> LostWrites | None:
+    """Read the lost writes in an answer of ``claim``. The value '1' of an earlier release gives no times."""
+    if not stored:
+        return None
+    after, _, until = stored.partition(":")
+    if not until.isdigit():
+        return LostWrites(None, None)
+    return LostWrites(instant(int(after)) if after.isdigit() else None, instant(int(until)))

@@ -1,0 +1,300 @@
+"""Decides what a call needs next: one pure function of the record, the rules and the time, defined for every call.
+
+The steps are tried in a fixed order. A settled call rests. Doubts about effects are cleared before anything new is
+begun. Statements of people and the rules come before another check. Then the end is handled, then checks and reads;
+else wait.
+"""
+
+from datetime import datetime, timedelta
+
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import (
+    ASSIGN_FAILED,
+    evidence,
+    is_later,
+    may_assign,
+    may_begin,
+    next_doubt_read,
+    recheck,
+)
+from callkeeper.calls.facts import Facts, begun_at, facts_of
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.record import Call, Phase
+from callkeeper.calls.rules.assignment import Assignment, judge_assignment
+from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
+from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table
+from callkeeper.calls.schedule.plan import automatic_left, must_read_first
+from callkeeper.calls.schedule.reads import LATE_TOLERANCE, put_off
+from callkeeper.calls.settlement import age_out, close, confirm, is_lost
+from callkeeper.calls.steps import (
+    Check,
+    Decline,
+    Deed,
+    Establish,
+    Intend,
+    Read,
+    Send,
+    Step,
+    Wait,
+    Withdraw,
+    WriteDecision,
+    WriteFacts,
+)
+from callkeeper.calls.stop_rule import desk_check_obstacle, may_check
+from callkeeper.calls.trail import Entry
+
+FRESH = timedelta(seconds=2)
+"""Maximum age of the read directly before an effect."""
+
+_MOST_HARMFUL_FIRST = (EffectKind.REJECT, EffectKind.ENROLL, EffectKind.ASSIGN)
+_BY_RULES = _MOST_HARMFUL_FIRST[:2]
+
+_ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT})
+"""States of an assign from which we may assign without a new statement."""
+
+FOREIGN_WAIT = timedelta(seconds=60)
+
+WATCH = Read("watch")
+"""The read that looks for changes. Other reads are needed for the next step."""
+
+
+def decide(
+    call: Call,
+    book: RuleBook,
+    now: datetime,
+    *,
+    late: timedelta = timedelta(),
+    busy: float = 0.0,
+    is_silent: bool = False,
+) -> Step:
+    """Return the next step of a call.
+
+    ``late`` is how late workers are, ``busy`` the share of a core that this one uses: reads wait if there is too much
+    to do. ``is_silent``: a hint's queue could not be listed since.
+    """
+    if call.is_settled:
+        return _rest(call, now)
+    if call.phase is Phase.HINTED:
+        return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > LATE_TOLERANCE, is_silent=is_silent)
+    if call.standing == FOREIGN:
+        return age_out(call, book, facts_of(call, book.policies, now, lists=book.lists), now) or Wait(
+            now + FOREIGN_WAIT
+        )
+    if call.needs_verifying and not is_lost(call, book, now):
+        return _read_or_wait(call, "verify", now)
+    facts = facts_of(call, book.policies, now, lists=book.lists)
+    acted = _clear_doubt(call, now) or age_out(call, book, facts, now) or _act(call, book, facts, now)
+    if acted is not None:
+        return acted
+    step = (
+        _decline(call, book)
+        or _patiently(close(call, book, facts, now), call, now)
+        or _check_or_read(call, book, facts, now, late, busy)
+    )
+    if call.reading is None or (signature := facts.signature) == call.last_facts:
+        return step
+    changed = Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.reading.policies)
+    return WriteFacts(changed, signature, step)
+
+
+def _rest(call: Call, now: datetime) -> Deed:
+    """Handle a settled call, which is only claimed because of a note. A doubt merged into it needs a person."""
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+        if call.effect(kind).state in IN_DOUBT:
+            return Establish(kind, EffectState.UNRESOLVED)
+    return recheck(call, now)
+
+
+def _read_or_wait(call: Call, because: str, now: datetime) -> Deed:
+    """Read now, or when the wait after a failed read is over."""
+    if call.reads_failed and call.next_read_at is not None and call.next_read_at > now:
+        return Wait(call.next_read_at)
+    return Read(because)
+
+
+def _patiently(step: Deed | None, call: Call, now: datetime) -> Deed | None:
+    """If the step is a read, let it wait after a failed read."""
+    return _read_or_wait(call, step.because, now) if isinstance(step, Read) else step
+
+
+def _clear_doubt(call: Call, now: datetime) -> Deed | None:
+    """Resolve an effect with an unknown outcome by reading stored details, before anything else is tried."""
+    for kind in _MOST_HARMFUL_FIRST:
+        effect = call.effect(kind)
+        if effect.state not in IN_DOUBT:
+            continue
+        state = evidence(kind, call, now)
+        if state is not None:
+            return Establish(kind, state)
+        due = next_doubt_read(effect, call, now)
+        return Wait(due) if due > now else Read(f"{kind} in doubt")
+    return None
+
+
+def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    """Assign, reject or enroll if a rule or a person asks for it and the law allows it."""
+    return _assign(call, book, facts, now) or _apply_rules(call, book, facts, now)
+
+
+def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    effect = call.assign
+    if effect.state not in _ASSIGN_OPEN and call.assign_wish is None:
+        return None
+    assignment = judge_assignment(call, book, facts)
+    person = assignment.allowed_person
+    if effect.state is EffectState.INTENDED:
+        if person is None or person != effect.person_id:
+            return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
+        is_free = is_confirmed_free(call, person, now)
+        return Send(EffectKind.ASSIGN) if is_free else _read_or_wait(call, "before assign", now)
+    is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
+    if not is_open_to_us or not may_assign(call) or (effect.retry_at is not None and now < effect.retry_at):
+        return None
+    if person is not None:
+        return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
+    is_open = call.listed_at is not None and not facts.assigned and not facts.ended
+    return (
+        _written_assignment(call, assignment, now)
+        if is_open and assignment.fingerprint != call.last_assignment
+        else None
+    )
+
+
+def _asks_anew(call: Call, person_id: str | None) -> bool:
+    """Tell whether a person asks for another assign than the finished one. The law is checked separately.
+
+    It must be for another person, or for the same one if the assign failed.
+    """
+    wish, effect = call.assign_wish, call.assign
+    if wish is None or person_id is None or wish.person_id != person_id:
+        return False
+    if effect.state in ASSIGN_FAILED:
+        return person_id != effect.person_id or is_later(wish, effect)
+    return effect.state in DONE and person_id != effect.person_id
+
+
+def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
+    """Tell whether the queue or the details showed a moment ago that the call can be assigned to a person.
+
+    Nobody has claimed it, and nobody else stands on the record. Otherwise the details must have been read since the
+    assign was intended.
+    """
+    is_free = call.person_id is None or (call.person_id == person_id and not call.core_username)
+    if not is_free and not call.assign.was_read_since:
+        return False
+    seen = [at for at in (call.listed_at, call.reading.read_at if call.reading else None) if at is not None]
+    return bool(seen) and now - max(seen) <= FRESH
+
+
+def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    if call.reading is None:
+        return None
+    verdict = judge(facts, book, call.institution_key)
+    asked = EFFECTS.get(verdict.outcome)
+    for kind in _BY_RULES:
+        effect, wanted = call.effect(kind), asked is kind
+        if effect.state is EffectState.INTENDED:
+            if not wanted or not _same_effect(call, kind, verdict):
+                return Withdraw(kind, ", ".join(verdict.forbidden) or f"now {verdict.outcome}: {verdict.rule}")
+            if effect.was_read_since and now - call.reading.read_at <= FRESH:
+                return Send(kind)
+            return _read_or_wait(call, f"before {kind}", now)
+        if wanted and may_begin(kind, effect, call):
+            decision = _written_verdict(call, book, facts, verdict, now)
+            return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
+    is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
+    is_new = verdict.fingerprint != call.last_verdict
+    # A person's statement clears the last verdict: what was decided after it is written in any case.
+    if is_new and (call.last_verdict is None or verdict.shadows or is_asking or not is_done(call)):
+        return _written_verdict(call, book, facts, verdict, now)
+    return None
+
+
+def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict, now: datetime) -> WriteDecision:
+    """Return the step that writes a verdict: its trail entry has the facts, the rule and what the law forbade."""
+    entry = Entry(
+        at=now,
+        what="decided",
+        kind=verdict.outcome,
+        asked=verdict.asked,
+        rule=verdict.rule,
+        rules=book.digest,
+        because=verdict.because,
+        validation_type=verdict.validation_type,
+        forbidden=verdict.forbidden,
+        facts=facts.as_dict(),
+        policies=call.reading.policies if call.reading else (),
+        tried=table(facts, book, call.institution_key),
+    )
+    return WriteDecision(verdict, entry, facts.signature)
+
+
+def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> WriteDecision:
+    entry = Entry(
+        at=now,
+        what="decided",
+        kind="hold",
+        asked="assign",
+        rules=assignment.rules,
+        because=assignment.because,
+        operator=assignment.operator,
+        forbidden=assignment.forbidden,
+        candidates=len(call.candidates),
+    )
+    return WriteDecision(assignment, entry)
+
+
+def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:
+    """Tell whether the intention still matches what is wanted: person, validation type and operator."""
+    effect = call.effect(kind)
+    wanted = (call.person_id, verdict.validation_type, _operator(call, kind))
+    return (effect.person_id, effect.validation_type, effect.operator) == wanted
+
+
+def is_done(call: Call) -> bool:
+    """Tell whether an enroll or a reject is in force. Further verdicts about the same facts are then not written."""
+    return call.enroll.state in DONE or call.reject.state in DONE or call.unenrolled_seen
+
+
+def _operator(call: Call, kind: EffectKind) -> str | None:
+    """Return the person whose statement an effect follows; None if only a rule asks for it."""
+    if kind is EffectKind.REJECT:
+        return call.distrusted.operator if call.distrusted else None
+    return call.identity.operator if call.identity else None
+
+
+def _check_or_read(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Deed:
+    """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
+
+    While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
+    """
+    turn_at = next_turn(book, begun_at(call), now, call.institution_key)
+    ends = (call.effects_held_until, call.standing_held_until, _assign_retry_at(call, now), turn_at)
+    due = [at for at in ends if at is not None]
+    if call.check_wish is not None and desk_check_obstacle(call, book.schedule, book.policies) is None:
+        return Check(by_desk=True)
+    if may_check(call, book.policies) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
+        if call.next_check_at <= now:
+            return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
+        due.append(call.next_check_at)
+    read_at = put_off(call, call.next_read_at or now, now, decided_s=book.reads_decided_s, late=late, busy=busy)
+    if read_at <= now:
+        return WATCH
+    return Wait(min([read_at, *due]))
+
+
+def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
+    """Return when an assign that got 401 or 429 may be sent again, if that is in the future."""
+    retry_at = call.assign.retry_at
+    return retry_at if call.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
+
+
+def _decline(call: Call, book: RuleBook) -> Deed | None:
+    """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
+    obstacle = desk_check_obstacle(call, book.schedule, book.policies) if call.check_wish is not None else None
+    return Decline(obstacle) if obstacle is not None else None
+
+
+def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:
+    limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
+    return automatic_left(call, limit) > 0 and not facts.paused_entirely

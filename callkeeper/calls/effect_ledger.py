@@ -1,0 +1,79 @@
+"""The ledger of an effect: the state of an assign, an enroll or a reject. It is written before the request is sent."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+
+class EffectKind(StrEnum):
+    """What we may ask the service to change about a call."""
+
+    ASSIGN = "assign"
+    ENROLL = "enroll"
+    REJECT = "reject"
+
+
+class EffectState(StrEnum):
+    """The state of one effect. Only ``none`` and ``intended`` prove that nothing was sent."""
+
+    NONE = "none"
+    INTENDED = "intended"  # decided and saved; nothing sent
+    SENT = "sent"  # saved before the first byte; the answer is not known (yet)
+    APPLIED = "applied"  # the service said so
+    REFUSED = "refused"  # the service refused it
+    UNKNOWN = "unknown"  # sent, but no usable answer; stored details will show the outcome
+    CONFIRMED = "confirmed"  # stored details show it
+    ABSENT = "absent"  # stored details prove that it was not applied
+    UNRESOLVED = "unresolved"  # nothing proves the outcome, so a person has to look
+    TAKEN_BACK = "taken_back"  # an enroll that was in force until a reject of the member
+
+
+IN_DOUBT = frozenset({EffectState.SENT, EffectState.UNKNOWN})
+"""States that require a read of stored details before anything else."""
+
+DONE = frozenset({EffectState.APPLIED, EffectState.CONFIRMED})
+"""States in which the effect is known to be in force."""
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One effect and its state.
+
+    ``was_read_since``: stored details were read after the intention. ``status_before`` is the status they had.
+    """
+
+    state: EffectState = EffectState.NONE
+    person_id: str | None = None
+    validation_type: str | None = None
+    operator: str | None = None
+    rule: str | None = None
+    because: str | None = None
+    intended_at: datetime | None = None
+    was_read_since: bool = False
+    sent_at: datetime | None = None
+    doubted_at: datetime | None = None
+    """When stored details were first read between the request and its outcome."""
+    attempts: int = 0
+    """How many requests were booked."""
+    unsent: int = 0
+    """How many of them certainly sent no byte."""
+    unauthorized: int = 0
+    """How many of them got 401 or 429."""
+    retry_at: datetime | None = None
+    """When it may be sent again after a 401, a 429 or a refusal, once it is absent. None: it may not."""
+    refusal: str | None = None
+    """The service's words, without personal data, if it refused the last request."""
+    person_stood: bool = False
+    """An assign: the person stood on the record before, so the person alone does not show that it was carried out."""
+    status_before: str | None = None
+    updated_before: datetime | None = None
+    """When the service's record had last changed, by the same read as ``status_before``."""
+    requested_by: str | None = None
+    """The core username it was sent under."""
+    last_word: int = 0
+    """``Word.number`` of the last statement about it when it was sent; 0 for none."""
+    remark: str | None = None
+    resolved: int = 0
+    """Order of the statement by which a person resolved it, or marked its refusal as seen; 0 if nobody did.
+
+    See ``callkeeper.calls.notes.statement_order``."""

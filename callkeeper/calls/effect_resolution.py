@@ -1,0 +1,354 @@
+"""What stored details prove about an effect: one whose answer was lost, or an enroll that a reject took back. Pure.
+
+An enroll leaves three traces (status, policy, flags), and only a reject removes them. A reject leaves one trace, the
+status, and later activities overwrite it. So a reject is proved absent only if nothing was written since the read
+directly before it was sent.
+
+When a member's voice is rejected in any call, the service takes back all earlier enrolls of that member, also in ended
+calls (Spec: States, row reject-voice). Assumed: it may do so at once or a little later, and it writes
+FullAuthenticationUnenrolled, which later activities may overwrite, or takes the manual policy away.
+"""
+
+from datetime import datetime, timedelta
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.facts import MANUAL_GREEN
+from callkeeper.calls.record import Call, Identity, Reading, Reason, Word
+from callkeeper.calls.statuses import Status
+from callkeeper.calls.steps import Deed, Read, Rest, Wait
+
+DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
+"""When stored details are read after an effect without a usable answer, in seconds."""
+
+MAX_REQUESTS = 2
+"""How many requests of one enroll, or one reject, may reach the service. A second one only after a 401, 429 or refusal."""
+
+MAX_ASSIGNS = 3
+"""Assigns sent for one call, including corrections by the desk, excluding those that got 401 or 429."""
+
+ASSIGN_RETRY_S = (1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
+"""Seconds that an assign waits after the first, second ... 401, 429 or refusal. The last one repeats."""
+
+ASSIGN_FAILED = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
+"""States of an assign that failed, as far as is known. An absent one may be tried again without a new statement."""
+
+_FAILED = frozenset({EffectState.REFUSED, EffectState.ABSENT})
+"""States of an effect that certainly failed."""
+
+DOUBT_RETRY = timedelta(seconds=5)
+DOUBT_GIVE_UP = timedelta(minutes=10)
+"""After this long without a readable answer a person must resolve the effect."""
+
+
+def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
+    """Return what is proved about an effect in doubt; None while another read may tell."""
+    effect, reading = call.effect(kind), call.reading
+    sent_at = effect.sent_at or effect.intended_at
+    if sent_at is None:
+        return EffectState.UNRESOLVED
+    if reading is not None and reading.read_at > sent_at:
+        if _shows(kind, effect, reading):
+            return EffectState.CONFIRMED
+        stays = effect.person_stood and reading.person_id == effect.person_id
+        is_another = reading.person_id is not None and not stays
+        if kind is EffectKind.ASSIGN and (is_another or effect.retry_at is not None):
+            is_final = effect.refusal is not None and not is_another and assigned_too_often(effect)
+            return EffectState.REFUSED if is_final else EffectState.ABSENT
+        if reading.read_at >= _shown_by(effect, reading):
+            return _absent_or_unresolved(kind, effect, reading, was_rejected=call.rejected_seen)
+    if call.reads_failed and now - (effect.doubted_at or sent_at) > DOUBT_GIVE_UP:
+        return _unproved(effect)
+    return None
+
+
+def _unproved(effect: Effect) -> EffectState:
+    """Return the state of an effect whose absence cannot be proved. What the service refused, it did not apply."""
+    return EffectState.UNRESOLVED if effect.refusal is None else EffectState.REFUSED
+
+
+def first_doubt(effect: Effect, reading: Reading) -> datetime:
+    """Return when stored details were first read after an effect was sent, counting ``reading``."""
+    doubted_at, sent_at = effect.doubted_at, effect.sent_at
+    return reading.read_at if doubted_at is None or (sent_at is not None and doubted_at < sent_at) else doubted_at
+
+
+def _shown_by(effect: Effect, reading: Reading) -> datetime:
+    """Return when an effect must be visible in stored details if it was carried out.
+
+    The first and the last read must be at least a lease apart. If Redis's clock jumped ahead after the request, a new
+    process cannot tell that 20 s by that clock were only a moment.
+    """
+    sent_at = effect.sent_at or effect.intended_at or reading.read_at
+    slots = (
+        sent_at + timedelta(seconds=DOUBT_READS_S[-1]),
+        first_doubt(effect, reading) + timedelta(seconds=LEASE.seconds),
+    )
+    return max(slots)
+
+
+def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
+    """Return the ledger of an effect that got 401 or 429. It may be sent again once it is proved absent.
+
+    Assumed: both are given before anything is done. It is looked up all the same.
+    """
+    return _with_retry(kind, replace(effect, unauthorized=effect.unauthorized + 1), now)
+
+
+def after_refusal(kind: EffectKind, effect: Effect, reason: str, now: datetime) -> Effect:
+    """Return the ledger of an effect that the service refused. It may be sent again once it is proved absent.
+
+    Assumed: ``success: false`` can be a passing trouble, because the document shows no other form of failure.
+    """
+    return _with_retry(kind, replace(effect, refusal=reason), now)
+
+
+def _with_retry(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
+    tries = min(max(1, _arrived(effect)), len(ASSIGN_RETRY_S))
+    wait_s = ASSIGN_RETRY_S[tries - 1] if kind is EffectKind.ASSIGN else 0.0
+    return replace(effect, retry_at=now + timedelta(seconds=wait_s))
+
+
+DOUBTFUL = (EffectKind.ENROLL, EffectKind.REJECT)
+"""The effects whose outcome a person may have to find out."""
+
+
+def unresolved(call: Call) -> list[EffectKind]:
+    """Return the effects whose outcome nothing proves, so that a person has to look."""
+    return [kind for kind in DOUBTFUL if call.effect(kind).state is EffectState.UNRESOLVED]
+
+
+def is_asking(call: Call) -> bool:
+    """Tell whether a rule asks a person about the call, and nobody has handled it."""
+    return call.asked is not None and call.asked.closed_by is None
+
+
+REFUSED_BY_SERVICE = "refused by the service"
+"""Part of the attention reason of a call with such an effect. The kind stands before it, the service's words after it."""
+
+
+def without_service_words(why: str) -> str:
+    """Return an attention reason without what the service said in a refusal, so that reasons can be counted."""
+    reason, mark, _ = why.partition(REFUSED_BY_SERVICE)
+    return reason + mark
+
+
+def refusals(call: Call) -> list[EffectKind]:
+    """Return the effects that the service refused for good, that nothing has replaced, and that no person has seen."""
+    return [kind for kind in EffectKind if _stands_refused(kind, call)]
+
+
+def _stands_refused(kind: EffectKind, call: Call) -> bool:
+    effect = call.effect(kind)
+    if effect.state is not EffectState.REFUSED or effect.refusal is None or effect.resolved:
+        return False
+    match kind:
+        case EffectKind.ASSIGN:
+            wish = call.assign_wish
+            is_open = call.person_id is None or (effect.person_stood and not call.core_username)
+            return is_open or (wish is not None and wish.person_id != call.person_id)
+        case EffectKind.ENROLL:
+            return not call.enrolled_seen
+        case EffectKind.REJECT:
+            return not is_rejected(call)
+
+
+def assigned_too_often(effect: Effect) -> bool:
+    """Tell whether no further assign may be sent for a call, unless a person asks for it once more."""
+    return _arrived(effect) - effect.unauthorized >= MAX_ASSIGNS
+
+
+def may_assign(call: Call) -> bool:
+    """Tell whether another assign may be sent: by the budget, or because a person asks again after a failed one."""
+    effect = call.assign
+    is_asked = effect.state in {*ASSIGN_FAILED, EffectState.NONE} and is_later(call.assign_wish, effect)
+    return is_asked or not assigned_too_often(effect)
+
+
+def _arrived(effect: Effect) -> int:
+    """Return how many requests of an effect may have reached the service."""
+    return effect.attempts - effect.unsent
+
+
+def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
+    """Tell whether an enroll or a reject may be intended: it was never sent, or was turned away or refused and is absent.
+
+    One that certainly failed may also be intended if a person has asked for another one since it was sent, also after that
+    intention was withdrawn.
+    """
+    if effect.state in {*_FAILED, EffectState.NONE} and is_later(word_for(kind, call), effect):
+        return True
+    is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
+    return is_open and _arrived(effect) < MAX_REQUESTS
+
+
+def word_for(kind: EffectKind, call: Call) -> Word | Identity | None:
+    """Return the last statement of a person that asks for an effect."""
+    match kind:
+        case EffectKind.ASSIGN:
+            return call.assign_wish
+        case EffectKind.ENROLL:
+            return call.identity if call.identity is not None and call.identity.by_desk else None
+        case EffectKind.REJECT:
+            return call.distrusted
+
+
+def is_repeated(kind: EffectKind, call: Call) -> bool:
+    """Tell whether an effect that is to be sent again was not asked for since: only because it failed."""
+    effect = call.effect(kind)
+    return _arrived(effect) > 0 and not is_later(word_for(kind, call), effect)
+
+
+def is_later(word: Word | Identity | None, effect: Effect) -> bool:
+    """Tell whether a statement came after an effect was sent. Compares statement numbers, as clocks can be set back."""
+    if word is None or effect.sent_at is None or word.number <= effect.last_word:
+        return False
+    if isinstance(word, Identity) and effect.operator is not None and not effect.last_word:
+        # Release 0.2.0 did not keep the number of the statement that an enroll followed: then the times decide.
+        return word.established_at > effect.sent_at
+    return True
+
+
+def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
+    """Return when to read next for an effect in doubt. A failed read is repeated a little later."""
+    sent_at = effect.sent_at or effect.intended_at or now
+    read_at = call.reading.read_at if call.reading else sent_at
+    slots = [sent_at + timedelta(seconds=s) for s in DOUBT_READS_S]
+    if call.reading is not None and read_at > sent_at:
+        slots[-1] = _shown_by(effect, call.reading)
+    slot = next((slot for slot in slots if slot > read_at), now)
+    if call.reads_failed and call.next_read_at is not None:
+        return max(slot, min(call.next_read_at, now + DOUBT_RETRY))
+    return slot
+
+
+def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
+    """Tell whether an effect has left its trace.
+
+    Assumed: an assign leaves the core username it was sent under, which counts if the person stood there before.
+
+    Assumed: an enroll leaves one of AcceptCallerVoice, FullAuthentication, the policy Green Manual Authentication and
+    ``successfulVoiceEnrollment``; a reject leaves RejectCallerVoice, until a later activity overwrites it.
+    """
+    match kind:
+        case EffectKind.ASSIGN:
+            is_theirs = reading.person_id is not None and reading.person_id == effect.person_id
+            return is_theirs and (not effect.person_stood or reading.core_username == effect.requested_by)
+        case EffectKind.ENROLL:
+            by_hand = reading.status == Status.FULL_AUTHENTICATION and not reading.is_voice_verified
+            by_status = reading.status == Status.ACCEPT_CALLER_VOICE or by_hand
+            return by_status or MANUAL_GREEN in reading.policies or reading.was_voice_enrolled_now
+        case EffectKind.REJECT:
+            return reading.status == Status.REJECT_CALLER_VOICE
+
+
+def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *, was_rejected: bool) -> EffectState:
+    """Return whether the missing trace proves that the effect was not applied, or leaves it unresolved.
+
+    A repeated enroll or reject that still does not show needs a person, unless the service refused it.
+
+    Assumed: every activity changes ``updatedDateUtc``. Otherwise a reject may lie between two equal statuses.
+    """
+    if kind is not EffectKind.ASSIGN and _arrived(effect) >= MAX_REQUESTS:
+        return _unproved(effect)
+    match kind:
+        case EffectKind.ASSIGN:
+            may_be_hidden = False
+        case EffectKind.ENROLL:
+            may_be_hidden = was_rejected or reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
+        case EffectKind.REJECT:
+            before, after = (effect.status_before, effect.updated_before), (reading.status, reading.updated_at)
+            may_be_hidden = before != after
+    return _unproved(effect) if may_be_hidden else EffectState.ABSENT
+
+
+RECHECK_S = (2.0, 60.0, 600.0)
+"""When a settled call is read after a reject of the member, in seconds, until the enroll shows as taken back."""
+
+SPREAD_S = 30
+"""Over how many seconds the reads of a member's calls are spread, so that they do not compete with live calls."""
+
+POLICY_SHOWS = timedelta(seconds=5)
+"""After this time the policy of an enroll must be visible. Assumed: the Spec names no time."""
+
+TAKEN_BACK = "enroll taken back"
+"""The attention reason of such a call."""
+
+_ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATION})
+
+
+def is_enrolled(call: Call) -> bool:
+    """Tell whether an enroll of the call is known to be in force, by whomever."""
+    return not call.unenrolled_seen and (call.enroll.state in DONE or call.enrolled_seen)
+
+
+def is_rejected(call: Call) -> bool:
+    """Tell whether a reject of the call is recorded. A reject by a validation rule does not count: it keeps enrolls."""
+    return call.reject.state in DONE or (call.rejected_seen and not call.rejected_by_rule_only)
+
+
+def needs_person(call: Call) -> bool:
+    """Tell whether a person must learn that the enroll was taken back. Not needed if this call itself was rejected."""
+    return call.unenrolled_seen and call.unenroll_closed_by is None and not is_rejected(call)
+
+
+def fold_member_rejected(call: Call, now: datetime) -> Call:
+    """Record a reject in another call of the member."""
+    if not is_enrolled(call):
+        return call
+    next_read_at = call.next_read_at if call.is_settled else now + timedelta(seconds=RECHECK_S[0])
+    return replace(call, recheck_from=now, next_read_at=next_read_at)
+
+
+def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
+    """Return the call with what a reading says about its enroll being taken back.
+
+    ``before`` is the call before the reading, ``call`` the call with everything else that the reading says.
+    """
+    is_policy_gone = MANUAL_GREEN not in reading.policies and _showed_policy(before, reading)
+    is_stated = reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
+    was_taken = is_stated or (is_policy_gone and (call.recheck_from is not None or is_rejected(call)))
+    if not was_taken or (is_policy_gone and not is_stated and reading.status in _ENROLLED_ANEW):
+        is_anew = reading.status in _ENROLLED_ANEW
+        return replace(call, unenrolled_seen=False) if call.unenrolled_seen and is_anew else call
+    enroll = replace(call.enroll, state=EffectState.TAKEN_BACK) if call.enroll.state in DONE else call.enroll
+    return replace(
+        call,
+        enroll=enroll,
+        unenrolled_seen=True,
+        recheck_from=None,
+        enrolled_seen=False,
+        authenticated_seen=False,
+        full_authentication_seen=False,
+        reason=Reason.UNENROLLED if call.reason is Reason.ENROLLED else call.reason,
+    )
+
+
+def _showed_policy(before: Call, reading: Reading) -> bool:
+    """Tell whether an enroll's policy was there: it was read, or it had time to appear before the reject was known.
+
+    Two other activities in a row can hide both ends of an enroll from us, but the member's reject is known anyway.
+    """
+    if before.reading is not None and MANUAL_GREEN in before.reading.policies:
+        return True
+    enrolled_at = before.enroll.sent_at if before.enroll.state in DONE else before.recheck_from
+    is_late = enrolled_at is not None and reading.read_at >= enrolled_at + POLICY_SHOWS
+    return is_late and before.recheck_from is not None and is_enrolled(before)
+
+
+def recheck(call: Call, now: datetime) -> Deed:
+    """Return the next step of a settled call whose enroll may have been taken back."""
+    if call.recheck_from is None or call.not_found_since is not None:
+        return Rest()
+    spread = timedelta(seconds=crc32(call.voice_id.encode()) % SPREAD_S)
+    read_at = call.reading.read_at if call.reading else None
+    times = [call.recheck_from + spread + timedelta(seconds=after_s) for after_s in RECHECK_S]
+    due = next((at for at in times if read_at is None or read_at < at), None)
+    if due is None or now > times[-1] + timedelta(seconds=RECHECK_S[-1]):
+        return Rest()
+    if call.reads_failed and call.next_read_at is not None:
+        due = max(due, call.next_read_at)
+    return Read("a reject of the member") if due <= now else Wait(due)

@@ -1,0 +1,357 @@
+"""What is wrong with the installation now, causes before symptoms. A pure function of `callkeeper.calls.metrics.signals`.
+
+The board, the doctor, the metrics and the alerts all use this list. Each kind has a section in docs/operations.md. An
+incident ends with its cause, so nothing here is counted over a longer time than the end of the cause takes to show.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Final
+
+from callkeeper.calls.acknowledgement import Acknowledgement, acknowledgement_of
+from callkeeper.calls.incident import Incident, IncidentKind, named
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
+from callkeeper.calls.missing_pushes import missing_pushes
+from callkeeper.calls.pause import EVERYWHERE
+from callkeeper.calls.quiet_outages import quiet_outages
+from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
+from callkeeper.calls.store.last_errors import ErrorArea, certificate_words, error_behind, first_refusal
+from callkeeper.calls.store.writable import REFUSALS
+
+LATE_S: Final = 5.0
+"""If a due call waits longer than this, there are too few workers."""
+
+SKEW_S: Final = 3.0
+"""From this difference on, clocks that differ are reported."""
+
+SLOW_S: Final = 1.0
+"""A request that takes longer than this is slow."""
+
+REPLACED_SHOWN: Final = timedelta(hours=1)
+"""For how long people are told that Redis lost data, if no pause had to be restored."""
+
+_SOON: Final = timedelta(seconds=15)
+_MINUTE: Final = timedelta(minutes=1)
+_A_WHILE: Final = timedelta(seconds=10)
+_LONGEST_GATE: Final = timedelta(minutes=20)
+"""After a refused login the next one is tried within a quarter of an hour."""
+
+_K = IncidentKind
+
+
+def incidents_of(signals: Signals) -> list[Incident]:
+    """Return what is wrong, causes first. A symptom is left out if its cause is in the list."""
+    found = found_in(signals)
+    hidden = symptoms_of(found)
+    return [_detailed(incident, signals) for incident in found if incident.kind not in hidden]
+
+
+def found_in(signals: Signals) -> list[Incident]:
+    """Return what is wrong, causes first, with the symptoms of other incidents."""
+    found = list(
+        chain(
+            _redis(signals),
+            _processes(signals),
+            _service(signals),
+            _institutions(signals),
+            missing_pushes(signals),
+            _others(signals),
+        )
+    )
+    found_already = {(one.kind, one.institution_key) for one in found}
+    found += [one for one in quiet_outages(signals) if (one.kind, one.institution_key) not in found_already]
+    unlisted = {one.institution_key for one in found if one.kind is _K.NOT_LISTED}
+    return [one for one in found if one.kind is not _K.NO_PUSH or one.institution_key not in unlisted]
+
+
+def symptoms_of(found: Iterable[Incident]) -> frozenset[IncidentKind]:
+    """Return the kinds that follow from what was found. While it lasts, nobody can tell whether they are over."""
+    return frozenset().union(*(_SYMPTOMS.get(incident.kind, frozenset()) for incident in found))
+
+
+def _detailed(incident: Incident, signals: Signals) -> Incident:
+    """Add what the last error said, and who has acknowledged it. A certificate has a remedy of its own."""
+    kind, key = incident.kind, incident.institution_key
+    known = [one for one in signals.acknowledged if kind not in _EVENTS or not _is_older(one, incident)]
+    incident = replace(incident, acknowledged=acknowledgement_of(kind, key, known))
+    error = error_behind(kind, key, signals.errors)
+    if error is None:
+        return incident
+    words = certificate_words(error.fault) if kind in _BY_CERTIFICATE else None
+    title, advice = words or (incident.title, incident.advice)
+    return replace(incident, last_error=error.words.rstrip("."), title=title, advice=advice)
+
+
+def _is_older(acknowledgement: Acknowledgement, incident: Incident) -> bool:
+    return incident.since is not None and acknowledgement.at < incident.since
+
+
+_EVENTS: Final = frozenset({_K.EMERGENCY_LOGIN, _K.REDIS_REPLACED})
+"""They happen at one moment and are shown for some time. Who knows of one does not know of the next."""
+
+_BY_CERTIFICATE: Final = frozenset({_K.SERVICE_AWAY, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED})
+_OF_AN_OUTAGE: Final = frozenset(
+    {
+        *(_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY, _K.LISTING_REFUSED, _K.STANDING_UNCONFIRMED, _K.NO_PUSH),
+        *(_K.REQUESTS_FAIL, _K.NO_RESULTS, _K.NOT_LISTED),
+    }
+)
+_SYMPTOMS: Final = {
+    # Processes cannot report to a Redis that refuses writes.
+    _K.REDIS_REFUSES: frozenset(
+        {_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH, _K.WORKER_VANISHED}
+    ),
+    _K.NO_WORKER: frozenset({_K.LATE, _K.WORKER_VANISHED}),
+    _K.LOGIN_REFUSED: _OF_AN_OUTAGE | {_K.SERVICE_AWAY, _K.INSTITUTION_REFUSED},
+    _K.SERVICE_AWAY: _OF_AN_OUTAGE,
+    _K.SERVICE_SLOW: frozenset({_K.LATE}),
+}
+
+
+def _redis(signals: Signals) -> Iterator[Incident]:
+    if signals.refusal is not None:
+        words = REFUSALS[signals.refusal]
+        advice = f"{words.advice} Meanwhile pushes get 503 and calls are not handled. More workers do not help."
+        yield Incident(_K.REDIS_REFUSES, f"Redis refuses writes: {words.what}", advice)
+    replaced = signals.replaced
+    is_recent = replaced is not None and not replaced.restored and signals.now - replaced.at <= REPLACED_SHOWN
+    if replaced is not None and (replaced.standing or is_recent):
+        lost = (
+            "Everything in it is gone: users, desk tokens and sessions, the audit log and settled calls that are not in the "
+            "archive. Add users and tokens again. Live calls are found again, and their checks count as spent. "
+            if replaced.is_empty
+            else "It is an older one, or was restarted without its last writes. Live calls are read again. "
+        )
+        yield Incident(_K.REDIS_REPLACED, "Redis was replaced", lost + _restored(replaced), since=replaced.at)
+
+
+def _restored(replaced: Replaced) -> str:
+    if not replaced.restored:
+        return "No process knew of a pause: if you had paused something, pause it again."
+    places = ["all institutions" if place == EVERYWHERE else place for place in replaced.restored]
+    return f"Restored: the pause of {', '.join(places)}. Resume what is no longer needed."
+
+
+def _processes(signals: Signals) -> Iterator[Incident]:
+    yield from _not_started(signals)
+    yield from _no_worker(signals)
+    yield from _rules_differ(signals)
+    versions = Counter(process.version or "older" for process in signals.processes)
+    if len(versions) > 1:
+        advice = f"{_counted(versions)}. This is normal during a deployment, and should end with it."
+        yield Incident(_K.VERSIONS_DIFFER, "Two releases run side by side", advice)
+
+
+def _not_started(signals: Signals) -> Iterator[Incident]:
+    gone = [one for one in signals.unstarted if signals.now - one.at <= timedelta(seconds=UNSTARTED_KEPT_S)]
+    if not gone:
+        return
+    names = named({f"{one.kind} on {one.host}" for one in gone})
+    advice = f"The rules or settings have errors: {names}. The log there names each. Correct them and start it again."
+    title = f"{len(gone)} processes did not start" if len(gone) > 1 else f"A {gone[0].kind} process did not start"
+    yield Incident(_K.NOT_STARTED, title, advice, since=min(one.at for one in gone))
+
+
+def _no_worker(signals: Signals) -> Iterator[Incident]:
+    # Processes show themselves anew within a second or two in a Redis that lost its data.
+    is_new = signals.replaced is not None and signals.now - signals.replaced.at <= _A_WHILE
+    if not is_new and not any(process.kind == "worker" for process in signals.processes):
+        due = f"{signals.due} due. " if signals.due else ""
+        last = max((one for one in signals.vanished if one.kind == "worker"), key=lambda one: one.at, default=None)
+        hint = f" The last one, on {last.host}, stopped without shutting down: see its platform's log." if last else ""
+        advice = f"{due}Pushes are recorded, but calls are not handled. Start workers.{hint}"
+        yield Incident(_K.NO_WORKER, "No worker is alive", advice, since=last.at if last is not None else None)
+
+
+def _rules_differ(signals: Signals) -> Iterator[Incident]:
+    for kind in ("worker", "web"):
+        digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
+        if len(digests) > 1:
+            advice = f"{_counted(digests)}. Which rules decide a call is random. Give all processes the same rules."
+            yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
+            return
+    # Other check times than those of the file are set for workers only.
+    files = Counter(process.rules.partition("+")[0] for process in signals.processes if process.rules)
+    if len(files) > 1:
+        advice = (
+            f"{_counted(files)}. The workers' rules decide. Pages show what the web processes' rules would, so they "
+            "may be wrong. Give both the same CALLKEEPER_RULES."
+        )
+        yield Incident(_K.RULES_DIFFER, "Web and workers use different rules", advice)
+
+
+def _counted(by_name: Counter[str]) -> str:
+    return ", ".join(f"{count} with {name}" for name, count in sorted(by_name.items()))
+
+
+def _service(signals: Signals) -> Iterator[Incident]:
+    refused_at = signals.last.at(figure.LOGINS, "LoginRefused")
+    accepted_at = signals.last.at(figure.LOGINS, "answered")
+    if refused_at and signals.now - refused_at < _LONGEST_GATE and (accepted_at is None or accepted_at < refused_at):
+        advice = (
+            "Compare the service account's settings with the credentials from onboarding, correct them and restart the "
+            "workers. If the fault was the service's and is corrected, run: callkeeper service retry."
+        )
+        since = first_refusal(signals.errors.get((ErrorArea.LOGIN, ACCOUNT)), accepted_at, refused_at)
+        yield Incident(_K.LOGIN_REFUSED, "The service refuses our login", advice, since=since)
+    away = {breaker.institution_key for breaker in signals.breakers if breaker.scope.kind is EndpointKind.CALLS}
+    for breaker in signals.breakers:
+        if breaker.scope.kind is EndpointKind.CALLS or breaker.institution_key not in away:
+            yield _left_alone(breaker)
+    if _is_slow(signals):
+        advice = f"Every request of the last seconds took longer than {SLOW_S:g} s. Checks come late; ask its operator."
+        yield Incident(_K.SERVICE_SLOW, "The service is slow", advice)
+
+
+_WITHOUT_A_QUEUE: Final = (
+    "Calls without a push are not found, and nobody is assigned to new calls, because candidates come with the queue"
+)
+
+
+def _left_alone(breaker: Breaker) -> Incident:
+    key, since = breaker.institution_key, breaker.since
+    if breaker.scope.kind is EndpointKind.QUEUE:
+        title = "The service does not list an institution's calls" if key else "The service does not list calls"
+        advice = f"{_WITHOUT_A_QUEUE}: {breaker.words}."
+        return Incident(_K.LISTING_REFUSED, title, advice, key, since)
+    if breaker.scope.kind is EndpointKind.CHECK:
+        advice = f"Its calls are handled, but further checks wait: {breaker.words}. Ask the service's operator."
+        return Incident(_K.NO_RESULTS, "Checks bring no results", advice, key, since)
+    if breaker.why is RequestResult.PAUSE:
+        advice = (
+            f"No requests are sent until then: {breaker.words}. If it lasts, ask the service's operator for the allowed "
+            "rate, and set CALLKEEPER_SERVICE_RPS."
+        )
+        return Incident(_K.RATE_LIMITED, "The service limits our requests", advice, key, since)
+    if breaker.scope == WHOLE:
+        advice = f"Calls are not handled until it answers again: {breaker.words}."
+        return Incident(_K.SERVICE_AWAY, "The service is away", advice, since=since)
+    advice = f"Its calls wait; other institutions are not affected: {breaker.words}."
+    return Incident(_K.INSTITUTION_AWAY, "The service fails for an institution", advice, key, since)
+
+
+def _is_slow(signals: Signals) -> bool:
+    """Tell whether requests were answered in the last seconds, and all of them slowly."""
+    fast = [str(n) for n, bound in enumerate(figure.SERVICE_SECONDS.bounds) if bound <= SLOW_S]
+    quick = [at for _, part, at in signals.last.rows(figure.SERVICE_SECONDS) if part in fast]
+    slow = [
+        at for _, part, at in signals.last.rows(figure.SERVICE_SECONDS) if part not in fast and (part or "").isdigit()
+    ]
+    return bool(slow) and signals.now - max(slow) < _SOON and (not quick or signals.now - max(quick) > _A_WHILE)
+
+
+def _institutions(signals: Signals) -> Iterator[Incident]:
+    yield from _barred(signals)
+    yield from _unlisted(signals)
+    yield from _unconfirmed(signals)
+    if signals.late_s > LATE_S:
+        advice = f"{signals.due} due, the first for {signals.late_s:.0f} s. Start more workers, or look at their logs."
+        yield Incident(_K.LATE, "Calls are late", advice)
+
+
+def _barred(signals: Signals) -> Iterator[Incident]:
+    for key in sorted({bar.institution_key for bar in signals.barred}):
+        bars = [bar for bar in signals.barred if bar.institution_key == key]
+        advice = (
+            f"It answers {', '.join(sorted(bar.operation for bar in bars))} with 401 although the token is good. Other "
+            "institutions are not affected. Ask the service's operator what the account may do there."
+        )
+        since = min(bar.since for bar in bars)
+        yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
+
+
+def _unlisted(signals: Signals) -> Iterator[Incident]:
+    left_alone = {one.institution_key for one in signals.breakers if one.scope.kind is not EndpointKind.CHECK}
+    if ACCOUNT in left_alone:
+        return
+    barred = {bar.institution_key for bar in signals.barred}
+    for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred - left_alone):
+        since = _unlisted_at(signals, key)
+        if since is None:
+            continue
+        refused_at, failed_at = (signals.last.at(figure.LISTINGS, key, bad) for bad in ("refused", "failed"))
+        is_refused = refused_at is not None and (failed_at is None or failed_at <= refused_at)
+        ask = (
+            "Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
+            if is_refused
+            else "Ask the service's operator."
+        )
+        advice = f"{_WITHOUT_A_QUEUE}. {ask}"
+        yield Incident(_K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, since)
+
+
+def _unconfirmed(signals: Signals) -> Iterator[Incident]:
+    unconfirmed = {one.key: one.told_at for one in signals.standings if one.is_unknown(signals.now)}
+    if not unconfirmed:
+        return
+    advice = (
+        f"It does not answer for {named(unconfirmed)}, and has not named it as Active for 15 minutes. Calls are "
+        "checked and assigned; enrolls and rejects wait. Ask the service's operator."
+    )
+    yield Incident(
+        _K.STANDING_UNCONFIRMED,
+        "The service does not say whether an institution is active",
+        advice,
+        next(iter(unconfirmed)) if len(unconfirmed) == 1 else "",
+        min((at for at in unconfirmed.values() if at is not None), default=None),
+    )
+
+
+def _unlisted_at(signals: Signals, key: str) -> datetime | None:
+    """Return since when an institution is not listed; None if it was listed since or it may be an accident.
+
+    A refusal is an answer and counts at once. A single failure of another kind means little.
+    """
+    listed_at, refused_at, failed_at = (
+        signals.last.at(figure.LISTINGS, key, outcome) for outcome in ("answered", "refused", "failed")
+    )
+    if refused_at is None and failed_at is not None and listed_at is not None and failed_at - listed_at < _A_WHILE:
+        return None
+    last = max((at for at in (refused_at, failed_at) if at is not None), default=None)
+    is_over = last is None or (listed_at is not None and listed_at >= last) or signals.now - last > timedelta(minutes=2)
+    if last is None or is_over:
+        return None
+    return first_refusal(signals.errors.get((ErrorArea.QUEUE, key)), listed_at, last)
+
+
+def _others(signals: Signals) -> Iterator[Incident]:
+    late = sum(minute.figures.count(figure.WRITES_UNREPLICATED) for minute in signals.minutes)
+    if late:
+        advice = (
+            f"No replica had {late} writes of the last ten minutes within 0.1 s: a failover could lose such "
+            "writes. Look at the replica and its connection."
+        )
+        yield Incident(_K.REPLICA_BEHIND, "The Redis replica falls behind", advice)
+    if signals.receiver is not None:
+        advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=signals.receiver.since)
+    elif signals.untaken_since is not None and signals.now - signals.untaken_since > _MINUTE:
+        advice = (
+            "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "
+            "changed? `callkeeper outcomes log --failed` shows its answers."
+        )
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=signals.untaken_since)
+    if signals.archive is not None:
+        advice = (
+            "Settled calls wait in Redis, do not expire, and are archived when the database can be used. Watch Redis's "
+            "memory; run callkeeper doctor."
+        )
+        yield Incident(_K.ARCHIVE_AWAY, "The archive cannot be written", advice, since=signals.archive.since)
+    if signals.emergency_login_at is not None:
+        advice = (
+            "Somebody logged in with CALLKEEPER_ADMIN although people log in by name: ask who and why. If nobody knows, "
+            "change its password. This line disappears a day after the last use."
+        )
+        yield Incident(_K.EMERGENCY_LOGIN, "The emergency login was used", advice, since=signals.emergency_login_at)
+    apart = [process for process in signals.processes if abs(process.ahead_s) >= SKEW_S]
+    if apart:
+        worst = max(apart, key=lambda process: abs(process.ahead_s))
+        advice = (
+            f"The clock of {worst.host} is {worst.ahead_s:+.0f} s from Redis's. Calls are handled correctly, but logs and "
+            "trails are hard to compare. Synchronise the machines (NTP)."
+        )
+        yield Incident(_K.CLOCKS_APART, "Clocks differ", advice)

@@ -1,0 +1,140 @@
+"""Counts in one process: what was counted since the last write, in memory, and its field names in Redis.
+
+A field is ``name|label|label`` for a counter, with ``|bucket`` or ``|sum`` after it for a histogram. All values are
+integers, so that Redis can add them. Sums are stored in millionths.
+"""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from callkeeper.calls.metrics.catalogue import FIGURES, Figure
+
+SUM: Final = "sum"
+_MILLION: Final = 1_000_000
+
+
+def field_name(name: str, labels: Sequence[str], part: str | None = None) -> str:
+    """Return the field of a counter, or of one part of a histogram."""
+    parts = [name, *(quote(label, safe=" /:.,+") for label in labels)]
+    return "|".join(parts if part is None else [*parts, part])
+
+
+def parse_field(field: str) -> tuple[Figure, tuple[str, ...], str | None] | None:
+    """Return figure, labels and part of a field; None for one that this version does not know."""
+    name, *parts = field.split("|")
+    figure = FIGURES.get(name)
+    if figure is None or len(parts) != len(figure.labels) + bool(figure.bounds):
+        return None
+    part = parts.pop() if figure.bounds else None
+    return figure, tuple(map(unquote, parts)), part
+
+
+def scaled(value: float) -> int:
+    """Convert a sum for storage."""
+    return round(value * _MILLION)
+
+
+def unscaled(stored: int) -> float:
+    """Convert a stored sum back."""
+    return stored / _MILLION
+
+
+MOST_WORDS: Final = 120
+"""Most characters of words that are kept."""
+
+MOST_FIELDS = 4096
+"""Maximum number of fields between two writes. More would be a mistake in labels, and are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What was counted between two writes: a number to recognise it by, and the fields with their increments.
+
+    ``rows`` are the increments of rows; None: it ended. ``words`` are the last words about something, by its field.
+    """
+
+    number: int
+    increments: dict[str, int]
+    rows: dict[str, int | None]
+    words: dict[str, str]
+
+
+class Figures:
+    """Counts and measures. It is cheap, never fails, and can be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, Sequence[str]], int] = {}
+        self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
+        self._words: dict[str, str] = {}
+        self._pending: Batch | None = None
+        self._batches = 0
+
+    def count(self, figure: Figure, *labels: str, n: int = 1) -> None:
+        """Add to a counter, with labels in the figure's order."""
+        key = (figure.name, labels)
+        with self._lock:
+            if key in self._counts or len(self._counts) < MOST_FIELDS:
+                self._counts[key] = self._counts.get(key, 0) + n
+
+    def note_name(self, words: str, figure: Figure, *labels: str) -> None:
+        """Keep the last name that a counter counted, such as a policy. It is shown, so it names no person."""
+        with self._lock:
+            self._words[field_name(figure.name, labels)] = words[:MOST_WORDS]
+
+    def observe(self, figure: Figure, value: float, *labels: str) -> None:
+        """Add a value, in seconds or checks, to a histogram."""
+        key, bucket = (figure.name, labels), bisect_left(figure.bounds, value)
+        with self._lock:
+            spread = self._spreads.get(key)
+            if spread is None:
+                if len(self._spreads) >= MOST_FIELDS:
+                    return
+                spread = self._spreads[key] = [0.0] * (len(figure.bounds) + 2)
+            spread[bucket] += 1
+            spread[-1] += value
+
+    def batch(self) -> Batch:
+        """Return what must be written: the last batch again if it was not confirmed, else a new one."""
+        if self._pending is None:
+            self._batches += 1
+            counts, words = self._take()
+            self._pending = Batch(self._batches, counts, _rows(counts), words)
+        return self._pending
+
+    def written(self, batch: Batch) -> None:
+        """Record that Redis has confirmed a batch."""
+        if self._pending is batch:
+            self._pending = None
+
+    def _take(self) -> tuple[dict[str, int], dict[str, str]]:
+        with self._lock:
+            counts, self._counts = self._counts, {}
+            words, self._words = self._words, {}
+            spreads, self._spreads = self._spreads, {}
+        increments = {field_name(name, labels): n for (name, labels), n in counts.items() if n}
+        for (name, labels), spread in spreads.items():
+            for bucket, n in enumerate(spread[:-1]):
+                if n:
+                    increments[field_name(name, labels, str(bucket))] = int(n)
+            increments[field_name(name, labels, SUM)] = scaled(spread[-1])
+        return increments, words
+
+
+def _rows(increments: Mapping[str, int]) -> dict[str, int | None]:
+    """Return how rows change. A good one in the same second ends a row: which of them came first is not known."""
+    rows: dict[str, int | None] = {}
+    for name, n in increments.items():
+        known = parse_field(name)
+        if known is None or not known[0].good:
+            continue
+        figure, (*before, last), _ = known
+        if last != figure.good:
+            rows.setdefault(name, n)
+        else:
+            rows |= {field_name(figure.name, [*before, bad]): None for bad in figure.bad}
+    return rows

@@ -1,0 +1,193 @@
+"""Writes what a process has counted to Redis once a second, with one idempotent script.
+
+The writing thread has its own connection, so figures are reported even if a shift is stuck or the event loop is busy.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, Literal
+
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+from redis.exceptions import RedisError
+
+from callkeeper.calls.metrics.counting import Batch, Figures
+from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys
+from callkeeper.calls.store.script import Arg, Script
+
+MINUTES_KEPT_S: Final = 3900
+"""The last hour and the current minute, in seconds."""
+
+TOTALS_KEPT_S: Final = 30 * 86400
+"""How long totals are kept after the last write, in seconds."""
+
+ALIVE_S: Final = 10
+"""After this many seconds without a report a process counts as gone."""
+
+VANISHED_S: Final = 600
+"""For how many seconds a process is remembered that stopped reporting without shutting down in order."""
+
+Kind = Literal["web", "worker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The counting process: a unique name, and its kind.
+
+    ``version`` is the version of callkeeper, ``rules`` the digest of its rules.
+    """
+
+    name: str
+    kind: Kind
+    version: str = ""
+    rules: str = ""
+
+    @classmethod
+    def here(cls, kind: Kind, *, rules: str = "") -> "Author":
+        return cls(f"{host()}-{os.getpid()}-{token_hex(2)}", kind, metadata.version("callkeeper"), rules)
+
+
+def host() -> str:
+    """Return the name of this machine or container."""
+    return socket.gethostname().partition(".")[0]
+
+
+def host_of(name: str) -> str:
+    """Return the machine or container of a process, by its name."""
+    return name.rsplit("-", 2)[0]
+
+
+CPU_OVER_S: Final = 30.0
+"""Over how long the reported share of a core is averaged, in seconds. A burst of starts is no reason to add workers."""
+
+
+class FigureWriter:
+    """Writes batches over a blocking connection, or over one of asyncio."""
+
+    def __init__(
+        self,
+        figures: Figures,
+        author: Author,
+        *,
+        keys: Keys = KEYS,
+        now_ms: Callable[[], int] | None = None,
+        minutes_kept_s: int = MINUTES_KEPT_S,
+        memory: Callable[[], int] | None = None,
+        cpu_share: Callable[[], float] | None = None,
+    ) -> None:
+        self.figures = figures
+        self.author = author
+        self._keys = keys
+        self._now_ms = now_ms
+        self._minutes_kept_s = minutes_kept_s
+        self._memory = memory or memory_of
+        self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
+        self._script = Script(keys, "prelude", "count")
+
+    def write(self, redis: "Redis", *, is_last: bool = False) -> None:
+        """Write what was counted since the last time. ``is_last`` also says that this process ends on purpose.
+
+        Raises:
+            redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
+        """
+        batch = self.figures.batch()
+        redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
+        self.figures.written(batch)
+
+    def note_started(self, redis: "Redis") -> None:
+        """Remove the record that a process of this kind did not start on this machine, because this one did.
+
+        Raises:
+            redis.exceptions.RedisError: It may or may not have been removed; try again.
+        """
+        client: Any = redis
+        client.hdel(self._keys.unstarted, f"{self.author.kind}:{host()}")
+
+    async def write_async(self, redis: "AsyncRedis") -> None:
+        """Write what was counted since the last time, from a coroutine.
+
+        Raises:
+            redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
+        """
+        batch = self.figures.batch()
+        await redis.register_script(self._script.source)(*self._arguments(batch))
+        self.figures.written(batch)
+
+    def _arguments(self, batch: Batch, *, is_last: bool = False) -> tuple[list[str], list[Arg]]:
+        keys, author = self._keys, self.author
+        now_ms = self._now_ms() if self._now_ms else ""
+        given: dict[str, Arg] = {
+            "process_key": keys.process(author.name),
+            "claimer_key": keys.claimer(author.name),
+            "minute": keys.minute(""),
+            "number": batch.number,
+            "name": author.name,
+            "kind": author.kind,
+            "memory": self._memory(),
+            "minute_kept_s": self._minutes_kept_s,
+            "kept_s": TOTALS_KEPT_S,
+            "alive_s": ALIVE_S,
+            "number_kept_s": REMEMBERED_S,
+            "version": author.version,
+            "rules": author.rules,
+            "own_ms": now_ms or int(time.time() * 1000),
+            "cpu": f"{self._cpu_share():.3f}",
+            "vanished_kept_s": VANISHED_S,
+            "is_last": int(is_last),
+        }
+        counts = [part for pair in batch.increments.items() for part in pair]
+        rows = [part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)]
+        words = [part for name, last in batch.words.items() for part in (f"={name}", last)]
+        return self._script.arguments(now_ms, given, [*counts, *rows, *words])
+
+
+def memory_of(process: int | Literal["self"] = "self") -> int:
+    """Return how much memory a process uses, in bytes; 0 if the system does not tell."""
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+EVERY_S: Final = 1.0
+
+
+class Reporter:
+    """Writes figures until it is stopped. What Redis did not accept is written the next time."""
+
+    def __init__(self, redis: "Redis", writer: FigureWriter, *, every_s: float = EVERY_S) -> None:
+        self._redis = redis
+        self._writer = writer
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write once more, and end."""
+        self._ended.set()
+        self._thread.join(timeout=3)
+
+    def _run(self) -> None:
+        # The first write comes before the first wait: a process that answers already must not be missing from the doctor.
+        is_over = is_noted = False
+        while not is_over:
+            is_over = self._ended.is_set()
+            with suppress(RedisError, OSError):
+                self._writer.write(self._redis, is_last=is_over)
+                if not is_noted:
+                    self._writer.note_started(self._redis)
+                    is_noted = True
+            self._ended.wait(self._every_s)

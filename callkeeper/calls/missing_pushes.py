@@ -1,0 +1,122 @@
+"""Calls that the queue shows before their push arrives, and why: pushes are refused, late, or do not arrive at all."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.signals import Signals
+from callkeeper.calls.metrics.snapshot import Spread
+from callkeeper.calls.quiet_outages import IN_A_ROW
+from callkeeper.calls.store.breakers import ACCOUNT
+
+REPEATED: Final = 3
+"""From so many refused pushes in ten minutes on, they are no accident."""
+
+LATE_PUSH_S: Final = 15.0
+"""A push that arrives later than this after its event is late. By then the queue has shown the call."""
+
+_LATELY: Final = timedelta(minutes=2)
+_MINUTE: Final = timedelta(minutes=1)
+_A_WHILE: Final = timedelta(seconds=10)
+_BATCH: Final = timedelta(seconds=1.5)
+"""Counts are written once a second. Of two that lie this close together, the order is unknown."""
+
+_K: Final = IncidentKind
+
+
+def missing_pushes(signals: Signals) -> Iterator[Incident]:
+    """Yield an incident for each reason why calls come without their pushes."""
+    missing = _unpushed(signals)
+    late_s = _lateness_s(signals)
+    if late_s is not None and missing:
+        yield from (_late(key, late_s) for key in sorted(missing))
+        return
+    refused = _refused_pushes(signals, missing)
+    yield from refused
+    covered = {incident.institution_key for incident in refused}
+    if ACCOUNT in covered:
+        return  # that no pushes arrive follows from it
+    yield from (one for one in _no_pushes(signals) if one.institution_key not in covered)
+
+
+def _no_pushes(signals: Signals) -> Iterator[Incident]:
+    for (key, result), _, at in sorted(signals.last.rows(figure.CALLS_PUSHED)):
+        calls = signals.lately.in_a_row(figure.CALLS_PUSHED, key, result)
+        if calls >= IN_A_ROW and not _is_over(signals, at):
+            advice = (
+                f"The queue showed {calls} new calls in a row that were not pushed: they are found some seconds later. Look "
+                "at the push settings and attempts in the service's dashboard, and at what stands before the web process."
+            )
+            came_at = signals.last.at(figure.CALLS_PUSHED, key, "came")
+            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key, came_at)
+
+
+def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) -> list[Incident]:
+    """Return an incident if pushes are refused for their header, and pushes of calls are missing.
+
+    Strangers can send what is refused, so refusals alone say nothing: calls must come that only the queue shows. If
+    other pushes are accepted, it is about the institutions of those calls.
+    """
+    refused_at = signals.last.at(figure.PUSHES_REFUSED, "credentials")
+    refusals = [
+        (minute.at, minute.figures.count(figure.PUSHES_REFUSED, reason="credentials")) for minute in signals.minutes
+    ]
+    if refused_at is None or sum(count for _, count in refusals) < REPEATED or not missing:
+        return []
+    taken = [at for labels, _, at in signals.last.rows(figure.PUSHES) if labels != ("doctor",)]
+    is_accepted = bool(taken) and max(taken) + _BATCH >= refused_at
+    advice = (
+        "Enter in the service's dashboard exactly the value of CALLKEEPER_PUSH_HEADERS, and send a sample from there. "
+        "Their calls are found by the queue, some seconds later."
+    )
+    found = []
+    for key, pushed_at in sorted(missing.items()) if is_accepted else [(ACCOUNT, max(taken, default=None))]:
+        begun = (at for at, count in refusals if count and (pushed_at is None or at + _MINUTE > pushed_at))
+        since = max(min(begun, default=refused_at), pushed_at or signals.minutes[0].at)
+        title = "Pushes of an institution are refused: wrong header" if key else "Pushes are refused: wrong header"
+        found.append(Incident(_K.PUSHES_REFUSED, title, advice, key, min(since, refused_at)))
+    return found
+
+
+def _unpushed(signals: Signals) -> dict[str, datetime | None]:
+    """Return the institutions whose last new calls were found by the queue alone, and when one was pushed before.
+
+    One such call within seconds of a pushed one may have been a race; three in a row are none.
+    """
+    last = {labels: at for labels, _, at in signals.last.rows(figure.CALLS_FOUND)}
+    found: dict[str, datetime | None] = {}
+    for (key, by), at in last.items():
+        pushed_at = last.get((key, "push"))
+        if by != "queue" or _is_over(signals, at):
+            continue
+        in_a_row = signals.lately.in_a_row(figure.CALLS_PUSHED, key, "missing")
+        if pushed_at is None or pushed_at + _A_WHILE < at or in_a_row >= IN_A_ROW:
+            found[key] = pushed_at
+    return found
+
+
+def _is_over(signals: Signals, at: datetime) -> bool:
+    """Tell whether a missing push is too old, or was followed by a sample that was accepted."""
+    tested_at = signals.last.at(figure.PUSHES, "sample")
+    return signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
+
+
+def _lateness_s(signals: Signals) -> float | None:
+    """Return how late pushes arrived lately, in seconds; None if they did not. Clocks that differ look the same."""
+    lags = Spread.empty(figure.PUSH_LAG)
+    for minute in signals.minutes:
+        if signals.now - minute.at < _LATELY:
+            lags.add(minute.figures.spread(figure.PUSH_LAG))
+    median = lags.quantile(0.5)
+    return median if median is not None and lags.n >= REPEATED and median >= LATE_PUSH_S else None
+
+
+def _late(key: str, late_s: float) -> Incident:
+    advice = (
+        f"They come {late_s:.0f} s late or more, after the queue has shown their calls. Nothing is lost, and the header is "
+        "right: something before the web process holds them back, or the service sends them late. Ask the network team, "
+        "then the service's operator."
+    )
+    return Incident(_K.NO_PUSH, "Pushes arrive late", advice, key)

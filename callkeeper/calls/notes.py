@@ -1,0 +1,305 @@
+"""Notes: everything that can be told to a call. A note does nothing by itself; the holder of the lease folds it.
+
+Pushes replace each other in the inbox, and so do listings (``note_id``), so a thousand repetitions cost as much as one.
+What people say is a *statement*. Each has an inbox field of its own, so no unread one is replaced, and a number from
+Redis. Of several statements about the same, the one with the highest number counts.
+
+``listed_of`` drops personal data: of a person match three fields are kept (id, name, type). ``trace_of`` returns the id
+of the event behind notes: the one that the push or the statement was answered with.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import ClassVar, Final, get_args
+from zlib import crc32
+
+import msgspec
+
+from callkeeper.calls.record import SCHEMA, Call, Candidate, NewerRecord
+from callkeeper.service import PersonMatch, QueueEntry
+from callkeeper.service.endpoints import is_trace, is_voice_id, spelling_of
+
+MOST_WAITING = 100
+"""From this many notes in an inbox on no statement is accepted: workers are far behind, or a client repeats itself."""
+
+
+class InboxFull(Exception):
+    """Too many notes wait, so a statement was not accepted. Nothing was written. It can be made again later."""
+
+
+class Pushed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pushed"):
+    """A push event arrived: a hint that the call started or ended, no more.
+
+    ``received_at`` is by the clock of the receiving process. ``recorded_ms`` is by Redis's clock and set by the script
+    that leaves the note; 0 if an earlier release left it.
+    """
+
+    has_ended: bool
+    event_id: str
+    received_at: datetime
+    alternate_id: str | None = None
+    phone_number: str | None = None
+    recorded_ms: int = 0
+    spelled: str | None = None
+    """How the push spelled the call's id, if not in the canonical way."""
+
+    @property
+    def note_id(self) -> str:
+        """Return the inbox field: one for starts, one for ends."""
+        return "push:end" if self.has_ended else "push:start"
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="listed"):
+    """The service's queue lists the call, so it exists and has not ended."""
+
+    listed_at: datetime
+    started_at: datetime | None = None
+    phone_number: str | None = None
+    person_id: str | None = None
+    core_username: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    spelled: str | None = None
+    """How the queue spelled the call's id, if not in the canonical way."""
+    is_first_look: bool = False
+    """The whole queue had not been listed in this Redis before, so the call may have had a record in an earlier one."""
+    note_id: ClassVar[str] = "listed"
+
+
+class Unlisted(msgspec.Struct, frozen=True, kw_only=True, tag="unlisted"):
+    """A full listing did not contain the call. That is a reason to read its details, but no proof of its end."""
+
+    listed_at: datetime
+    note_id: ClassVar[str] = "unlisted"
+
+
+MERGED: Final = b"merged:"
+"""The beginning of the inbox field of a ``Merged`` note. `merge.lua` writes it."""
+
+
+class Merged(msgspec.Struct, frozen=True, kw_only=True, tag="merged"):
+    """Another record turned out to be the same call. This is its content."""
+
+    call: Call
+
+    @property
+    def note_id(self) -> str:
+        """Return the inbox field: one for every record that was merged."""
+        return f"{MERGED.decode()}{self.call.voice_id}"
+
+
+class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_rejected"):
+    """The voice was rejected in another call of the same person, so the service takes earlier enrolls back."""
+
+    rejected_at: datetime
+    note_id: ClassVar[str] = "member:rejected"
+
+
+class _StatementFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person's statement. The script that leaves the note sets ``number``; 0 if an earlier release left it."""
+
+    operator: str
+    said_at: datetime
+    token: str | None = None
+    wish: str | None = None
+    number: int = 0
+
+    @property
+    def note_id(self) -> str:
+        """Return the inbox field: one for every statement."""
+        return f"{self.__struct_config__.tag}:{self.wish or self.operator}"
+
+
+class AssignWish(_StatementFields, frozen=True, kw_only=True, tag="assign"):
+    """A person at the desk said who the caller is."""
+
+    person_id: str
+
+
+class Verified(_StatementFields, frozen=True, kw_only=True, tag="verified"):
+    """A person at the desk verified the caller by other means than the voice.
+
+    ``validation_type`` is one of the Spec's validation types (Other shapes). ``remark`` is sent with the enroll as its
+    notes, and used nowhere else.
+    """
+
+    person_id: str
+    validation_type: str
+    remark: str | None = None
+
+
+class Distrusted(_StatementFields, frozen=True, kw_only=True, tag="distrusted"):
+    """A person at the desk said that the caller cannot be trusted."""
+
+    reason: str = ""
+
+
+class OptedOut(_StatementFields, frozen=True, kw_only=True, tag="opted_out"):
+    """The caller told a person at the desk that the voice must not be enrolled."""
+
+
+class CheckWish(_StatementFields, frozen=True, kw_only=True, tag="check"):
+    """A person at the desk asked for one of the reserved checks now."""
+
+
+class Resolved(_StatementFields, frozen=True, kw_only=True, tag="resolved"):
+    """A person looked at the service, and says whether an unresolved effect was applied.
+
+    ``effect`` names it (enroll or reject); None: the only one. If none is unresolved, it says that the rest was seen.
+    """
+
+    applied: bool
+    effect: str | None = None
+
+
+class Withdrawn(_StatementFields, frozen=True, kw_only=True, tag="withdrawn"):
+    """A person takes back what was said before: ``what`` is ``assign``, ``verified`` or ``distrusted``."""
+
+    what: str
+
+
+Statement = AssignWish | Verified | Distrusted | OptedOut | CheckWish | Resolved | Withdrawn
+"""All statements of people."""
+
+Note = Pushed | Listed | Unlisted | Merged | MemberRejected | Statement
+
+
+def statement_order(number: int, said_at: datetime) -> int:
+    """Return the sort key of a statement: the number from Redis, which is in milliseconds since 1970 like its clock.
+
+    A statement without a number is ordered by the clock of the process that received it.
+    """
+    return number or int(said_at.timestamp() * 1000)
+
+
+def fold_order(note: Note) -> tuple[int, int]:
+    """Return the sort key for folding: pushes first, then what the service showed, then statements by number.
+
+    An inbox has no order. A push is folded before a listing, so that the trail shows the push first.
+    """
+    match note:
+        case Pushed():
+            return 0, 0
+        case Listed() | Unlisted() | Merged() | MemberRejected():
+            return 1, 0
+        case _:
+            return 2, statement_order(note.number, note.said_at)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Note] = msgspec.json.Decoder(Note)
+_KINDS: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Note))
+
+
+class _CallHead(msgspec.Struct, frozen=True):
+    schema: int = 1
+
+
+class _Head(msgspec.Struct, frozen=True):
+    type: str
+    call: _CallHead = _CallHead()
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
+
+
+def encode_note(note: Note) -> bytes:
+    """Encode a note for storage."""
+    return _ENCODER.encode(note)
+
+
+def parse_note(stored: bytes) -> Note:
+    """Decode a stored note.
+
+    Raises:
+        NewerRecord: This release does not know this kind of note, or must not act on the record in it.
+        msgspec.MsgspecError: The stored note does not have our format.
+    """
+    head = _HEAD.decode(stored)
+    if head.type not in _KINDS or head.call.schema > SCHEMA:
+        raise NewerRecord
+    return _DECODER.decode(stored)
+
+
+def trace_of(notes: Sequence[Note]) -> str | None:
+    """Return the trace of the newest event among notes; None if there is none."""
+    events = [event for event in map(_event, notes) if event is not None]
+    return max(events)[1] if events else None
+
+
+def _event(note: Note) -> tuple[datetime, str] | None:
+    match note:
+        case Pushed():
+            at, trace = note.received_at, note.event_id
+        case AssignWish() | Verified() | Distrusted() | OptedOut() | CheckWish() | Resolved() | Withdrawn():
+            at, trace = note.said_at, note.wish or ""
+        case _:
+            return None
+    return (at, trace) if is_trace(trace) else None
+
+
+PLAUSIBLE = timedelta(days=2)
+
+
+def why_unusable(entry: QueueEntry) -> str | None:
+    """Return why an entry of the queue cannot be used; None if it can."""
+    if entry == QueueEntry():
+        return "unreadable"
+    if not entry.voice_id:
+        return "no_voice_id"
+    if not is_voice_id(entry.voice_id):
+        return "odd_voice_id"
+    return None
+
+
+def listed_of(entry: QueueEntry, now: datetime, *, is_first_look: bool = False) -> Listed:
+    """Return what a call needs to know of its queue entry.
+
+    Spec: Queue entry.
+    """
+    return Listed(
+        listed_at=now,
+        started_at=plausible_start(entry, now),
+        phone_number=entry.phone_number or None,
+        person_id=entry.person_id or None,
+        core_username=entry.core_username or None,
+        candidates=_candidates(entry.persons),
+        spelled=spelling_of(entry.voice_id),
+        is_first_look=is_first_look,
+    )
+
+
+def plausible_start(entry: QueueEntry, now: datetime) -> datetime | None:
+    """Return when a call started; None if its entry holds a placeholder or an unreadable time.
+
+    Assumed: clocks and zones differ by less than two days, and no call lasts longer.
+    """
+    return entry.started_at if abs(entry.started_at - now) < PLAUSIBLE else None
+
+
+def _candidates(persons: Iterable[PersonMatch]) -> tuple[Candidate, ...]:
+    """Return the distinct candidates. One without an id is kept: it counts as one, but can never be assigned."""
+    found: dict[str, Candidate] = {}
+    for n, person in enumerate(persons):
+        name = person.name or " ".join(part for part in (person.first_name, person.last_name) if part)
+        candidate = Candidate(person_id=person.person_id, name=name, person_type=person.person_type)
+        found.setdefault(person.person_id or f"#{n}", candidate)
+    return tuple(found.values())
+
+
+def fingerprint(listed: Listed) -> str:
+    """Return a text that changes when the entry changes in a way that matters to the call."""
+    return _fingerprint(listed.person_id, listed.core_username, listed.candidates)
+
+
+def entry_expected(call: Call) -> str:
+    """Return the fingerprint that the entry of a call assigned by us will have, so that it is not reported as a change.
+
+    Assumed: the queue shows the person, the core username that assigned, and the same candidates as before. If it shows
+    anything else, the call gets a note.
+    """
+    return _fingerprint(call.assigned_person_id, call.assigned_as, call.candidates)
+
+
+def _fingerprint(person_id: str | None, core_username: str | None, candidates: Sequence[Candidate]) -> str:
+    people = ",".join(sorted(candidate.person_id for candidate in candidates))
+    return f"{person_id or ''}|{core_username or ''}|{len(candidates)}|{crc32(people.encode()):x}"

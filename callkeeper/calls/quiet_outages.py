@@ -1,0 +1,304 @@
+"""Quiet outages: everything answers, but not as it should; or a process vanished. Pure functions of the signals.
+
+Each is judged by rows: how often something went wrong since it last went well (`Figure.good`), so that it ends with the
+first good one; or by counts of the last minutes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from callkeeper.calls.incident import Incident, IncidentKind
+from callkeeper.calls.institutions import NOT_ACTIVE
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.catalogue import Figure
+from callkeeper.calls.metrics.signals import Signals, Vanished
+from callkeeper.calls.metrics.snapshot import Snapshot
+
+QUEUE: Final = "queue"
+"""The endpoint that lists calls."""
+
+NOT_OURS: Final = "unknown"
+"""The label of all institutions that are not ours."""
+
+IN_A_ROW: Final = 3
+"""From so many calls in a row on, it is no accident."""
+
+LAPSES: Final = 4
+"""From so many logins in two minutes on, tokens do not last. The first of all, and one lapse, are normal."""
+
+SILENT_CALLS: Final = 8
+"""From so many calls in a row on, it is odd that the provider says nothing of any voice. Some of them have no voiceprint."""
+
+DISTURBED: Final = 6
+"""From so many failures between answers in two minutes on, requests fail. Five in a row open a breaker."""
+
+DISTURBED_SHARE: Final = 0.15
+"""From this share of all requests on. If half of them fail at random, a quarter follows an answer."""
+
+_LATELY: Final = timedelta(minutes=10)
+"""How old the last bad one may be. Without calls nobody knows whether it is over."""
+
+_ONE_LISTING: Final = timedelta(seconds=8)
+_JUST_NOW: Final = timedelta(seconds=30)
+_TWO_MINUTES: Final = timedelta(minutes=2)
+_GONE: Final = timedelta(seconds=90)
+"""So long after the last one it is over: people are told within two minutes."""
+
+
+def quiet_outages(signals: Signals) -> Iterator[Incident]:
+    """Yield what is wrong, the most harmful first."""
+    yield from _no_results(signals)
+    yield from _not_listed(signals)
+    yield from list(_lapsing_tokens(signals)) or _requests_fail(signals)  # requests fail because tokens lapse
+    yield from _not_active(signals)
+    yield from _vanished(signals)
+    yield from _unknown_names(signals)
+    yield from _assumptions(signals)
+
+
+def _rows(signals: Signals, of: Figure, bad: str, least: int) -> Iterator[tuple[str, int]]:
+    """Yield the institutions with a row of something bad that grew lately, and how long the row is."""
+    for labels, _, at in sorted(signals.last.rows(of)):
+        key, value = labels[0], labels[-1]
+        count = signals.lately.in_a_row(of, *labels) if value == bad and key != NOT_OURS else 0
+        if count >= least and signals.now - at <= _LATELY:
+            yield key, count
+
+
+def _no_results(signals: Signals) -> Iterator[Incident]:
+    pending = dict(_rows(signals, figure.PROVIDER_ANSWERS, "pending", IN_A_ROW))
+    silent = dict(_rows(signals, figure.PROVIDER_ANSWERS, "silent", SILENT_CALLS))
+    for key in sorted(pending | silent):
+        shown_at = signals.last.at(figure.PROVIDER_ANSWERS, key, "shown")
+        if key not in pending and shown_at is None:
+            continue  # a new institution, whose members have no voiceprints yet
+        what = (
+            f"{pending[key]} calls in a row are still pending after eight checks"
+            if key in pending
+            else f"{silent[key]} calls in a row have nothing after eight checks, not even a policy"
+        )
+        advice = (
+            f"{what}. Its callers are neither green nor red: verify them in another way. Ask the service's operator "
+            "whether the voice provider works."
+        )
+        yield Incident(IncidentKind.NO_RESULTS, "Checks bring no results", advice, key, shown_at)
+
+
+def _not_listed(signals: Signals) -> Iterator[Incident]:
+    for key, count in _rows(signals, figure.PUSHED_CALLS, "unlisted", IN_A_ROW):
+        if not _answers(signals, key):
+            continue  # that the queue is not listed is an incident of its own
+        advice = (
+            f"Its queue answers, and shows none of the last {count} pushed calls: nobody is assigned to them, and they are "
+            "neither checked nor enrolled. Are their numbers on its ignore list? If not, ask the service's operator why "
+            "the queue leaves them out, or shows them under other ids than the pushes."
+        )
+        yield Incident(
+            IncidentKind.NOT_LISTED,
+            "Pushed calls are never listed",
+            advice,
+            key,
+            signals.last.at(figure.PUSHED_CALLS, key, "listed"),
+        )
+
+
+def _answers(signals: Signals, key: str) -> bool:
+    """Tell whether the last listing of an institution's queue was answered."""
+    at = {outcome: signals.last.at(figure.LISTINGS, key, outcome) for outcome in ("answered", "refused", "failed")}
+    answered_at = at.pop("answered")
+    return answered_at is not None and all(other is None or other <= answered_at for other in at.values())
+
+
+def _lapsing_tokens(signals: Signals) -> Iterator[Incident]:
+    """Yield an incident if tokens lapse long before the 30 minutes that the Spec gives them: each lapse costs a login."""
+    recent = signals.minutes[-2:]
+    logins = sum(minute.figures.count(figure.LOGINS, outcome="answered") for minute in recent)
+    if logins >= LAPSES:
+        advice = (
+            f"{logins} logins in two minutes, though a token lasts for 30. Requests are refused with 401 and repeated, so "
+            "calls of every institution come late. Does something else use the same account? Ask the service's operator."
+        )
+        yield Incident(IncidentKind.REQUESTS_FAIL, "The service's tokens lapse again and again", advice)
+
+
+def _requests_fail(signals: Signals) -> Iterator[Incident]:
+    recent = [minute.figures for minute in signals.minutes[-2:]]
+    rates, first = [], None
+    for (endpoint,), _, at in sorted(signals.last.rows(figure.REQUESTS_DISTURBED)):
+        disturbed = sum(minute.count(figure.REQUESTS_DISTURBED, endpoint=endpoint) for minute in recent)
+        outcomes = sum(
+            (minute.by(figure.SERVICE_REQUESTS, "outcome", endpoint=endpoint) for minute in recent), Counter()
+        )
+        if endpoint == QUEUE and (_has_silent_queue(signals) or _is_of_one_queue(recent)):
+            continue  # that a queue is not listed is an incident of its own
+        if disturbed < DISTURBED or disturbed < DISTURBED_SHARE * outcomes.total() or signals.now - at > _JUST_NOW:
+            continue
+        failed = outcomes.total() - outcomes["answered"]
+        rates.append(f"{endpoint}: {failed} of {outcomes.total()} in two minutes")
+        begun = (
+            one.at for one in signals.minutes[-2:] if one.figures.count(figure.REQUESTS_DISTURBED, endpoint=endpoint)
+        )
+        first = min((at for at in (first, next(begun, None)) if at is not None), default=None)
+    if rates:
+        advice = (
+            f"{'. '.join(rates)}. Calls of every institution may be affected: what fails is tried again, so they come late, "
+            "and checks that fail are spent. Ask the service's operator; more workers do not help."
+        )
+        yield Incident(IncidentKind.REQUESTS_FAIL, "Many requests to the service fail", advice, since=first)
+
+
+def _is_of_one_queue(recent: Sequence[Snapshot]) -> bool:
+    """Tell whether one institution's listings fail or failed, between the answered ones of others."""
+    keys = {is_good: set[str]() for is_good in (True, False)}
+    for minute in recent:
+        for (key, outcome), _ in minute.rows(figure.LISTINGS):
+            keys[outcome == "answered"].add(key)
+    return len(keys[False]) == 1 and bool(keys[True] - keys[False])
+
+
+def _has_silent_queue(signals: Signals) -> bool:
+    """Tell whether an institution's queue is asked, and only fails."""
+    listings = {labels: at for labels, _, at in signals.last.rows(figure.LISTINGS)}
+    failed = ((listings.get((key, "answered")), at) for (key, outcome), at in listings.items() if outcome != "answered")
+    return any(
+        signals.now - at <= _TWO_MINUTES and (answered_at is None or at - answered_at > _ONE_LISTING)
+        for answered_at, at in failed
+    )
+
+
+def _not_active(signals: Signals) -> Iterator[Incident]:
+    for one in sorted(signals.standings, key=lambda one: one.key):
+        count = signals.open_calls.get(one.key, 0)
+        pushed_at = _pushed_at(signals, one.key)
+        is_pushed = pushed_at is not None and signals.now - pushed_at <= _TWO_MINUTES
+        if one.obstacle != NOT_ACTIVE or not (count or is_pushed):
+            continue
+        named_as = f"names it as {one.status}" if one.status else "does not name it"
+        calls = f"{count} live {'call' if count == 1 else 'calls'}" if count else "pushed calls"
+        advice = (
+            f"The service {named_as}, and it has {calls}: nothing is assigned, enrolled or "
+            "rejected there. Have the service's operator make it Active, or take it out of CALLKEEPER_INSTITUTIONS."
+        )
+        yield Incident(IncidentKind.NOT_ACTIVE, "An institution with calls is not active", advice, one.key)
+
+
+def _pushed_at(signals: Signals, key: str) -> datetime | None:
+    seen = (signals.last.at(figure.CALLS_FOUND, key, "push"), signals.last.at(figure.HINTS_DROPPED, key))
+    return max((at for at in seen if at is not None), default=None)
+
+
+def _unknown_names(signals: Signals) -> Iterator[Incident]:
+    counts: Counter[str] = Counter()
+    begun: dict[str, datetime] = {}
+    for minute in signals.minutes:
+        for (key, result), n in minute.figures.rows(figure.POLICIES_SHOWN):
+            if result != "classified" and key != NOT_OURS:
+                counts[key] += n
+                begun.setdefault(key, minute.at)
+    for key, calls in sorted(counts.items()):
+        known_at = signals.last.at(figure.POLICIES_SHOWN, key, "classified")
+        unknown = (signals.last.at(figure.POLICIES_SHOWN, key, bad) for bad in ("unclassified", "status_unknown"))
+        last = max((at for at in unknown if at is not None), default=None)
+        is_over = last is None or (known_at is not None and known_at > last and signals.now - last > _GONE)
+        if calls < IN_A_ROW or is_over:
+            continue
+        words = signals.lately.last_name(figure.POLICIES_SHOWN, key)
+        advice = (
+            f"{calls} calls in ten minutes show policies without a colour, or statuses that the Spec does not "
+            f"define{f', last: {words}' if words else ''}. No rule acts on them, so they may hide a green or a "
+            "red voice. Ask the service's operator what it means; give a policy its colour in [policies] of the rules file."
+        )
+        yield Incident(IncidentKind.POLICIES_UNKNOWN, "Unknown policies or statuses", advice, key, begun[key])
+
+
+class Assumption(NamedTuple):
+    """An assumption of docs/assumptions.md that a count contradicts.
+
+    ``labels`` are those of the figure after the institution, or all of them; None: any. ``least`` of ten minutes.
+    """
+
+    of: Figure
+    labels: tuple[str, ...] | None
+    words: str
+    least: int = IN_A_ROW
+
+
+ASSUMPTIONS: Final = (
+    Assumption(figure.ENTRIES_SKIPPED, ("odd_voice_id",), "entries of the queue have ids that cannot be voice ids"),
+    Assumption(figure.ENTRIES_SKIPPED, ("no_voice_id",), "entries of the queue have no voice id"),
+    Assumption(figure.ENTRIES_SKIPPED, ("unreadable",), "entries of the queue cannot be read"),
+    Assumption(figure.ANSWERS_MISNAMED, None, "answers about one call name another"),
+    Assumption(figure.QUEUE_MISREAD, None, "the queue compares other start times than it shows", 1),
+    Assumption(figure.INSTITUTIONS_UNLISTED, (), "the list of institutions has another form", 1),
+    Assumption(figure.PUSHES_REFUSED, ("media_type",), "pushes are not JSON, or are compressed"),
+    Assumption(figure.PUSHES_REFUSED, ("unreadable",), "pushes cannot be read, or their ids cannot be"),
+    Assumption(figure.PUSHES_REFUSED, ("too_large",), "pushes are larger than any that is documented"),
+)
+"""Those that traffic can contradict. docs/assumptions.md lists them."""
+
+
+def _assumptions(signals: Signals) -> Iterator[Incident]:
+    wrong: dict[str, list[str]] = {}
+    for one in ASSUMPTIONS:
+        for key, count in sorted(_contradictions(signals, one).items()):
+            if count >= one.least:
+                wrong.setdefault(key, []).append(f"{one.words} ({count} times)")
+    for key, words in wrong.items():
+        advice = (
+            f"In ten minutes: {'; '.join(words)}. What is concerned is left out, or handled more slowly: see "
+            "docs/assumptions.md. Ask the service's operator, and report it with the log."
+        )
+        yield Incident(IncidentKind.ASSUMPTION_WRONG, "The service behaves differently than assumed", advice, key)
+
+
+def _contradictions(signals: Signals, one: Assumption) -> Counter[str]:
+    """Count by institution how often an assumption was contradicted in ten minutes, unless that has ended."""
+    has_key = "institution" in one.of.labels
+
+    def is_it(labels: tuple[str, ...]) -> bool:
+        return one.labels is None or labels[has_key:] == one.labels
+
+    last: dict[str, datetime] = {}
+    for labels, _, at in signals.last.rows(one.of):
+        if is_it(labels):
+            key = labels[0] if has_key else ""
+            last[key] = max(at, last.get(key, at))
+    counts: Counter[str] = Counter()
+    for minute in signals.minutes:
+        for labels, n in minute.figures.rows(one.of):
+            key = labels[0] if has_key else ""
+            if is_it(labels) and key in last and signals.now - last[key] <= _GONE:
+                counts[key] += n
+    return counts
+
+
+def _vanished(signals: Signals) -> Iterator[Incident]:
+    """Find processes that neither report nor have shut down, and were not replaced."""
+    gone = [one for kind in ("worker", "web") for one in _unreplaced(signals, kind)]
+    if not gone:
+        return
+    has_heir = any(process.kind == "worker" for process in signals.processes)
+    taken = " Other workers take its calls over." if has_heir and any(one.kind == "worker" for one in gone) else ""
+    names = ", ".join(f"{one.kind} {one.name} on {one.host} at {one.at:%H:%M:%S} UTC" for one in gone[:4])
+    advice = (
+        f"{names}{f' and {len(gone) - 4} more' if len(gone) > 4 else ''}: killed, out of memory, frozen, or cut off from "
+        f"Redis.{taken} Look at the platform's log of that host, and start another."
+    )
+    title = f"{len(gone)} processes vanished" if len(gone) > 1 else f"A {gone[0].kind} process vanished"
+    yield Incident(IncidentKind.WORKER_VANISHED, title, advice, since=min(one.at for one in gone))
+
+
+def _unreplaced(signals: Signals, kind: str) -> Sequence[Vanished]:
+    """Return the processes of a kind that vanished, without those for which another one was started since."""
+    gone = sorted((one for one in signals.vanished if one.kind == kind), key=lambda one: one.at)
+    started = sorted(process.since for process in signals.processes if process.kind == kind)
+    left = []
+    for one in gone:
+        later = next((at for at in started if at > one.at), None)
+        if later is None:
+            left.append(one)
+        else:
+            started.remove(later)
+    return left

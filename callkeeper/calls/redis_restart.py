@@ -1,0 +1,290 @@
+"""Adjusts a record after Redis was restarted or replaced, or after its clock jumped. Pure functions.
+
+Redis can lose its last writes when it restarts or fails over, so it is unknown what was sent in that time. But the
+schedule bounds how many automatic checks can have been made since the record was written, and the reserve bounds those
+of people. That many count as used. With fewer, a 21st check might be sent; with more, a failover would end all
+watching.
+
+Redis's clock jumps with an NTP step, or when a new server's clock differs. A process compares it with its own clock,
+and shifts older records if it jumped ahead. If it was set back, the record itself shows it.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from callkeeper.calls.claimed_item import CLOCK_TOLERANCE, Epoch, Jump, LostWrites
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import may_begin
+from callkeeper.calls.record import Call, with_effect
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.schedule.plan import (
+    Schedule,
+    automatic_left,
+    begin_watch,
+    check_answered,
+    check_booked,
+    check_failed,
+    plan_anew,
+    reserve_left,
+)
+from callkeeper.calls.statement_folding import may_return
+from callkeeper.calls.trail import Entry
+
+NEVER_FRESH = timedelta(seconds=5)
+"""Added to the age of what the service last said, because its true age before the clock went back is unknown."""
+
+_INSTANTS = (
+    "hinted_at",
+    "first_seen_at",
+    "watch_from",
+    "next_check_at",
+    "next_read_at",
+    "end_hinted_at",
+    "looked_back_at",
+    "end_seen_at",
+    "final_since",
+    "not_found_since",
+    "heard_at",
+    "last_check_at",
+    "answered_check_at",
+)
+_EFFECT_INSTANTS = ("intended_at", "sent_at", "doubted_at", "retry_at")
+
+
+def catch_up(call: Call, jumps: Iterable[Jump]) -> Call:
+    """Shift the instants of a record that was saved before Redis's clock jumped ahead. Rarely needed."""
+    for jump in jumps:
+        if call.saved_at is not None and call.saved_at <= jump.at + jump.by / 2:
+            call = _shifted(call, -jump.by)
+    return call
+
+
+def set_back(call: Call, saved_at: datetime, now: datetime) -> Call:
+    """Shift a record's instants by as much as the clock went back since it was saved. Rarely needed."""
+    if saved_at <= now + CLOCK_TOLERANCE:
+        return call
+    return _shifted(call, saved_at - now, stale=NEVER_FRESH)
+
+
+def _shifted(call: Call, by: timedelta, *, stale: timedelta = timedelta()) -> Call:
+    """Return a record with all instants earlier by ``by``, and those of what the service said by ``stale`` more."""
+    effects = {kind: _shift(getattr(call, kind), _EFFECT_INSTANTS, by) for kind in ("assign", "enroll", "reject")}
+    reading = call.reading and _shift(call.reading, ("read_at",), by + stale)
+    identity = call.identity and _shift(call.identity, ("established_at",), by)  # it is compared with the end
+    call = _shift(replace(call, reading=reading, identity=identity, **effects), ("listed_at",), by + stale)
+    shifted: Call = _shift(call, (*_INSTANTS, "saved_at"), by)
+    return shifted
+
+
+def _shift(record: Any, names: tuple[str, ...], by: timedelta) -> Any:
+    instants: dict[str, datetime] = {name: at - by for name in names if (at := getattr(record, name)) is not None}
+    return replace(record, **instants) if instants else record
+
+
+def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> tuple[Call, list[Entry]]:
+    """Adopt a record in the current Redis.
+
+    After a restart or failover the last writes may be missing, so an intention may have been sent. Instants in the
+    future mean that Redis's clock was set back.
+    """
+    if call.saved_at is not None:
+        call = set_back(call, call.saved_at, now)
+    if call.epoch == epoch and not must_verify:
+        return call, []
+    first = not call.epoch
+    call = replace(call, epoch=epoch)
+    if (first and not must_verify) or call.is_settled:
+        return call, []
+    for kind in EffectKind:
+        call = with_effect(call, kind, _as_if_sent(kind, call, now))
+    return replace(call, needs_verifying=True), [Entry(at=now, what="verifying", n=call.checks_used)]
+
+
+def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
+    """Return a ledger that counts everything that Redis may have lost.
+
+    The sender of an intended effect may still wait for the answer, so it counts as sent now, not when it was intended.
+    The same holds for an enroll or reject in doubt, or open after a 401, because it may have been sent a second time.
+    """
+    effect = call.effect(kind)
+    if effect.state is EffectState.INTENDED:
+        before = call.reading.status if call.reading else None
+        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before, retry_at=None)
+    may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(kind, effect, call))
+    if kind is not EffectKind.ASSIGN and may_be_repeated:
+        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, retry_at=None)
+    return effect
+
+
+class Window(NamedTuple):
+    """The time in which writes may have been lost: from ``after`` to ``until``."""
+
+    after: datetime
+    until: datetime
+
+
+def charge_lost_writes(call: Call, book: RuleBook, lost: LostWrites) -> Call:
+    """Count the checks that may have been used since the last known write of a call.
+
+    The instants of the record and the window are by the clock of the Redis that lost the writes.
+    """
+    return _charge(call, book, _window(call, lost))
+
+
+def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetime, *, age: timedelta | None) -> Call:
+    """Count the checks that a completely lost record may have used on a call that has just been listed.
+
+    Only a call that is older than this Redis can have had a record; ``age`` is how old the call is now at the most, None
+    if that cannot be known. It was watched for at most its age at that time, and for at most the time in which writes
+    were lost.
+    """
+    oldest = timedelta(seconds=book.maximum_age_s)
+    if age is None and epoch.lost is None:
+        began_here = now - epoch.since > oldest
+        return charge_unknown_age(replace(call, is_age_unknown=not began_here), book, epoch)
+    age = oldest if age is None else age
+    # If the call seems older than the maximum age, a clock or a zone differs. The call is not given up for that.
+    watched = min(age - (now - epoch.since), timedelta(seconds=book.maximum_age_s / 2))
+    if watched <= timedelta():
+        return call
+    watched = watched if epoch.lost is None else min(watched, epoch.lost)
+    # The schedule continues where the lost record was. A new schedule would use more checks than are counted here.
+    call = _charge(replace(call, first_seen_at=now - watched), book, Window(now - watched, now))
+    return begin_watch(call, book.schedule, now - watched, now) if _was_assigned(call) else call
+
+
+def charge_unknown_age(call: Call, book: RuleBook, epoch: Epoch) -> Call:
+    """Count all checks as spent if nobody knows how old a call was when Redis lost its data.
+
+    A process that knew the lost data may report later than the call is found, so this is asked at every claim.
+    """
+    if not (call.is_age_unknown and epoch.is_replaced):
+        return call
+    return _charge(replace(call, is_age_unknown=False), book, None)
+
+
+def _was_assigned(call: Call) -> bool:
+    """Tell whether the call had a person when it was checked last. One whom the service has filled in is nobody's yet."""
+    is_taken = call.core_username is not None or call.assigned_person_id is not None or call.watch_from is not None
+    return call.person_id is not None and is_taken
+
+
+def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
+    """Count checks that a lost record can only have made if it had a person: the service now shows one."""
+    spent = min(call.checks_if_assigned, automatic_left(call, schedule.automatic_limit))
+    return replace(call, checks_used=call.checks_used + spent, checks_if_assigned=0)
+
+
+def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_person: bool) -> int:
+    """Return the maximum number of automatic checks that can have been made in a window.
+
+    Args:
+        call: The record before the window.
+        book: The rules in force.
+        window: None if unknown: then as many as are left.
+        has_person: Whether the call had a person, or may have got one in the window.
+    """
+    schedule = book.schedule
+    if window is None:
+        return automatic_left(call, schedule.automatic_limit if has_person else book.checks_unassigned)
+    if call.watch_from is not None:
+        return _most_watched(call, schedule, window)
+    unassigned = list(_unassigned(call, book, window))
+    if not has_person:
+        return len(unassigned)
+    # Each check that is made before there is a person delays the start of the watch.
+    return max(
+        n + _most_watched(_assigned_at(call, schedule, at, spent=n), schedule, window)
+        for n, at in enumerate([window.after, *unassigned])
+    )
+
+
+def most_by_people(call: Call, schedule: Schedule) -> int:
+    """Return the maximum number of checks that people can have asked for: all that are left, as they ask at any time."""
+    return reserve_left(call, schedule)
+
+
+def _window(call: Call, lost: LostWrites) -> Window | None:
+    """Return the time in which writes about a call may have been lost; None if unknown.
+
+    Redis loses only its last writes. So nothing is missing from before the record was saved, nor from before the last
+    known claim.
+    """
+    known = [at for at in (call.saved_at, lost.after) if at is not None]
+    if not known or lost.until is None or lost.until < max(known):
+        return None
+    return Window(max(known), lost.until)
+
+
+def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
+    if _takes_no_checks(call):
+        return call
+    schedule, has_person = book.schedule, _was_assigned(call)
+    automatic = most_automatic(call, book, window, has_person=has_person)
+    if_assigned = most_automatic(call, book, window, has_person=True) - automatic
+    by_people = most_by_people(call, schedule)
+    charged = replace(
+        call,
+        checks_used=call.checks_used + automatic + by_people,
+        checks_by_desk=call.checks_by_desk + by_people,
+        checks_if_assigned=call.checks_if_assigned + if_assigned,
+    )
+    return plan_anew(charged, schedule, window.until) if automatic and window is not None else charged
+
+
+def _takes_no_checks(call: Call) -> bool:
+    """Tell whether the service makes no more checks of the call, for good. Spec: Polling stop rule."""
+    is_decided = call.authenticated_seen or call.full_authentication_seen or call.enrolled_seen or call.rejected_seen
+    is_ours = call.enroll.state in DONE or call.reject.state in DONE
+    is_over = call.is_settled and not may_return(call)
+    return is_over or call.end_seen_at is not None or is_decided or is_ours
+
+
+def _unassigned(call: Call, book: RuleBook, window: Window) -> Iterator[datetime]:
+    """Yield when checks can have been made while nobody was assigned, each as early as possible."""
+    schedule, seen_at = book.schedule, min(call.first_seen_at or window.after, window.after)
+    at = max(call.next_check_at or schedule.next_slot(seen_at, window.after), window.after)
+    for _ in range(automatic_left(call, book.checks_unassigned)):
+        if at > window.until:
+            return
+        yield at
+        at = schedule.next_slot(seen_at, at)
+
+
+def _assigned_at(call: Call, schedule: Schedule, at: datetime, *, spent: int) -> Call:
+    return begin_watch(replace(call, checks_used=call.checks_used + spent), schedule, at, at)
+
+
+def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
+    """Return the maximum number of automatic checks of a watched call.
+
+    After an answer the next check waits for the next slot. After a failure it comes sooner, but later each time. Which
+    mix gives the maximum depends on the window, so all are tried. What follows an answered check depends only on the
+    number of checks and its time, so equal beginnings are tried once.
+    """
+    left = automatic_left(call, schedule.automatic_limit)
+    beginnings: dict[int, dict[datetime | None, Call]] = {0: {None: call}}
+    if call.last_check_at is not None and call.answered_check_at != call.last_check_at:
+        # The last known check may have failed within the window.
+        beginnings[0][window.after] = check_failed(call, schedule, window.after)
+    for made in range(left):
+        for beginning in beginnings.get(made, {}).values():
+            for n, answered in enumerate(_failing(beginning, schedule, window, left - made), start=made + 1):
+                beginnings.setdefault(n, {}).setdefault(answered.last_check_at, answered)
+        if left in beginnings:
+            return left
+    return max(beginnings)
+
+
+def _failing(call: Call, schedule: Schedule, window: Window, left: int) -> Iterator[Call]:
+    """Let every check fail, each made as early as possible. Yield the record if that one had been answered instead."""
+    for _ in range(left):
+        at = max(call.next_check_at or window.after, window.after)
+        if at > window.until:
+            return
+        booked = check_booked(call, schedule, at)
+        yield check_answered(booked)
+        call = check_failed(booked, schedule, at)

@@ -1,0 +1,25 @@
+"""The rules of an institution: reading their file, finding faults in it, applying them to calls, and replaying calls.
+
+``book`` holds the records. ``file``, ``toml_reader`` and ``conditions`` read a file and find faults in single entries.
+``world``, ``solver``, ``patterns`` and ``proofs`` find faults in the combination of rules. ``matching`` applies rules to
+a call, ``assignment`` says whom to assign. ``cases``, ``replay``, ``report`` and ``diff`` try them out.
+"""
+
+from callkeeper.calls.rules.book import AS_VERIFIED, AssignRule, Condition, Outcome, Rule, RuleBook, Stage
+from callkeeper.calls.rules.file import SHIPPED, load_rules, parse_rules
+from callkeeper.calls.rules.toml_reader import Fault, RulesError
+
+__all__ = [
+    "AS_VERIFIED",
+    "SHIPPED",
+    "AssignRule",
+    "Condition",
+    "Fault",
+    "Outcome",
+    "Rule",
+    "RuleBook",
+    "RulesError",
+    "Stage",
+    "load_rules",
+    "parse_rules",
+]

@@ -1,0 +1,241 @@
+"""How a call ends: hints that are not confirmed, calls that have ended, and calls that are lost. Pure functions.
+
+A hint is a call that was pushed, or that a person named, and that the service has not confirmed yet. It waits for the
+queue to list it, and is dropped if that does not happen. While the queue cannot be listed, its stored details are read
+by the id of its push; it is dropped if the service does not know it for a minute. If a CallEnd was pushed, the stored
+details are read once before the hint is dropped, so that a call that ended before it was listed still gets a record.
+Anyone who may push can invent such calls. So these reads have the lowest priority, and those before a drop a limit per
+minute (``callkeeper.calls.store.last_listing.LookBackAllowance``).
+
+A hint that a person made a statement about is never dropped. Its stored details are read too, because its id may be an
+alternate id and the queue may be late. If the service knows no such call, it is settled as unconfirmed.
+"""
+
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_resolution import may_begin, unresolved
+from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.record import Call, Reading, Reason
+from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
+from callkeeper.calls.rules.matching import judge, next_turn
+from callkeeper.calls.statement_folding import HEARD_AFTER_END
+from callkeeper.calls.statuses import Status
+from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
+
+PUT_OFF = timedelta(seconds=5)
+"""By how much a look-back is put off while workers are late, up to ``GIVEN_UP`` after the hint. Then it is dropped."""
+
+GIVEN_UP = timedelta(minutes=5)
+
+NOT_LISTED = "the queue does not list it"
+
+
+def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) -> Deed:
+    """Return the next step of a hint that was not listed in time."""
+    if call.end_hinted_at is None or call.standing is not None or call.looked_back_at is not None:
+        return Drop(NOT_LISTED)
+    if is_late:
+        return Wait(now + PUT_OFF) if now - hinted_at < GIVEN_UP else Drop(NOT_LISTED)
+    return LookBack()
+
+
+CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
+"""When the queue is looked at again after a hint, in seconds, because an event may be faster. The hint asks for one too."""
+
+HINT_LIVES = timedelta(seconds=10)
+"""A hint that was not listed within this time is dropped.
+
+Assumed: the queue shows a call within this time of its event. Numbers on an ignore list never appear."""
+
+ASK_AGAIN = timedelta(seconds=1)
+"""Until the service has said whether an institution is active, no requests are sent for its hints."""
+
+
+BY_PUSH = Read("its queue is not listed")
+"""The read of a hint by the id of its push.
+
+Assumed: details are found by the id of a push before the queue has shown the call."""
+
+
+def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silent: bool) -> Deed:
+    """Return the next step of a hint.
+
+    Args:
+        call: The hint.
+        now: The present.
+        is_late: Whether workers are late.
+        is_lost: Whether the service has not known the call for long, or it is too old to be watched.
+        is_silent: Whether its queue could not be listed since.
+    """
+    hinted_at, asked = _hinted_at(call, now), call.confirm_looks
+    asks_again = asked < len(CONFIRM_LOOKS_S)
+    due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[asked]) if asks_again else HINT_LIVES)
+    if asks_again and due_at <= now:
+        return RequestListing()
+    if not call.has_statements and is_silent and call.standing is None:
+        read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
+        if is_lost:
+            return Drop(NOT_LISTED)
+        return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if asks_again else read_at)
+    if not call.has_statements:
+        return Wait(due_at) if now < due_at else look_back(call, hinted_at, now, is_late=is_late)
+    if call.standing == FOREIGN or is_lost:
+        return Wait(due_at) if now < due_at else Settle(Reason.UNCONFIRMED)
+    read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
+    if call.standing == UNKNOWN:
+        read_at = max(read_at, now + ASK_AGAIN)
+    if read_at <= now:
+        return Read("a person made a statement about it")
+    return Wait(min(read_at, due_at) if asks_again else read_at)
+
+
+def _hinted_at(call: Call, now: datetime) -> datetime:
+    return call.hinted_at or call.first_seen_at or now
+
+
+SETTLE_AFTER = timedelta(seconds=3)
+"""Between noticing the end and the last read. Assumed: the service settles its record within this time."""
+
+RESUME_LOOK = timedelta(seconds=5)
+"""How often an ended call is looked at while it waits for the end of a pause."""
+
+LAST_TURN = timedelta(minutes=10)
+"""For how long an ended call is kept for rules that ask for the seconds since the end or the verification."""
+
+NOT_FOUND_FOR = timedelta(seconds=60)
+"""Assumed: "not found" of a live call is only a delay, for this long."""
+
+WORD_FOR = timedelta(seconds=60)
+"""For this long after a person's statement a call is not given up: the statement comes first if it can still be read."""
+
+LISTED_FOR = timedelta(seconds=180)
+"""For this long after a listing a call exists, whatever its stored details say. Full listings come once a minute."""
+
+LIST_AGAIN = timedelta(seconds=20)
+"""If the details of a call are "not found" and its last listing is older than this, the queue is asked."""
+
+
+def is_not_found(call: Call, now: datetime) -> bool:
+    """Tell whether the service has not known the call for so long that this is no delay."""
+    return call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR
+
+
+def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
+    if not is_lost(call, book, now):
+        return None
+    reason = _reason(facts) if call.is_reopened else Reason.LOST
+    return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or reason)
+
+
+def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
+    """Tell whether a call is too old, or not known to the service any more. A reopened call is kept for a day.
+
+    A person's statement gives it another minute.
+    """
+    if call.heard_at is not None and now - call.heard_at <= WORD_FOR:
+        return False
+    born, most = call.first_seen_at or call.listed_at or call.started_at, timedelta(seconds=book.maximum_age_s)
+    if call.is_reopened:
+        born, most = call.end_seen_at, HEARD_AFTER_END
+    too_old = born is not None and now - born > most
+    is_unknown = is_not_found(call, now)
+    return too_old or (is_unknown and not _is_listed(call, now, LISTED_FOR))
+
+
+def must_be_listed_again(call: Call, now: datetime) -> bool:
+    """Tell whether the queue must say if a call still exists whose details are "not found"."""
+    return call.not_found_since is not None and not call.is_unlisted and not _is_listed(call, now, LIST_AGAIN)
+
+
+def _is_listed(call: Call, now: datetime, within: timedelta) -> bool:
+    return not call.is_unlisted and call.listed_at is not None and now - call.listed_at <= within
+
+
+def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None:
+    """Return when a call ended, if the service's record says so. A pushed end is only a reason to read the record."""
+    if not reading.has_ended and reading.status != Status.CALL_ENDED:
+        return None
+    # A look-back is the only read of its call, so the pushed end is the best that is known.
+    return call.end_seen_at or (call.end_hinted_at if call.looked_back_at else None) or now
+
+
+def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    """Close an ended call: withdraw intentions, read once more after the service has settled it, then settle."""
+    if call.end_seen_at is None:
+        return None
+    withdrawn = _withdraw_all(call, "call ended")
+    if withdrawn is not None:
+        return withdrawn
+    last_read_at = call.end_seen_at + SETTLE_AFTER
+    if now < last_read_at:
+        return Wait(last_read_at)
+    if call.reading is None or call.reading.read_at < last_read_at:
+        return Read("last read")
+    if (step := _await_decision(call, book, facts, now)) is not None:
+        return step
+    turn_at = next_turn(book, {**begun_at(call), "assigned_s": None}, now, None)
+    if turn_at is not None and turn_at <= call.end_seen_at + LAST_TURN:
+        return Wait(turn_at)
+    return Settle(_unresolved(call) or _reason(facts))
+
+
+def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    """Wait for the provider's final analysis, or for the end of a pause, if the rules would then do something."""
+    is_open = facts.voice_pending or facts.provider_error
+    best = replace(
+        facts,
+        final_analysis=True,
+        voice_checked=facts.voice_checked or not is_open,
+        paused=False,
+        redis_changed=False,
+        standing_unconfirmed=False,
+    )
+    verdict, present = judge(best, book, call.institution_key), judge(facts, book, call.institution_key)
+    known = {one.rule for one in (present, *present.shadows)}
+    asked = {one.asked for one in (verdict, *verdict.shadows) if one.asked is not Outcome.ASK or one.rule not in known}
+    if asked <= {Outcome.HOLD, *_begun(call)}:
+        return None
+    if not facts.final_analysis:
+        due = now if call.final_since is None else call.final_since + FINAL_APART
+        return Wait(due) if now < due else Read("final analysis")
+    holds = facts.paused or facts.redis_changed or facts.standing_unconfirmed
+    is_held = holds and verdict.outcome in EFFECTS.keys() - _begun(call)
+    is_in_time = verdict.outcome is Outcome.REJECT or (facts.ended_s or 0) < VERIFIED_AFTER_END.total_seconds()
+    return Wait(now + RESUME_LOOK) if is_held and is_in_time else None
+
+
+def _begun(call: Call) -> set[Outcome]:
+    """Return what cannot be begun any more."""
+    return {outcome for outcome, kind in EFFECTS.items() if not may_begin(kind, call.effect(kind), call)}
+
+
+def _withdraw_all(call: Call, because: str) -> Deed | None:
+    effects = (
+        (EffectKind.ASSIGN, call.assign),
+        (EffectKind.ENROLL, call.enroll),
+        (EffectKind.REJECT, call.reject),
+    )
+    return next((Withdraw(kind, because) for kind, effect in effects if effect.state is EffectState.INTENDED), None)
+
+
+def _unresolved(call: Call) -> Reason | None:
+    return Reason.UNRESOLVED if unresolved(call) else None
+
+
+def _reason(facts: Facts) -> Reason:
+    """Return the most important thing that is true of an ended call."""
+    reasons = (
+        (facts.rejected, Reason.REJECTED),
+        (facts.red, Reason.RED),
+        (facts.unenrolled, Reason.UNENROLLED),
+        (facts.enrolled, Reason.ENROLLED),
+        (facts.green and facts.assigned, Reason.AUTHENTICATED),
+        (not facts.assigned, Reason.UNASSIGNED),
+        (facts.provider_error, Reason.PROVIDER_ERROR),
+    )
+    return next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)

@@ -1,0 +1,269 @@
+"""Folds people's statements into a call's record. Pure: a record and a statement in, a record and trail entries out.
+
+Of two statements about the same, the one that Redis received later counts, in whatever order they are folded.
+"""
+
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import DOUBTFUL, is_asking, may_begin, needs_person, refusals, unresolved
+from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id
+from callkeeper.calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    OptedOut,
+    Resolved,
+    Statement,
+    Verified,
+    Withdrawn,
+    statement_order,
+)
+from callkeeper.calls.record import Call, Identity, Phase, Reason, Word, with_effect
+from callkeeper.calls.rules.book import Outcome, RuleBook
+from callkeeper.calls.rules.matching import may_act
+from callkeeper.calls.trail import Entry
+
+HEARD_AFTER_END = timedelta(days=1)
+"""How long after the end of a call a person's distrust leads to a reject. Assumed: the service accepts one then."""
+
+
+def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
+    """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
+    call = replace(call, has_statements=True)
+    if not isinstance(note, Resolved):
+        call = _read_soon(call, now)
+    match note:
+        case Verified():
+            identity = Identity(
+                person_id=note.person_id,
+                validation_type=note.validation_type,
+                by_desk=True,
+                established_at=note.said_at,
+                operator=note.operator,
+                remark=note.remark,
+                number=note.number,
+            )
+            entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
+            call = replace(call, identity=stronger(call.identity, identity), last_verdict=None)
+            return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [entry]
+        case Distrusted():
+            word = _word(note, reason=note.reason)
+            entry = _entry(note, now, "distrusted", because=note.reason or None)
+            call = replace(call, distrusted=later(call.distrusted, word), last_verdict=None)
+            return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [entry]
+        case AssignWish():
+            word = _word(note, person_id=note.person_id)
+            entry = _entry(note, now, "assign", person_id=note.person_id)
+            return replace(call, assign_wish=later(call.assign_wish, word)), [entry]
+        case Withdrawn():
+            last = max(call.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
+            call = replace(call, withdrawn={**call.withdrawn, note.what: last}, last_verdict=None)
+            return without_withdrawn(call), [_entry(note, now, "withdrawn", asked=note.what)]
+        case OptedOut():
+            return replace(call, opted_out_seen=True, last_verdict=None), [_entry(note, now, "opted_out")]
+        case CheckWish():
+            return replace(call, check_wish=later(call.check_wish, _word(note))), [_entry(note, now, "check")]
+        case Resolved():
+            return _resolved(call, note, now)
+        case _:
+            assert_never(note)
+
+
+def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
+    """Tell whether a person's word, said at ``said_at``, still leads to an enroll or a reject of a settled call.
+
+    It needs the voice id that the service itself uses, because reject-voice resolves no other.
+    """
+    if not call.is_settled or call.end_seen_at is None or not has_real_voice_id(call):
+        return False
+    is_rejected = call.rejected_seen and not call.rejected_by_rule_only
+    if is_rejected or not may_begin(kind, call.effect(kind), call):
+        return False
+    if kind is EffectKind.REJECT:
+        return said_at - call.end_seen_at <= HEARD_AFTER_END
+    return said_at - call.end_seen_at <= VERIFIED_AFTER_END and call.reject.state is not EffectState.UNRESOLVED
+
+
+def may_return(call: Call) -> bool:
+    """Tell whether a call was settled because the service did not know it any more, without an end.
+
+    Its queue, a push, or a person's statement reopens it. An expired hint was never known, so only the queue does.
+    """
+    is_lost = call.not_found_since is not None and call.end_seen_at is None
+    return call.is_settled and is_lost and call.reason is not Reason.UNCONFIRMED
+
+
+def is_given_up(call: Call) -> bool:
+    """Tell whether a call was settled because it was too old, without an end. Only a person's statement reopens it."""
+    return call.reason is Reason.LOST and call.end_seen_at is None and not may_return(call)
+
+
+def _read_soon(call: Call, now: datetime) -> Call:
+    """Return a call that a person has just spoken about: it is read at once, also if it was lost or is about to be."""
+    if may_return(call) or is_given_up(call):
+        call = returned(call)
+    elif call.not_found_since is not None and not call.is_settled:
+        call = replace(call, reads_failed=0)
+    return replace(call, heard_at=now)
+
+
+def returned(call: Call) -> Call:
+    """Return a lost call as a live one. Stored details are read before anything else is done for it."""
+    return replace(
+        call,
+        phase=Phase.LIVE,
+        reason=None,
+        settled_at=None,
+        needs_verifying=True,
+        reads_failed=0,
+        not_found_since=None,
+    )
+
+
+def reopened(call: Call) -> Call:
+    """Return a settled call as one that has ended and must be settled again."""
+    return replace(
+        call, phase=Phase.ENDED, reason=None, settled_at=None, is_reopened=True, reads_failed=0, not_found_since=None
+    )
+
+
+def _word(
+    note: Distrusted | AssignWish | CheckWish,
+    *,
+    person_id: str | None = None,
+    reason: str = "",
+) -> Word:
+    return Word(
+        operator=note.operator,
+        said_at=note.said_at,
+        person_id=person_id,
+        reason=reason,
+        number=note.number,
+    )
+
+
+def without_withdrawn(call: Call) -> Call:
+    """Return a call without the statements that were taken back. What was already sent stays."""
+    identity = call.identity
+    is_taken = (
+        identity is not None and identity.by_desk and _is_taken(call, identity, identity.established_at, "verified")
+    )
+    distrusted, wish = call.distrusted, call.assign_wish
+    return replace(
+        call,
+        identity=None if is_taken else identity,
+        distrusted=None if distrusted and _is_taken(call, distrusted, distrusted.said_at, "distrusted") else distrusted,
+        assign_wish=None if wish and _is_taken(call, wish, wish.said_at, "assign") else wish,
+    )
+
+
+def _is_taken(call: Call, word: Word | Identity, said_at: datetime, kind: str) -> bool:
+    return statement_order(word.number, said_at) <= call.withdrawn.get(kind, 0)
+
+
+def in_shadow(before: Call, call: Call, book: RuleBook) -> Call:
+    """Return a call with the statements marked that were folded into ``before`` and on which no live rule can act."""
+    key, identity, distrusted = call.institution_key, call.identity, call.distrusted
+    if identity is not None and identity is not before.identity and not may_act(book, Outcome.ENROLL, key):
+        identity = replace(identity, in_shadow=True)
+    if distrusted is not None and distrusted is not before.distrusted and not may_act(book, Outcome.REJECT, key):
+        distrusted = replace(distrusted, in_shadow=True)
+    return replace(call, identity=identity, distrusted=distrusted)
+
+
+def later(one: Word | None, other: Word | None) -> Word | None:
+    """Return the statement that Redis received later; the first of two equal ones."""
+    if one is None or other is None:
+        return one or other
+    before = statement_order(one.number, one.said_at)
+    return one if before >= statement_order(other.number, other.said_at) else other
+
+
+def stronger(one: Identity | None, other: Identity | None) -> Identity | None:
+    """Return the identity that counts: the desk's before the service's, else the one that was stated later."""
+    if one is None or other is None:
+        return one or other
+    if one.by_desk is not other.by_desk:
+        return one if one.by_desk else other
+    before = statement_order(one.number, one.established_at)
+    return one if before >= statement_order(other.number, other.established_at) else other
+
+
+def _entry(
+    note: Statement,
+    now: datetime,
+    kind: str,
+    *,
+    person_id: str | None = None,
+    validation_type: str | None = None,
+    because: str | None = None,
+    asked: str | None = None,
+) -> Entry:
+    return Entry(
+        at=now,
+        what="said",
+        kind=kind,
+        operator=note.operator,
+        token=note.token,
+        wish=note.wish,
+        person_id=person_id,
+        validation_type=validation_type,
+        because=because,
+        asked=asked,
+    )
+
+
+def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
+    """Fold a person's answer. It closes one effect in doubt; if there is none, it marks as seen what needs a person."""
+    state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
+    order = statement_order(note.number, note.said_at)
+    entries = [_entry(note, now, "resolved", because="applied" if note.applied else "absent", asked=note.effect)]
+    kind = _answered(call, note.effect, order)
+    if kind is not None and call.effect(kind).state is not state:
+        call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
+        entries.append(_seen(note, now, kind, state))
+        if call.is_settled:
+            call = replace(call, reason=_reason_after(call))
+    if kind is not None or note.effect is not None or unresolved(call):
+        return call, entries
+    for kind in refusals(call):
+        call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
+        entries.append(_seen(note, now, kind, EffectState.REFUSED))
+    if needs_person(call):
+        call = replace(call, unenroll_closed_by=note.operator)
+    if call.asked is not None and call.asked.closed_by is None:
+        call = replace(call, asked=replace(call.asked, closed_by=note.operator))
+    return call, entries
+
+
+def _answered(call: Call, named: str | None, order: int) -> EffectKind | None:
+    """Return the effect that an answer is about: the only unresolved one, or the only one that it can correct.
+
+    A later answer corrects an earlier one, but one that may mean what else needs a person corrects nothing.
+    """
+    doubts = unresolved(call)
+    may_correct = named is not None or not (doubts or refusals(call) or needs_person(call) or is_asking(call))
+    corrects = [kind for kind in DOUBTFUL if _is_corrected(call.effect(kind), order)] if may_correct else []
+    kinds = [kind for kind in (*doubts, *corrects) if named in {None, kind.value}]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+def _is_corrected(effect: Effect, order: int) -> bool:
+    is_answered = effect.state in {EffectState.CONFIRMED, EffectState.ABSENT}  # not a refusal that was seen
+    return is_answered and 0 < effect.resolved < order
+
+
+def _seen(note: Resolved, now: datetime, kind: EffectKind, state: EffectState) -> Entry:
+    return Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
+
+
+def _reason_after(call: Call) -> Reason:
+    if unresolved(call):
+        return Reason.UNRESOLVED
+    if call.reject.state in DONE:
+        return Reason.REJECTED
+    return Reason.ENROLLED if call.enroll.state in DONE else Reason.UNDECIDED

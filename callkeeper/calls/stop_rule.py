@@ -1,0 +1,31 @@
+"""The stop rule: what forbids a further authentication check of a call. Pure functions.
+
+Spec: Polling stop rule for authentication checks.
+"""
+
+from callkeeper.calls.facts import Policies, is_decided, is_rejected_by_anyone
+from callkeeper.calls.record import CHECK_LIMIT, Call
+from callkeeper.calls.schedule.plan import Schedule, reserve_left
+
+
+def may_check(call: Call, policies: Policies) -> bool:
+    """Tell whether a check may be made."""
+    return check_obstacle(call, policies) is None
+
+
+def check_obstacle(call: Call, policies: Policies) -> str | None:
+    """Return what forbids a further check; None if nothing."""
+    if call.standing is not None:
+        return "institution_not_allowed"
+    if call.end_seen_at is not None:
+        return "call_ended"
+    if is_rejected_by_anyone(call):
+        return "voice_rejected"
+    if call.checks_used >= CHECK_LIMIT:
+        return "no_checks_left"
+    return "already_decided" if is_decided(call, policies) else None
+
+
+def desk_check_obstacle(call: Call, schedule: Schedule, policies: Policies) -> str | None:
+    """Return what forbids a check that a person asks for: what forbids any check, or a spent reserve."""
+    return check_obstacle(call, policies) or (None if reserve_left(call, schedule) else "reserve_spent")

@@ -1,0 +1,1 @@
+"""What we keep in Redis. Only this package knows the keys and scripts (``callkeeper/calls/lua``)."""

@@ -1,0 +1,63 @@
+"""Acknowledgements of incidents in Redis, each with an end."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement, parse_acknowledgements
+from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.store.keys import Keys
+
+
+class Acknowledging:
+    """Writes and reads acknowledgements."""
+
+    def __init__(self, redis: "Redis", keys: Keys) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._key = keys.acknowledged
+
+    async def acknowledge(
+        self, kind: IncidentKind, *institution_keys: str, operator: str, lasts: timedelta, note: str = ""
+    ) -> Acknowledgement:
+        """Acknowledge an incident of institutions, or of all (empty). An earlier one of the same is replaced.
+
+        Those that have ended are forgotten, so none is kept for longer than `LONGEST`.
+
+        Returns:
+            The acknowledgement of the last institution.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes.
+        """
+        now, stored = await self._now(), await self._redis.hgetall(self._key)
+        done = [
+            Acknowledgement(kind=kind, institution_key=key, operator=operator, at=now, until=now + lasts, note=note)
+            for key in institution_keys
+        ]
+        ended = stored.keys() - {one.field.encode() for one in parse_acknowledgements(stored, now)}
+        pipe = self._redis.pipeline(transaction=True)
+        if ended:
+            pipe.hdel(self._key, *ended)
+        pipe.hset(self._key, mapping={one.field: msgspec.json.encode(one) for one in done})
+        await pipe.expire(self._key, LONGEST).execute()
+        return done[-1]
+
+    async def end(self, kind: IncidentKind, institution_key: str) -> bool:
+        """End an acknowledgement. Return whether there was one."""
+        return bool(await self._redis.hdel(self._key, f"{kind} {institution_key}"))
+
+    async def all(self) -> list[Acknowledgement]:
+        return parse_acknowledgements(await self._redis.hgetall(self._key), await self._now())
+
+    async def drop(self, ended: Iterable[Acknowledgement]) -> None:
+        """Forget acknowledgements whose incident is over."""
+        for one in ended:
+            await self._redis.hdel(self._key, one.field)
+
+    async def _now(self) -> datetime:
+        seconds, micros = await self._redis.time()
+        return instant(seconds * 1000 + micros / 1000)

@@ -1,0 +1,82 @@
+"""Which alerts were sent, and which process sends them, in Redis. When that process ends, another takes over."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.calls.alerts import OpenAlert
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.scripts import Scripts
+
+LEADS_MS: Final = 30_000
+"""How long a process leads without renewing it, in milliseconds. Longer than sending a message takes."""
+
+KEPT_S: Final = 7 * 86400
+
+
+class AlertState:
+    """Reads and writes the state of alerts."""
+
+    def __init__(self, redis: "Redis", keys: Keys, process: str) -> None:
+        """Set up. ``process`` is a name that no other process has."""
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._scripts = Scripts(redis, keys=keys)
+        self._keys = keys
+        self._process = process
+
+    async def lead(self, *, lets_go: bool = False) -> bool:
+        """Become or stay the leader if nobody else leads; return whether this process leads. ``lets_go``: step down.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes.
+        """
+        wanted = 0 if lets_go else 1
+        return bool(await self._scripts.call("lead", process=self._process, leads_ms=LEADS_MS, wanted=wanted))
+
+    async def load(self) -> dict[str, OpenAlert]:
+        """Return the alerts that were sent. Entries in another version's format are left out."""
+        found = {}
+        for key, stored in (await self._redis.hgetall(self._keys.alerts)).items():
+            try:
+                found[key.decode()] = msgspec.json.decode(stored, type=OpenAlert)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+        return found
+
+    async def save(self, open_alerts: Mapping[str, OpenAlert], before: Mapping[str, OpenAlert]) -> None:
+        """Store the alerts that were sent; others are not stored. ``before`` is what is stored now."""
+        sent = {key: open_alert for key, open_alert in open_alerts.items() if open_alert.told}
+        changed = {key: msgspec.json.encode(each) for key, each in sent.items() if before.get(key) != each}
+        gone = before.keys() - sent.keys()
+        pipe = self._redis.pipeline(transaction=True)
+        if changed:
+            pipe.hset(self._keys.alerts, mapping=changed)
+        if gone:
+            pipe.hdel(self._keys.alerts, *gone)
+        if changed or gone:
+            await pipe.expire(self._keys.alerts, KEPT_S).execute()
+
+    async def attention(self) -> dict[str, str]:
+        """Return what needs a person: the reason, by the name of the member."""
+        pipe = self._redis.pipeline(transaction=False)
+        for key in reversed(self._keys.attentions):
+            pipe.hgetall(key)
+        found = {member: why for stored in await pipe.execute() for member, why in stored.items()}
+        return {member.decode(errors="replace"): why.decode(errors="replace") for member, why in found.items()}
+
+    async def note_target(self, target: str, failed_at: datetime | None) -> None:
+        """Record whether a target accepted its last message, for the doctor."""
+        if failed_at is None:
+            await self._redis.hdel(self._keys.alert_targets, target)
+        else:
+            pipe = self._redis.pipeline(transaction=True)
+            pipe.hsetnx(self._keys.alert_targets, target, failed_at.isoformat())
+            await pipe.expire(self._keys.alert_targets, KEPT_S).execute()
+
+    async def failing_targets(self) -> dict[str, datetime]:
+        """Return the targets that failed to accept their last message, and since when."""
+        stored = await self._redis.hgetall(self._keys.alert_targets)
+        return {name.decode(): datetime.fromisoformat(at.decode()) for name, at in stored.items()}

@@ -1,0 +1,199 @@
+"""The audit log: who logged in, looked at personal data, made a statement or changed something. An append-only stream.
+
+An entry holds ids and fixed words: no names, no numbers, no typed text. What somebody searched for is kept as a keyed
+hash, so that equal searches can be told and none can be read. Statements about a call are in its trail.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from io import StringIO
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.calls.spreadsheet import SpreadsheetWriter
+from callkeeper.calls.store.keys import Keys
+
+KEPT: Final = timedelta(days=400)
+"""How long entries are kept. Older ones are trimmed when new ones are written.
+
+With an archive they are trimmed only after they were archived, unless no worker has archived any for as long.
+"""
+
+_AT_ONCE: Final = 500
+_CHECK_KEPT_S: Final = 60
+
+
+class AuditEvent(StrEnum):
+    """What is logged."""
+
+    LOGIN = "login"
+    LOGIN_FAILED = "login_failed"
+    EMERGENCY_LOGIN = "emergency_login"
+    LOGOUT = "logout"
+    DENIED = "denied"
+    VIEWED = "viewed"
+    SEARCHED = "searched"
+    SAID = "said"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    RESOLVED = "resolved"
+    REDELIVERED = "redelivered"
+    LISTED_QUEUE = "listed_queue"
+    ACKNOWLEDGED = "acknowledged"
+    RETRIED = "retried"
+    JOB_CHANGED = "job_changed"
+    USER_CHANGED = "user_changed"
+    TOKEN_CHANGED = "token_changed"  # noqa: S105  (the name of an event)
+    EXPORTED = "exported"
+    ARCHIVE_HEAD = "archive_head"
+    ARCHIVE_CHANGED = "archive_changed"
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry.
+
+    ``who``: ``ann``, ``oidc:...``, ``token:desktop``, ``shared:ops``, ``command``; empty if unknown. ``operator``: the
+    core username that was acted under. ``detail``: which action, page, account or job. ``status``: the HTTP status of
+    the answer; 0 if there was no request.
+
+    ``asked``: the filters of a list or search, such as ``phase=settled q:0f3a6d1c``; after ``:`` is a hash. For a command
+    on the archive: the number of the chain's line about it, ``line=13``. ``results``: how many there were; None if that
+    is not counted. ``count``: how many equal requests followed an earlier entry, which this one stands for. ``origin``:
+    the system's user and the host of a command.
+    """
+
+    event: AuditEvent
+    who: str = ""
+    operator: str = ""
+    institution: str = ""
+    voice_id: str = ""
+    detail: str = ""
+    status: int = 0
+    asked: str = ""
+    results: int | None = None
+    count: int = 0
+    origin: str = ""
+
+    @property
+    def words(self) -> str:
+        """Describe in words what was done, without who and where."""
+        results = None if self.results is None else f"{self.results} result{'' if self.results == 1 else 's'}"
+        repeated = f"{self.count} times more" if self.count else ""
+        return "; ".join(part for part in (self.detail, self.asked, results, repeated, self.origin) if part)
+
+
+class Audited(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry with its id in the stream and its time."""
+
+    id: str
+    at: datetime
+    entry: AuditEntry
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        return tuple(map(int, self.id.split("-")))
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries are wanted. ``institutions`` are what a reader may see; None: all, and entries of none."""
+
+    event: AuditEvent | None = None
+    who: str | None = None
+    institution: str | None = None
+    voice_id: str | None = None
+    since: datetime | None = None
+    institutions: frozenset[str] | None = None
+
+    @property
+    def since_ms(self) -> int:
+        """Return the beginning in ms since the epoch, before which nothing is logged."""
+        return 0 if self.since is None else max(0, int(self.since.timestamp() * 1000))
+
+    def matches(self, audited: Audited) -> bool:
+        entry = audited.entry
+        return (
+            self.event in {None, entry.event}
+            and self.who in {None, entry.who, entry.operator}
+            and self.institution in {None, entry.institution}
+            and self.voice_id in {None, entry.voice_id}
+            and (self.institutions is None or entry.institution in self.institutions)
+        )
+
+
+class AuditLog:
+    """Writes and reads the log."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._key = keys.audit
+        self._archived_key = keys.audit_archived
+        self._writable_key = keys.writable
+
+    async def write(self, entry: AuditEntry) -> None:
+        """Append an entry.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes.
+        """
+        fields = {name: str(value) for name, value in msgspec.to_builtins(entry).items()}
+        now, archived = await self._redis.pipeline(transaction=False).time().get(self._archived_key).execute()
+        oldest_ms = int((now[0] - KEPT.total_seconds()) * 1000)  # the stream's clock: ours may be days ahead
+        if archived is not None:
+            oldest_ms = min(oldest_ms, int(archived.partition(b"-")[0]))
+        await self._redis.xadd(self._key, fields, minid=oldest_ms, approximate=True)
+
+    async def check(self) -> None:
+        """Tell whether an entry could be written now.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes.
+        """
+        await self._redis.set(self._writable_key, 1, ex=_CHECK_KEPT_S)
+
+    async def read(self, wanted: AuditFilter, *, most: int) -> list[Audited]:
+        """Return the newest wanted entries, newest first."""
+        found: list[Audited] = []
+        async for audited in self._all(wanted.since_ms):
+            if wanted.matches(audited):
+                found.append(audited)
+                if len(found) >= most:
+                    break
+        return found
+
+    async def unarchived(self, *, most: int) -> list[Audited]:
+        """Return the oldest entries that were not archived."""
+        archived = await self._redis.get(self._archived_key)
+        begin = "-" if archived is None else f"({archived.decode()}"
+        entries = await self._redis.xrange(self._key, begin, "+", count=most)
+        return [_audited(stored_id.decode(), fields) for stored_id, fields in entries]
+
+    async def archived(self, last: Audited) -> None:
+        """Note that all entries up to this one are in the archive."""
+        await self._redis.set(self._archived_key, last.id, ex=KEPT)
+
+    async def _all(self, since_ms: int) -> AsyncIterator[Audited]:
+        newest, oldest = "+", str(since_ms)
+        while entries := await self._redis.xrevrange(self._key, newest, oldest, count=_AT_ONCE):
+            for stored_id, fields in entries:
+                yield _audited(stored_id.decode(), fields)
+            newest = f"({entries[-1][0].decode()}"
+
+
+def csv_of(found: Sequence[Audited]) -> str:
+    """Return entries as CSV."""
+    lines = StringIO()
+    writer = SpreadsheetWriter(lines, line_end="\n")
+    names = [field.name for field in msgspec.structs.fields(AuditEntry)]
+    writer.row(["id", "at", *names])
+    for audited in found:
+        writer.row([audited.id, audited.at.isoformat(), *(getattr(audited.entry, name) for name in names)])
+    return lines.getvalue()
+
+
+def _audited(stored_id: str, fields: Mapping[bytes, bytes]) -> Audited:
+    texts = {name.decode(): value.decode() for name, value in fields.items()}
+    at = datetime.fromtimestamp(int(stored_id.partition("-")[0]) / 1000, UTC)
+    return Audited(id=stored_id, at=at, entry=msgspec.convert(texts, AuditEntry, strict=False))

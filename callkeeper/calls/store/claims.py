@@ -1,0 +1,379 @@
+"""The calls in Redis: claims with lease and fencing nonce, fenced writes, and due times.
+
+``claim`` returns a lease and a nonce; ``keep`` and ``save`` succeed only with that nonce. Others write to the inbox.
+Every script is idempotent, because the Redis client repeats one whose answer was lost.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
+from math import inf
+
+from msgspec.structs import replace
+from redis.asyncio import Redis
+
+from callkeeper.calls.claimed_item import (
+    LEASE,
+    ClaimedItem,
+    Epoch,
+    Jumps,
+    Lease,
+    LeaseLost,
+    Placement,
+    instant,
+    parse_claimed,
+    pauses_of,
+    share_lateness,
+)
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.notes import Merged, encode_note
+from callkeeper.calls.pause import Pauses, PauseScope
+from callkeeper.calls.record import Call, encode_call, readable_call, without_unknown
+from callkeeper.calls.store.breakers import BreakerBox
+from callkeeper.calls.store.earlier_calls import EarlierCalls
+from callkeeper.calls.store.handover import Handover
+from callkeeper.calls.store.inbox import Inbox
+from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
+from callkeeper.calls.store.last_errors import ErrorNotes
+from callkeeper.calls.store.last_listing import LookBackAllowance
+from callkeeper.calls.store.pausing import PauseMemory
+from callkeeper.calls.store.request_budget import RequestBudget
+from callkeeper.calls.trail import Entry, encode_entry
+from callkeeper.service.config import MAX_RETRY_AFTER_S
+from callkeeper.service.endpoints import is_same_id
+
+FARTHEST_MS = 120_000
+"""A due time farther ahead than this was written before the clock went back."""
+
+LONGEST_WAIT_MS = 60_000
+"""A live member is claimed this often even if its next step is later."""
+
+MOST_OF_ONE = 64
+"""Calls of one institution that a worker handles at a time, if there are several: slow ones must not delay others."""
+
+TIDIED_AT_ONCE = 500
+"""How many settled members one script looks at when tidying. Redis does nothing else in that time, some milliseconds."""
+
+_MERGE_REFUSED = {0: "lease", 3: "notes"}
+_DUE_AT_ONCE = 2
+"""The answer of ``save`` if unread notes wait."""
+
+_PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
+
+
+class Store(Inbox):
+    """Claims and writes for calls and institutions."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        *,
+        keys: Keys = KEYS,
+        now_ms: Callable[[], int] | None = None,
+        kept_s: int = KEPT_S,
+        lease: Lease = LEASE,
+        outbox: Keys | None = None,
+        archive: Keys | None = None,
+        due_in: Callable[[float], None] = lambda _: None,
+        monotonic: Callable[[], float] = time.monotonic,
+        figures: Figures | None = None,
+        unreadable: Callable[[str, str], None] = lambda _what, _about: None,
+        rps: float | None = None,
+        limits: Mapping[str, float] | None = None,
+        number_key: bytes | None = None,
+        longest_pause_s: float = MAX_RETRY_AFTER_S,
+    ) -> None:
+        """Set up.
+
+        Args:
+            redis: Returns bytes.
+            keys: Where calls are kept.
+            now_ms: Replaces Redis's clock, in tests.
+            kept_s: How long a settled call can be read, in seconds.
+            lease: How long a claim lasts. Requests made under a claim must keep to its deadline.
+            outbox: Where the delivery of outcomes is kept. A new trail entry makes its call due there.
+            archive: Where calls wait to be archived. Saving a settled call makes it due there.
+            due_in: Called after every claim and save with the seconds until something is due that nobody holds.
+            monotonic: This process's own clock, in seconds. It is not affected when a new Redis has another time.
+            figures: Counts statements and effects that no replica of Redis confirmed.
+            unreadable: Called with the kind of a stored value that cannot be read, and its institution.
+            rps: Requests per second that all workers together may send; None: learned.
+            limits: The same for single institutions.
+            number_key: The key of the hash that hides phone numbers; None: calls are not found by number.
+            longest_pause_s: The longest pause between requests that is kept to, in seconds.
+        """
+        super().__init__(redis, keys=keys, now_ms=now_ms, kept_s=kept_s, figures=figures)
+        self._outbox = outbox.prefix if outbox else ""
+        self._archive = archive.prefix if archive else ""
+        self.lease = lease
+        self.pauses = Pauses()
+        self._memory = PauseMemory()
+        self.jobs_waiting = 0
+        self.next_due_s = 0.0
+        """Seconds until the next member is due, as of the last claim; infinite if none is."""
+        self._due_in = due_in
+        self.monotonic = monotonic
+        self.unreadable = unreadable
+        self.handover = Handover(self._scripts, self.keys, unreadable)
+        self._claimer, self._claims = secrets.token_hex(8), 0
+        self.errors = ErrorNotes(redis, self.keys, now=self._scripts.now, monotonic=monotonic)
+        self.breakers = BreakerBox(self._scripts, self.keys, self._claimer, longest_pause_s=longest_pause_s)
+        self.budget = RequestBudget(
+            self._scripts,
+            redis,
+            self.keys,
+            monotonic=monotonic,
+            rps=rps,
+            limits={} if limits is None else limits,
+            figures=figures,
+        )
+        self._changed_at_s: float | None = None
+        self.jumps = Jumps()
+        self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
+        self.look_backs = LookBackAllowance(redis, self.keys)
+        self.earlier_calls = EarlierCalls(redis, self.keys, number_key=number_key)
+
+    async def claim(
+        self,
+        limit: int,
+        *,
+        shift_starts: bool = False,
+        is_probe: bool = False,
+        holds: Mapping[str, int] | None = None,
+    ) -> list[ClaimedItem]:
+        """Claim up to ``limit`` due members, half of them the longest due, half the last to fall due. Also read pauses.
+
+        Args:
+            limit: Maximum number of members.
+            shift_starts: Allow again that a new due time asks for a job.
+            is_probe: Claim although the account's breaker is open, to test it.
+            holds: How many calls of each institution are in flight here, if that is limited (`MOST_OF_ONE`).
+        """
+        asked_at_s = self.monotonic()
+        self._claims += 1
+        seen_epoch, seen_ms, seen_at_s = self._seen or ("", 0, asked_at_s)
+        answer = await self._scripts.call(
+            "claim",
+            claimer_key=self.keys.claimer(self._claimer),
+            limit=limit,
+            lease_ms=self.lease.ms,
+            name=self._claimer,
+            farthest_ms=FARTHEST_MS,
+            shift_starts="1" if shift_starts else "",
+            is_probe="1" if is_probe else "",
+            claim_number=self._claims,
+            number_kept_s=REMEMBERED_S,
+            last_epoch=seen_epoch,
+            last_epoch_ms=seen_ms + int((asked_at_s - seen_at_s) * 1000),
+            most_of_one="" if holds is None else MOST_OF_ONE,
+            schema=self.handover.schema,
+            last_born=self._memory.born,
+            remembered=self._memory.remembered,
+            rest=[part for key, n in (holds or {}).items() for part in (institution_part(key), n)],
+        )
+        now, epoch_id = instant(int(answer[0])), answer[1].decode()
+        if seen_epoch not in ("", epoch_id) or self._memory.knew_other_data(answer[10]):
+            self._changed_at_s = asked_at_s
+        self._seen = (epoch_id, int(answer[0]), asked_at_s)
+        self.jumps.see(now, asked_at_s, self.monotonic())
+        since = instant(int(answer[2]))
+        if self._changed_at_s is not None:
+            # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
+            since = max(since, now - timedelta(seconds=max(0.0, asked_at_s - self._changed_at_s)))
+        lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
+        epoch = Epoch(
+            epoch_id,
+            since,
+            lost,
+            was_seen_to_begin=self._changed_at_s is not None,
+            is_replaced=bool(answer[11]),
+        )
+        self.breakers.see(answer[3], answer[9])
+        self._memory.see(answer[10], answer[4])
+        self.pauses = pauses_of(answer[4])
+        for key in self.pauses.unreadable:
+            self.unreadable("pause", key)
+        self.next_due_s = answer[5] / 1000 if answer[5] >= 0 else inf
+        if answer[5] >= 0:
+            self._due_in(self.next_due_s)
+        self.jobs_waiting = answer[6]
+        items = []
+        for row in answer[12:]:
+            try:
+                items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
+            except UnicodeDecodeError:
+                await self._remove(row[0])
+        share_lateness(items)
+        return items
+
+    async def some_calls(self, institution_key: str | None = None, most: int = 20) -> list[CallId]:
+        """Return some calls to ask the service about: live or waiting ones of an institution, or of any."""
+        keys, pipe = self.keys, self._redis.pipeline(transaction=False)
+        if institution_key is None:
+            stored = await pipe.zrange(keys.live, 0, most).zrange(keys.due, 0, most).execute()
+        else:
+            pipe.hkeys(keys.opened(institution_key)).zrange(keys.parked(institution_key), 0, most)
+            listed, parked = await pipe.execute()
+            voice_ids = [voice_id.decode(errors="replace") for voice_id in listed[:most]]
+            stored = [[CallId(institution_key, voice_id).member.encode() for voice_id in voice_ids], parked]
+        owners = (owner_of(member.decode(errors="replace")) for member in chain(*stored))
+        return [owner for owner in owners if isinstance(owner, CallId)]
+
+    async def _remove(self, member: bytes) -> None:
+        """Remove a member whose name is not text, so we cannot have written it."""
+        self.unreadable("member", "")
+        await self._redis.pipeline().zrem(self.keys.due, member).delete(self.keys.item("").encode() + member).execute()
+
+    async def keep(
+        self,
+        item: ClaimedItem,
+        record: bytes | None = None,
+        *,
+        entries: Sequence[Entry] = (),
+        book_check: int | None = None,
+        only_if_no_notes: bool = False,
+        unless_paused: PauseScope | None = None,
+        replicated: bool = False,
+    ) -> None:
+        """Write, keep the claim and renew the lease.
+
+        Args:
+            item: The claim.
+            record: The record to write; None leaves it. The folded notes are removed with it.
+            entries: Entries for the trail.
+            book_check: The number of the check that is booked, 1 to 20.
+            only_if_no_notes: Refuse while there are notes that are not folded.
+            unless_paused: Refuse under a pause of at least this scope.
+            replicated: Wait until a replica, if there is one, has the write.
+
+        Raises:
+            LeaseLost: The lease is gone, an unread note waits, other checks were booked, or there is a pause.
+        """
+        item.writes += 1
+        folded = item.note_pairs if record is not None else []
+        answer = await self._scripts.call(
+            "keep",
+            member=item.member,
+            nonce=item.nonce,
+            write=item.writes,
+            lease_ms=self.lease.ms,
+            record=record or "",
+            checks_expected="" if book_check is None else item.checks,
+            checks_then="" if book_check is None else book_check,
+            refuse_notes="1" if only_if_no_notes else "",
+            refuse_pause=_PAUSE_ASKED[unless_paused],
+            institution=names_of(item.member)[0],
+            outbox=self._outbox,
+            note_count=len(folded) // 2,
+            rest=[*folded, *map(encode_entry, entries)],
+            replicated=replicated,
+        )
+        if answer[0] != 1:
+            raise LeaseLost(item.member, answer[1].decode())
+        if record is not None:
+            item.notes = {}
+        if book_check is not None:
+            item.checks = book_check
+
+    async def save(
+        self,
+        item: ClaimedItem,
+        record: bytes | None,
+        placement: Placement,
+        *,
+        entries: Sequence[Entry] = (),
+        checks: int = 0,
+        failures: int = 0,
+    ) -> None:
+        """Write and release the claim. ``record`` None leaves what is stored, ``b"-"`` deletes the member.
+
+        Raises:
+            LeaseLost: The lease is gone; nothing was written.
+        """
+        folded = item.note_pairs if record is not None else []
+        institution, voice_id = names_of(item.member)
+        due = placement.due_in_ms
+        answer = await self._scripts.call(
+            "save",
+            opened_key=self.keys.opened(institution),
+            member=item.member,
+            nonce=item.nonce,
+            record=record or "",
+            due_ms="" if due is None else max(0, min(due, LONGEST_WAIT_MS)),
+            least_checks=checks,
+            failures=failures,
+            list=placement.listed,
+            kept_s=self._kept_s,
+            attention=placement.attention,
+            voice_id=voice_id,
+            outbox=self._outbox,
+            entry=placement.entry,
+            archive=self._archive,
+            note_count=len(folded) // 2,
+            rest=[*folded, *map(encode_entry, entries)],
+        )
+        if answer == 0:
+            raise LeaseLost(item.member, "lease")
+        if answer == _DUE_AT_ONCE:
+            self._due_in(0.0)
+        elif due is not None:
+            self._due_in(due / 1000)
+
+    async def tidy(self) -> None:
+        """Remove from the lists what has expired, and let records expire that were settled under a longer retention."""
+        while int(await self._scripts.call("tidy", kept_s=self._kept_s, most=TIDIED_AT_ONCE)) == TIDIED_AT_ONCE:
+            pass
+
+    async def merge(self, item: ClaimedItem, call: Call, other: CallId) -> bool:
+        """Turn a claimed record into a tombstone that points to another record, and leave its contents there as a note.
+
+        Its checks are added to the other's. If the queue lists its id after all, it is a record again (``reopen``), and
+        knows which of its checks the other counts.
+
+        Args:
+            item: The claim.
+            call: The record that ends.
+            other: The record that stays.
+
+        Returns:
+            Whether it was merged. False if the other was merged into this one before: the chain must have one end.
+
+        Raises:
+            LeaseLost: The lease is gone, or the queue has just listed the record that would end; nothing was written.
+        """
+        keys, call_id = self.keys, CallId(call.institution_key, call.voice_id)
+        member, is_spelling = call_id.member, is_same_id(call_id.voice_id, other.voice_id)
+        answer = await self._scripts.call(
+            "merge",
+            opened_key=keys.opened(call_id.institution_key),
+            alias_key=keys.alias(call_id.institution_key, call_id.voice_id),
+            member=member,
+            nonce=item.nonce,
+            other_member=other.member,
+            voice_id=call_id.voice_id,
+            own_checks=call.checks_used,
+            note=encode_note(Merged(call=without_unknown(call))),
+            kept_s=self._kept_s,
+            checks_added=max(0, call.checks_used - call.checks_moved),
+            record=encode_call(replace(call, checks_moved=call.checks_used)),
+            is_spelling="1" if is_spelling else "",
+        )
+        if answer in _MERGE_REFUSED:
+            raise LeaseLost(item.member, _MERGE_REFUSED[answer])
+        return bool(answer == 1)
+
+    async def record(self, call_id: CallId) -> Call | None:
+        """Return a record that was not merged into another; None if there is none that this release can read."""
+        stored = await self._redis.hget(self.keys.item(call_id.member), "rec")
+        return None if stored is None else readable_call(stored)
+
+    async def has_record(self, call_id: CallId) -> bool:
+        """Tell whether there is a record that was not merged into another."""
+        return bool(await self._redis.hexists(self.keys.item(call_id.member), "rec"))
+
+    async def rouse(self, call_id: CallId, now: datetime) -> None:
+        """Make a record due that nobody holds, also a settled one."""
+        if not await self._redis.hexists(self.keys.item(call_id.member), "nonce"):
+            await self._redis.zadd(self.keys.due, {call_id.member: int(now.timestamp() * 1000)}, lt=True)

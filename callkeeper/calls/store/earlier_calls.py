@@ -1,0 +1,165 @@
+"""Marks of calls that were rejected, un-enrolled or fraud, kept for later calls of the same member or phone number.
+
+Each member and each number has a sorted set of marks, for each institution. It is limited in size and expires. A number
+is hidden by a keyed hash whose key is not in Redis. A mark by number counts for every member, because one caller may try
+several members from one number. So one caller can put a company's switchboard under suspicion. Therefore rules may only
+ask a person or hold an enroll on these marks (``callkeeper.calls.rules.proofs``).
+"""
+
+import hmac
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote
+
+from msgspec.structs import replace
+from redis.asyncio import Redis
+
+from callkeeper.calls.effect_resolution import is_rejected
+from callkeeper.calls.facts import is_suspected, research_of
+from callkeeper.calls.record import Call, Mark, Marks
+from callkeeper.calls.statuses import FRAUD
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.scripts import Batching
+from callkeeper.service import Secret
+from callkeeper.service.endpoints import is_same_id
+
+MOST: Final = 100
+"""How many marks of one member or number are kept, the newest."""
+
+MOST_TOGETHER: Final = 64
+"""How many look-ups share a round trip."""
+
+DAY_S: Final = 86400
+
+_SHORTEST, _COMPARED = 7, 10
+"""How many digits a phone number has at least, and how many of them, from the right, are compared."""
+
+_NO_DIGITS: Final = re.compile("[^0-9]+")
+
+_WITHHELD: Final = frozenset({"266696687", "7378742833", "2562533", "8656696", "86282452253"})
+"""How telephone networks write anonymous, restricted, blocked, unknown and unavailable, in the letters of a keypad."""
+
+
+def number_key(secret: Secret) -> bytes:
+    """Derive the key of the hash that hides phone numbers. If the secret changes, earlier numbers are not found."""
+    return hmac.digest(secret.reveal().encode(), b"callkeeper phone numbers", sha256)
+
+
+@lru_cache(maxsize=1024)
+def digits_compared(phone_number: str | None) -> str | None:
+    """Return the digits by which two phone numbers are the same; None for a number that is withheld or a placeholder.
+
+    Assumed: the last ten digits tell numbers apart, with or without a country code.
+
+    Cached, because each step of a call asks it.
+    """
+    digits = _NO_DIGITS.sub("", phone_number or "")
+    if len(digits) < _SHORTEST or len(set(digits)) == 1 or digits in _WITHHELD:
+        return None
+    return digits[-_COMPARED:]
+
+
+def marks_of(call: Call) -> tuple[Mark, ...]:
+    """Return what is kept of a call for later ones."""
+    found = (
+        (Mark.REJECTED, is_rejected(call)),
+        (Mark.UNENROLLED, call.unenrolled_seen),
+        (Mark.FRAUD, research_of(call)[0] == FRAUD),
+        (Mark.SUSPECTED, is_suspected(call)),
+    )
+    return tuple([mark for mark, is_so in found if is_so])
+
+
+class EarlierCalls:
+    """The marks of calls in Redis."""
+
+    def __init__(self, redis: "Redis", keys: Keys, *, number_key: bytes | None) -> None:
+        """Set up.
+
+        Args:
+            redis: Returns bytes.
+            keys: Where calls are kept.
+            number_key: The key of the hash that hides phone numbers, the same in every worker. None: no numbers.
+        """
+        self._redis: Any = redis
+        self._keys = keys
+        self._number_key = number_key
+        self._marks = Batching(self._read, most=MOST_TOGETHER)  # else each live call would take a connection
+
+    async def keep(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
+        """Store the marks of a call for ``days``, take back those that no longer hold; return the updated record.
+
+        The record is saved after this, so a crash in between makes it run again, which changes nothing.
+        """
+        kinds, before = marks_of(call), call.kept_marks
+        if not days or (not kinds and before is None):
+            return call
+        marks = replace(self._sought(call), kinds=kinds)
+        if marks == before:
+            return call
+        gone = set(before.kinds if before else ()).difference(kinds)
+        pipe, now_s = self._redis.pipeline(transaction=False), now.timestamp()
+        for place in self._places(call_id, call):
+            if kinds:
+                pipe.zadd(place, {f"{kind}:{call_id.voice_id}": now_s for kind in kinds}, nx=True)
+            if gone:
+                pipe.zrem(place, *(f"{kind}:{call_id.voice_id}" for kind in gone))
+            pipe.zremrangebyscore(place, "-inf", now_s - days * DAY_S)
+            pipe.zremrangebyrank(place, 0, -MOST - 1)
+            pipe.expire(place, days * DAY_S)
+        await pipe.execute()
+        return replace(call, kept_marks=marks)
+
+    def were_looked_up(self, call: Call) -> bool:
+        """Tell whether the record says what other calls of its member and number showed."""
+        return call.earlier_marks is not None and call.earlier_marks.is_found_as(self._sought(call))
+
+    async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
+        """Return the record with what other calls showed in the last ``days``."""
+        places = tuple(self._places(call_id, call)) if days else ()
+        marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
+        return replace(
+            call, earlier_marks=replace(self._sought(call), kinds=tuple(sorted(set(_kinds_of_others(call, marks)))))
+        )
+
+    async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[bytes]]:
+        """Return for each request the marks in some sets that are not older than a time."""
+        pipe = self._redis.pipeline(transaction=False)
+        for places, since_s in asked:
+            for place in places:
+                pipe.zrangebyscore(place, since_s, "+inf")
+        answers = iter(await pipe.execute())
+        return [[mark for _ in places for mark in next(answers)] for places, _ in asked]
+
+    def _sought(self, call: Call) -> Marks:
+        """Return by what the marks of a call are found."""
+        has_number = self._number_key is not None and digits_compared(call.phone_number) is not None
+        return Marks(person_id=call.person_id, has_number=has_number)
+
+    def _places(self, call_id: CallId, call: Call) -> Iterator[str]:
+        key = call_id.institution_key
+        if call.person_id is not None:
+            yield self._keys.earlier(key, f"p:{quote(call.person_id, safe='')}")
+        if (place := place_of_number(self._keys, key, call.phone_number, self._number_key)) is not None:
+            yield place
+
+
+def place_of_number(keys: Keys, institution_key: str, phone_number: str | None, secret: bytes | None) -> str | None:
+    """Return the key of a number's marks; None for a number that is withheld, and without the hash's key."""
+    digits = digits_compared(phone_number)
+    if digits is None or secret is None:
+        return None
+    return keys.earlier(institution_key, f"n:{hmac.digest(secret, digits.encode(), sha256).hex()[:32]}")
+
+
+def _kinds_of_others(call: Call, stored: Iterable[bytes]) -> Iterator[str]:
+    """Yield the kinds of the marks that other calls left."""
+    ours = [one for one in (call.voice_id, call.alternate_id) if one is not None]
+    for mark in stored:
+        kind, _, voice_id = mark.decode().partition(":")
+        if not any(is_same_id(voice_id, one) for one in ours):
+            yield kind

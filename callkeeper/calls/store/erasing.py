@@ -1,0 +1,318 @@
+"""Erases what Redis holds of a person: numbers, names, notes and reasons of settled calls. Ids and decisions stay.
+
+A live call is not changed, because its data is in use: it is counted, and erased by the same command after its end. A call
+under a legal hold is not changed either, whether it is archived or not.
+"""
+
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+from redis.asyncio import Redis
+from redis.exceptions import WatchError
+
+from callkeeper.calls.call_query import digits_of, same_number
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.record import Call, encode_call, readable_call, with_effect
+from callkeeper.calls.store.earlier_calls import place_of_number
+from callkeeper.calls.store.intake import EventEntry
+from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.trail import Entry, encode_entry, parse_trail
+from callkeeper.service.endpoints import canonical_id
+
+AT_ONCE: Final = 500
+_GLOB: Final = re.compile(r"[*?\[\]\\^]")
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What is under a legal hold at an institution: everything, or calls and members. Later calls are held too.
+
+    ``calls`` are in the canonical spelling, ``members`` casefolded.
+    """
+
+    is_of_all: bool = False
+    calls: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, stored: Iterable[tuple[str, str]]) -> "Holds":
+        """Return the holds of an institution from their kinds (call, person, institution) and values."""
+        found = list(stored)
+        return cls(
+            any(kind == "institution" for kind, _ in found),
+            frozenset(canonical_id(value) for kind, value in found if kind == "call"),
+            frozenset(value.casefold() for kind, value in found if kind == "person"),
+        )
+
+    def cover(self, voice_ids: Iterable[str | None], members: Iterable[str | None]) -> bool:
+        """Tell whether a call is held, by any of its ids and by any member that it names."""
+        return (
+            self.is_of_all
+            or any(one is not None and canonical_id(one) in self.calls for one in voice_ids)
+            or any(one is not None and one.casefold() in self.members for one in members)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Whose data is erased: a member's, or of a phone number."""
+
+    institution_key: str
+    person_id: str | None = None
+    phone: str | None = None
+    country: str = "US"
+
+    def is_own(self, call: Call) -> bool:
+        if call.institution_key != self.institution_key:
+            return False
+        if self.phone is not None:
+            return call.phone_number is not None and same_number(call.phone_number, self.phone, self.country)
+        return call.person_id == self.person_id
+
+    def names(self, call: Call) -> bool:
+        is_candidate = any(one.person_id == self.person_id for one in call.candidates)
+        return self.is_own(call) or (
+            call.institution_key == self.institution_key and self.person_id is not None and is_candidate
+        )
+
+
+@dataclass(slots=True)
+class ErasedCalls:
+    """How many calls were erased, and how many were left alone: live ones, those under a hold, those nobody can read."""
+
+    erased: int = 0
+    live: int = 0
+    held: int = 0
+    unread: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The ids of an institution's calls, canonical. ``endings``: last digits of the numbers of the person's own calls."""
+
+    own: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    """Of calls that keep their data, because they are held or in use."""
+    others: set[str] = field(default_factory=set)
+    """Of other people's calls."""
+    endings: set[str] = field(default_factory=set)
+
+    def note_own(self, call: Call) -> None:
+        self.own |= _ids_of(call)
+        if call.phone_number is not None:
+            self.endings.add(digits_of(call.phone_number)[-4:])
+
+
+def without_personal(call: Call, whose: Whose) -> Call:
+    """Return a record without what is personal: everything of a call of the person's own, else the name."""
+    if not whose.is_own(call):
+        named = (replace(one, name="") if one.person_id == whose.person_id else one for one in call.candidates)
+        return replace(call, candidates=tuple(named))
+    for kind in EffectKind:
+        call = with_effect(call, kind, replace(call.effect(kind), remark=None))
+    words = {
+        name: replace(word, reason="")
+        for name in ("distrusted", "assign_wish", "check_wish")
+        if (word := getattr(call, name)) is not None
+    }
+    return replace(
+        call,
+        phone_number=None,
+        candidates=tuple(replace(one, name="") for one in call.candidates),
+        identity=None if call.identity is None else replace(call.identity, remark=None),
+        **words,
+    )
+
+
+def lines_without_personal(trail: tuple[Entry, ...]) -> Iterator[Entry]:
+    """Yield a trail without the reasons that people gave."""
+    for line in trail:
+        yield replace(line, because=None) if line.what == "said" else line
+
+
+def _ids_of(call: Call) -> set[str]:
+    ids = (call.voice_id, call.alternate_id, call.assigned_id)
+    return {canonical_id(one) for one in ids if one is not None}
+
+
+class Eraser:
+    """Erases in Redis."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys, number_key: bytes | None = None) -> None:
+        """Set up. ``number_key`` finds the marks of a number (`earlier_calls`) of which no call is left."""
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = keys
+        self._number_key = number_key
+
+    async def erase(
+        self, whose: Whose, *, holds: Holds, held: Collection[str] = (), archived: Collection[str] = ()
+    ) -> ErasedCalls:
+        """Erase a person's data.
+
+        Args:
+            whose: The person.
+            holds: What is under a legal hold at the institution.
+            held: Voice ids of the person's calls that the archive holds.
+            archived: Voice ids of the person's own calls that were erased in the archive; Redis may have lost them.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes. Erasing again is harmless.
+        """
+        found, seen = ErasedCalls(), _Seen(own=set(map(canonical_id, archived)), kept=set(map(canonical_id, held)))
+        holds = dataclasses.replace(holds, calls=holds.calls | seen.kept)
+        async for place in self._places(whose.institution_key):
+            await self._erase_call(place, whose, holds, found, seen)
+        seen.kept |= holds.calls
+        seen.own -= seen.kept
+        if whose.phone is not None:
+            seen.endings.add(digits_of(whose.phone)[-4:])
+        await self._forget_events(whose.institution_key, seen)
+        await self._forget_marks(whose, seen, is_held=holds.cover((), (whose.person_id,)))
+        return found
+
+    async def has_calls(self, institution_key: str) -> bool:
+        """Tell whether there are calls of an institution, which may be managed no more."""
+        async for _ in self._places(institution_key):
+            return True
+        return False
+
+    async def _erase_call(self, place: CallId, whose: Whose, holds: Holds, found: ErasedCalls, seen: _Seen) -> None:
+        item = self._keys.item(place.member)
+        stored, merged = await self._redis.hmget(item, "rec", "was")
+        if stored is None and merged is None:
+            return
+        call = readable_call(stored or merged)
+        if call is None:
+            found.unread += 1
+            return
+        ids = _ids_of(call) | {canonical_id(place.voice_id)}
+        if not whose.names(call):
+            seen.others |= ids
+        elif holds.cover(ids, (call.person_id, *(one.person_id for one in call.candidates))):
+            found.held += stored is not None
+            seen.kept |= ids
+        elif not await self._rewrite(place, whose):
+            found.live += stored is not None
+            seen.kept |= ids
+        else:
+            found.erased += stored is not None
+            if whose.is_own(call):
+                seen.note_own(call)
+            else:
+                seen.others |= ids
+
+    async def _is_in_use(self, place: CallId) -> bool:
+        """Tell whether a call is live, or a worker has it or soon will. One that was merged is like the other."""
+        item = self._keys.item(place.member)
+        settled, nonce, moved = await self._redis.hmget(item, "settled", "nonce", "moved")
+        if moved is not None:
+            rest = await self._redis.hmget(self._keys.item(moved.decode()), "rec", "settled")
+            return rest[0] is not None and rest[1] is None
+        return settled is None or nonce is not None or bool(await self._redis.exists(self._keys.inbox(place.member)))
+
+    async def _places(self, institution_key: str) -> AsyncIterator[CallId]:
+        """Yield every call of an institution, also those that no list names: merged ones, and those past their days."""
+        begin = self._keys.item("")
+        every = CallId(institution_key, "").member
+        async for key in self._redis.scan_iter(match=f"{_GLOB.sub(_quoted, begin + every)}*", count=AT_ONCE):
+            owner = parse_member(key.decode().removeprefix(begin))
+            if isinstance(owner, CallId):
+                yield owner
+
+    async def _rewrite(self, place: CallId, whose: Whose) -> bool:
+        """Rewrite a record and its trail; return False for a call in use. If a worker writes meanwhile, it is done again."""
+        while True:
+            with suppress(WatchError):
+                return await self._rewrite_once(place, whose)
+
+    async def _rewrite_once(self, place: CallId, whose: Whose) -> bool:
+        keys, member = self._keys, place.member
+        item, trail = keys.item(member), keys.trail(member)
+        async with self._redis.pipeline(transaction=True) as pipe:
+            await pipe.watch(item, trail, keys.inbox(member))
+            # Asked only now: a worker that claims the call after this would store what it has read, so nothing is written.
+            if await self._is_in_use(place):
+                return False
+            stored = {name: await pipe.hget(item, name) for name in ("rec", "was")}
+            calls = {name: call for name, value in stored.items() if value and (call := readable_call(value))}
+            lines = parse_trail(await pipe.lrange(trail, 0, -1))
+            pipe.multi()
+            for name, call in calls.items():
+                pipe.hset(item, name, encode_call(without_personal(call, whose)))
+            if any(whose.is_own(call) for call in calls.values()):
+                for n, line in enumerate(lines_without_personal(lines)):
+                    pipe.lset(trail, n, encode_entry(line))
+            await pipe.execute()
+        return True
+
+    async def _forget_events(self, institution_key: str, seen: _Seen) -> None:
+        """Delete the pushes about a person's calls from the event log: they hold the last digits of the number.
+
+        A push of a number that ends so goes too if no call is known that it was about.
+        """
+        begin = 0
+        while events := await self._redis.zrange(self._keys.events, begin, begin + AT_ONCE - 1):
+            gone = [event for event in events if _is_about(event, institution_key, seen)]
+            if gone:
+                await self._redis.zrem(self._keys.events, *gone)
+            begin += len(events) - len(gone)
+
+    async def _forget_marks(self, whose: Whose, seen: _Seen, *, is_held: bool) -> None:
+        """Delete what a person's calls left for later ones, except what calls left that keep their data.
+
+        The marks of a number are found by its hash, or because a call of this person's left one there.
+        """
+        keys, key = self._keys, whose.institution_key
+        whole: set[str | None] = set()
+        if whose.person_id is not None and not is_held:
+            whole.add(keys.earlier(key, f"p:{quote(whose.person_id, safe='')}"))
+            enrolled = keys.enrolled(key, whose.person_id)
+            await self._remove(enrolled, [one for one in await self._members(enrolled) if not _has(seen.kept, one)])
+        if whose.phone is not None and not is_held:
+            whole.add(place_of_number(keys, key, whose.phone, self._number_key))
+        numbers = keys.earlier(key, "n:")
+        async for stored in self._redis.scan_iter(match=f"{_GLOB.sub(_quoted, keys.earlier(key, ''))}*", count=AT_ONCE):
+            place = stored.decode()
+            marks = {mark: mark.partition(b":")[2] for mark in await self._members(place)}
+            is_theirs = whose.phone is not None and not is_held and place.startswith(numbers)
+            if is_theirs and any(_has(seen.own, voice_id) for voice_id in marks.values()):
+                whole.add(place)
+            gone = seen.own if place not in whole else None
+            ours = [m for m, one in marks.items() if not _has(seen.kept, one) and (gone is None or _has(gone, one))]
+            await self._remove(place, ours)
+
+    async def _members(self, place: str) -> list[bytes]:
+        members: list[bytes] = await self._redis.zrange(place, 0, -1)
+        return members
+
+    async def _remove(self, place: str, members: Collection[bytes]) -> None:
+        if members:
+            await self._redis.zrem(place, *members)
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
+
+
+def _has(voice_ids: Collection[str], voice_id: bytes) -> bool:
+    return canonical_id(voice_id.decode()) in voice_ids
+
+
+def _is_about(stored: bytes, institution_key: str, seen: _Seen) -> bool:
+    try:
+        event = msgspec.json.decode(stored, type=EventEntry)
+    except msgspec.MsgspecError:
+        return False
+    if event.institution_key != institution_key:
+        return False
+    ids = {canonical_id(one) for one in (event.voice_id, event.alternate_id) if one is not None}
+    return not ids.isdisjoint(seen.own) or (
+        event.phone_last4 in seen.endings and ids.isdisjoint(seen.kept | seen.others)
+    )

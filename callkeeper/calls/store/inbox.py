@@ -1,0 +1,214 @@
+"""The inbox: notes to a call or an institution, which the holder of its lease folds into the record.
+
+Leaving a note makes the member due. When a person's voice is rejected, the person's other calls get a note (Spec:
+States, row reject-voice: "all prior manual authentications of that member are un-enrolled").
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+from redis.asyncio import Redis
+
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
+from callkeeper.calls.record import Call
+from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_member, institution_part
+from callkeeper.calls.store.scripts import Scripts
+
+MOST_NOTED = 100
+"""How many of a member's calls get that note, the last enrolled first. It limits what forged statements cost."""
+
+JUST_REJECTED_S = 120
+"""How long a person's reject is remembered, for an enroll that is recorded after it but was sent before it."""
+
+LeaveNote = Callable[[CallId, MemberRejected], Awaitable[object]]
+
+
+class Members:
+    """Which calls of a person were enrolled or rejected, in Redis."""
+
+    def __init__(self, redis: Any, keys: Keys, *, kept_s: int, leave_note: LeaveNote) -> None:
+        """Set up.
+
+        Args:
+            redis: Returns bytes.
+            keys: Where calls are kept.
+            kept_s: How long a settled call can be read, in seconds.
+            leave_note: Leaves a note on a call, even on a settled one.
+        """
+        self._redis = redis
+        self._keys = keys
+        self._kept_s = kept_s
+        self._leave_note = leave_note
+
+    async def follow(self, call_id: CallId, call: Call, now: datetime, *, is_enrolled: bool, is_rejected: bool) -> Call:
+        """Store an enroll, or leave a note on the person's other calls after a reject; return the updated record.
+
+        Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
+        time, one finds the other. The record is saved after this, so a crash in between makes it run again, which
+        changes nothing.
+        """
+        person_id = call.person_id
+        if person_id is None:
+            return call
+        place = self._keys.enrolled(call_id.institution_key, person_id)
+        rejected = self._keys.rejected(call_id.institution_key, person_id)
+        if is_enrolled and call.enrolled_for != person_id:
+            await self._redis.zadd(place, {call_id.voice_id: now.timestamp()})
+            await self._redis.zremrangebyscore(place, "-inf", now.timestamp() - self._kept_s)
+            await self._redis.expire(place, self._kept_s)
+            if await self._redis.exists(rejected):
+                await self._leave_note(call_id, MemberRejected(rejected_at=now))
+            call = replace(call, enrolled_for=person_id)
+        if is_rejected and call.rejected_for != person_id:
+            await self._redis.set(rejected, call_id.voice_id, ex=JUST_REJECTED_S)
+            for voice_id in await self._redis.zrevrange(place, 0, MOST_NOTED - 1):
+                other = CallId(call_id.institution_key, voice_id.decode())
+                if other != call_id:
+                    await self._leave_note(other, MemberRejected(rejected_at=now))
+            call = replace(call, rejected_for=person_id)
+        return call
+
+    async def were_enrolled_since(self, institution_key: str, person_id: str, since: datetime) -> bool:
+        """Tell whether an enroll of a person was stored after an instant, in any call."""
+        place = self._keys.enrolled(institution_key, person_id)
+        return bool(await self._redis.zcount(place, f"({since.timestamp()}", "+inf"))
+
+
+SEARCH_EVERY_MS = 4000
+"""How often live calls that are in no schedule are searched for, by all workers together, in milliseconds."""
+
+_FULL = 2
+
+
+def _stamp() -> bytes:
+    """Return a unique content for a request, so that one that comes during a claim is not taken for an earlier one."""
+    return f'"{secrets.token_hex(4)}"'.encode()
+
+
+class Ask(StrEnum):
+    """How much of an institution's queue should be listed."""
+
+    LOOK = "look"  # calls that started in the last seconds: a push came in
+    WIDE = "wide"  # calls that started in the last minutes: a hint was not listed yet
+    FULL = "full"  # all calls
+
+
+class Inbox:
+    """Leaves notes. Times are Redis's; ``now_ms`` replaces them in tests."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        *,
+        keys: Keys = KEYS,
+        now_ms: Callable[[], int] | None = None,
+        kept_s: int = KEPT_S,
+        figures: Figures | None = None,
+    ) -> None:
+        """Set up.
+
+        Args:
+            redis: Returns bytes.
+            keys: Where calls are kept.
+            now_ms: Replaces Redis's clock.
+            kept_s: How long a settled call can be read, in seconds.
+            figures: Counts statements and effects that no replica of Redis confirmed.
+        """
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self.keys = keys
+        self._scripts = Scripts(redis, figures, keys=self.keys, now_ms=now_ms)
+        self._now_ms = now_ms
+        self._kept_s = kept_s
+        self.members = Members(redis, self.keys, kept_s=kept_s, leave_note=partial(self.note, even_settled=True))
+
+    async def now(self) -> datetime:
+        """Return Redis's time, aware UTC."""
+        seconds, micros = (self._now_ms() / 1000, 0) if self._now_ms else await self._redis.time()
+        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+
+    async def note(
+        self, call_id: CallId, note: Note, *, even_settled: bool = False, wake: bool = False
+    ) -> tuple[bool, bool]:
+        """Leave a note on a call. Return whether it was accepted, and whether the caller must enqueue a job.
+
+        A statement gets its number here. A statement with an Idempotency-Key that was received before changes nothing.
+
+        Raises:
+            InboxFull: Too many notes wait to accept a statement; nothing was written.
+        """
+        return await self._note(
+            call_id.member,
+            note.note_id,
+            encode_note(note),
+            even_settled=even_settled,
+            wake=wake,
+            wish=(note.wish or "") if isinstance(note, Statement) else None,
+        )
+
+    async def ask(self, call_id: CallId, what: str) -> None:
+        """Make a call due now, with a request. Its content is unique, so a request during a claim is not lost."""
+        await self._note(call_id.member, what, _stamp(), even_settled=True, wake=False)
+
+    async def request_listing(self, institution_key: str, ask: Ask, *, wake: bool = False) -> bool:
+        """Make an institution's queue due for listing now. Return whether the caller must enqueue a job.
+
+        The note's content is unique, so a request during a look leads to another look.
+        """
+        member = institution_member(institution_key)
+        return (await self._note(member, ask, _stamp(), even_settled=True, wake=wake))[1]
+
+    async def ask_whether_listed(self, call_id: CallId) -> None:
+        """Ask for a full listing of a queue, and for a note to the call if it is listed, even if it got one before."""
+        opened = self.keys.opened(call_id.institution_key)
+        if await self._redis.hexists(opened, call_id.voice_id):
+            await self._redis.hset(opened, call_id.voice_id, "")
+            await self.request_listing(call_id.institution_key, Ask.FULL)
+
+    async def keep_alias(self, institution_key: str, alternate_id: str) -> None:
+        """Keep the mapping from an alternate id to its call for as long as a settled call is kept."""
+        await self._redis.expire(self.keys.alias(institution_key, alternate_id), self._kept_s)
+
+    async def alias(self, call_id: CallId) -> str | None:
+        """Return the voice id that a push gave together with this alternate id."""
+        voice_id = await self._redis.get(self.keys.alias(*call_id))
+        return None if voice_id is None else voice_id.decode()
+
+    async def enlist(self, institution_keys: Sequence[str]) -> None:
+        """Make due what is in no schedule: new institutions, what a lost Redis forgot, calls that were parked.
+
+        Call it every few seconds: nothing else finds calls whose institution's breaker was forgotten.
+        """
+        await self._scripts.call(
+            "enlist",
+            note_id=Ask.FULL,
+            note=_stamp(),
+            search_every_ms=SEARCH_EVERY_MS,
+            rest=list(map(institution_part, institution_keys)),
+        )
+
+    async def _note(
+        self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, wish: str | None = None
+    ) -> tuple[bool, bool]:
+        """Leave a note. ``wish`` is a statement's idempotency key, empty if it has none; None for any other note."""
+        answer = await self._scripts.call(
+            "note",
+            statement_key=self.keys.statement(wish or ""),
+            member=member,
+            note_id=note_id,
+            note=note,
+            even_settled="1" if even_settled else "",
+            wakes="1" if wake else "",
+            statement_kind="" if wish is None else "wish" if wish else "statement",
+            mark_kept_s=REMEMBERED_S,
+            most=MOST_WAITING,
+            replicated=wish is not None,
+        )
+        if answer[0] == _FULL:
+            raise InboxFull(f"{MOST_WAITING} statements and events about this call wait already; try again later")
+        return answer[0] == 1, answer[1] == 1

@@ -1,0 +1,82 @@
+"""The only place that enqueues jobs, and the settings of the RQ queue.
+
+Due work is stored in our own keys, so a lost, doubled or late job costs time but loses nothing.
+"""
+
+from typing import Final
+from uuid import uuid4
+
+from redis import Redis
+from rq import Queue
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from callkeeper.calls.store.keys import KEYS, QUEUE_NAME, Keys
+
+ADVANCE: Final = "workers.jobs.advance"
+"""The job function that handles due calls, given by name so that senders need not import the workers."""
+
+RECONCILE: Final = "workers.jobs.reconcile"
+"""The job function that lists one institution's queue."""
+
+RESULT_TTL_S: Final = 600
+"""How long a finished job can be read, in seconds."""
+
+FAILURE_TTL_S: Final = 3600
+"""How long a job can be read that failed without a bug: its worker was killed, or the service was down."""
+
+BUG_TTL_S: Final = 7 * 24 * 3600
+"""How long a job can be read that failed because of a bug, or that is not one of ours."""
+
+NO_DEADLINE: Final = -1
+"""No RQ timeout: its alarm would interrupt the shift's event loop. Our deadlines are asyncio timeouts."""
+
+
+def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[Job] | None = None) -> Queue:
+    """Build the queue as all senders and workers must use it: its name, JSON jobs, no timeout.
+
+    Args:
+        connection: Returns bytes (``decode_responses`` off), as RQ requires.
+        name: Name of the queue; `callkeeper.calls.store.keys.Keys.queue_name` if several installations share a Redis.
+        job_class: The class of its jobs, also of those whose worker was killed.
+    """
+    return Queue(
+        name, connection=connection, serializer=JSONSerializer, default_timeout=NO_DEADLINE, job_class=job_class
+    )
+
+
+class Waker:
+    """Enqueues jobs over one blocking connection. Call it from a thread."""
+
+    def __init__(self, connection: "Redis", *, keys: Keys = KEYS) -> None:
+        self._queue = calls_queue(connection, keys.queue_name)
+
+    def enqueue(self, trigger: str) -> None:
+        """Enqueue one ``advance`` job, after a script has asked for it.
+
+        Args:
+            trigger: The reason, for the job's description until the shift replaces it.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes; delete the wake marker again.
+        """
+        self._enqueue(ADVANCE, f"advance: triggered by {trigger}")
+
+    def reconcile(self, institution_key: str) -> str:
+        """Enqueue a job that lists the queue of one institution; return the job's id.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down or refuses writes.
+        """
+        return self._enqueue(RECONCILE, f"reconcile {institution_key}: list its queue", institution_key)
+
+    def _enqueue(self, function: str, description: str, *args: str) -> str:
+        job = self._queue.enqueue_call(
+            function,
+            args,
+            job_id=f"{function.rpartition('.')[2]}-{uuid4().hex}",
+            description=description,
+            result_ttl=RESULT_TTL_S,
+            failure_ttl=FAILURE_TTL_S,
+        )
+        return str(job.id)

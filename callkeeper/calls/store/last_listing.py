@@ -1,0 +1,400 @@
+"""What the service last listed: the institutions and their standing, and how far each queue's listing is."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.calls.institutions import NOT_ACTIVE
+from callkeeper.calls.store.keys import KEYS, Keys
+
+DISOWNED_S = 3600
+"""For this many seconds the list alone does not bring back an institution whose queue was refused."""
+
+LOOK_BACKS_A_MINUTE = 30
+"""How many ended, unlisted calls may be read per minute, over all institutions."""
+
+STANDING_FRESH = timedelta(minutes=2)
+"""How old the standing may be before an enroll or reject. If it is older, the institution is asked for by key first."""
+
+STANDING_BELIEVED = timedelta(minutes=15)
+"""For how long the last Active counts if nobody answers: an outage of the service's administration, which calls do not
+need, should not stop effects at once."""
+
+ASK_AGAIN = timedelta(seconds=10)
+"""How soon an institution is asked for again after no answer, by all workers together."""
+
+STANDING_KEPT = timedelta(hours=1)
+"""An older standing is not known any more."""
+
+_SKEW = timedelta(seconds=5)
+"""An instant may be ahead by this much, because a claim counts on from Redis's time. One further ahead is from before
+Redis's clock was set back, and counts as old."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the service says of an institution that we may manage: five fields of its record. Spec: Institution.
+
+    The secrets in that record never leave the parser. ``is_handled_in_test``: the settings say that its calls are handled
+    although it is in test mode. ``told_at`` is when the service said so, by Redis's clock; None if an
+    earlier release stored it. ``unanswered_at`` is when it was asked last without an answer since; None if it answered.
+    """
+
+    key: str
+    name: str | None = None
+    status: str | None = None
+    has_voice_auth: bool = False
+    is_test_mode: bool = False
+    is_handled_in_test: bool = False
+    told_at: datetime | None = None
+    unanswered_at: datetime | None = None
+
+    def is_younger(self, age: timedelta, now: datetime) -> bool:
+        """Tell whether the service said so at most this long ago."""
+        return _is_within(self.told_at, age, now)
+
+    def held_until(self, now: datetime) -> datetime | None:
+        """Return until when enrolls and rejects wait because the last Active is too old and nobody answered; else None.
+
+        Then the service is asked again. An institution that is not Active is held for that reason alone.
+        """
+        if self.unanswered_at is None or not self.is_unanswered(now) or not self.is_unknown(now):
+            return None
+        return self.unanswered_at + ASK_AGAIN
+
+    def is_unanswered(self, now: datetime) -> bool:
+        """Tell whether the service was asked a moment ago and did not answer."""
+        return _is_within(self.unanswered_at, ASK_AGAIN, now)
+
+    def is_unknown(self, now: datetime) -> bool:
+        """Tell whether the last Active is too old to count, and the service did not answer when it was asked again."""
+        is_believed = self.is_younger(STANDING_BELIEVED, now)
+        return self.obstacle is None and self.unanswered_at is not None and not is_believed
+
+    @property
+    def obstacle(self) -> str | None:
+        """Return why nothing may be done for its calls; None if there is no obstacle."""
+        if self.status != "Active":
+            return NOT_ACTIVE
+        if not self.has_voice_auth:
+            return "no_voice_auth"
+        return "test_mode" if self.is_test_mode and not self.is_handled_in_test else None
+
+
+class Paging(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was learned of the paging of an institution's queue, which the Spec does not describe.
+
+    ``size`` is how many entries can be asked for; None while no size was refused. ``refused`` is the size that was
+    refused last, while no smaller one was answered. ``largest`` is the most entries that a page has had.
+    ``counts_pages`` says whether `continueFrom` counts pages instead of entries; None while unknown.
+    """
+
+    size: int | None = None
+    refused: int | None = None
+    largest: int = 0
+    counts_pages: bool | None = None
+
+
+class ListingProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the listing of an institution's queue is. Stored as the record of its member in the due set.
+
+    ``newest_at`` is the latest start of a listed call, by the service's clock; ``newest_id`` is that call.
+    ``misread_at`` is when a look did not list that call although it was live: the service compares other start times
+    than it shows. ``regular_at`` is the last look that no push asked for. ``whole_at`` is when the whole queue was last
+    listed, in ``pages`` pages; ``to_the_end_at`` when it was last listed until a page brought nothing new. ``unlisted``
+    are the open calls that it did not contain; each got a note.
+    """
+
+    institution_key: str
+    newest_at: datetime | None = None
+    newest_id: str | None = None
+    misread_at: datetime | None = None
+    regular_at: datetime | None = None
+    whole_at: datetime | None = None
+    to_the_end_at: datetime | None = None
+    pages: int = 1
+    unlisted: frozenset[str] = frozenset()
+    failures: int = 0
+    paging: Paging = Paging()
+
+
+OVERLAP = timedelta(seconds=1)
+"""How far before the newest start a look after a push begins, because entries may come out of order. Later entries are
+found by the wide look that the hint asks for half a second later."""
+
+WIDE = timedelta(seconds=120)
+"""How far back a wide look goes, because the service's clock may differ and an entry may come late."""
+
+TO_THE_END_EVERY_S = 60.0
+"""How often a queue is listed until a page brings nothing new, in seconds."""
+
+IDLE_S = 8.0
+"""How often, in seconds, the queue of an institution without live calls is looked at."""
+
+LONGEST_RETRY_S = 5.0
+"""The longest wait, in seconds, before a failed listing is tried again, so that calls are found soon after."""
+
+EARLIEST = 0.8
+"""Regular looks are spread out: each comes after at least this share of the period."""
+
+BORNE_OUT = timedelta(hours=1)
+"""A start time is trusted if another one lies within this time before it. Until then a look lists a little more."""
+
+MISREAD = timedelta(hours=1)
+"""For how long looks list all calls after the service misread a start time."""
+
+
+def list_from(progress: ListingProgress, now: datetime, *, after_push: bool) -> datetime | None:
+    """Return the start time from which a look lists calls, by the service's clock, which may be hours behind ours.
+
+    It is never later than our own time: a start ahead of that may be a local time without a zone, which the service
+    compares differently. If the service's clock is ahead, a look lists all live calls.
+
+    None means all calls. That is so if no start is known, because the service may have none to compare, and if a look
+    recently missed a live call that started later (local times without a zone, or a clock that is behind).
+    """
+    is_misread = progress.misread_at is not None and timedelta() <= now - progress.misread_at < MISREAD
+    if progress.newest_at is None or is_misread:
+        return None
+    return min(progress.newest_at, now) - (OVERLAP if after_push else WIDE)
+
+
+def newest_start(progress: ListingProgress, starts: Sequence[datetime]) -> datetime | None:
+    """Return the latest start ever listed that another start confirms, by the service's clock.
+
+    A single start far ahead of all others is an error. If looks began there, they would find nothing.
+    """
+    known = sorted([*starts, progress.newest_at] if progress.newest_at else starts)
+    borne_out = [later for earlier, later in pairwise(known) if later - earlier <= BORNE_OUT]
+    return max(
+        [*borne_out, *known[:1]] if progress.newest_at is None else [*borne_out, progress.newest_at], default=None
+    )
+
+
+def is_due_to_the_end(progress: ListingProgress, now: datetime) -> bool:
+    """Tell whether the queue must be listed until a page brings nothing new."""
+    return _is_over(progress.to_the_end_at, TO_THE_END_EVERY_S, now)
+
+
+def is_first_listing(progress: ListingProgress, since: datetime, now: datetime) -> bool:
+    """Tell whether the queue was not yet listed until a page brought nothing new in a Redis that is known ``since``."""
+    return progress.to_the_end_at is None or not since <= progress.to_the_end_at <= now
+
+
+def is_due_whole(progress: ListingProgress, now: datetime, reconcile_s: float) -> bool:
+    """Tell whether the whole queue must be listed: less often if it has several pages."""
+    return _is_over(progress.whole_at, min(TO_THE_END_EVERY_S, progress.pages * EARLIEST * reconcile_s), now)
+
+
+def _is_within(at: datetime | None, age: timedelta, now: datetime) -> bool:
+    return at is not None and -_SKEW <= now - at <= age
+
+
+def _is_over(at: datetime | None, for_s: float, now: datetime) -> bool:
+    """Tell whether ``at`` is None, at least ``for_s`` seconds ago, or in the future because a clock was set back."""
+    return at is None or not 0 <= (now - at).total_seconds() < for_s
+
+
+def next_listing_ms(
+    progress: ListingProgress,
+    now: datetime,
+    reconcile_s: float,
+    *,
+    is_live: bool,
+    choose: Callable[[float, float], float],
+) -> int:
+    """Return the wait until the next regular look: shorter while calls are live, longer after failures.
+
+    Looks after pushes do not delay it. ``choose`` picks the share of the period, between two bounds.
+    """
+    period_s = reconcile_s if is_live else max(IDLE_S, reconcile_s)
+    since_s = 0.0 if progress.regular_at is None else max(0.0, (now - progress.regular_at).total_seconds())
+    if progress.failures:
+        period_s, since_s = min(LONGEST_RETRY_S, progress.failures / 2), 0.0
+    return int(max(0.0, period_s * choose(EARLIEST, 1.0) - since_s) * 1000)
+
+
+_ENCODER = msgspec.json.Encoder()
+_PROGRESS = msgspec.json.Decoder(ListingProgress)
+_STANDING = msgspec.json.Decoder(Standing)
+
+
+def encode_progress(progress: ListingProgress) -> bytes:
+    """Encode a listing's progress for storage."""
+    return _ENCODER.encode(progress)
+
+
+def encode_standing(standing: Standing) -> bytes:
+    """Encode a standing for storage."""
+    return _ENCODER.encode(standing)
+
+
+def parse_standing(stored: bytes) -> Standing | None:
+    """Decode a standing; None if it does not have our format."""
+    try:
+        return _STANDING.decode(stored)
+    except msgspec.MsgspecError:
+        return None
+
+
+def parse_standings(stored: Mapping[bytes, bytes]) -> dict[str, Standing]:
+    """Decode all standings by institution. Those that cannot be read are left out."""
+    found = ((key.decode(errors="replace"), parse_standing(value)) for key, value in stored.items())
+    return {key: standing for key, standing in found if standing is not None}
+
+
+class LookBackAllowance:
+    """The look-backs of the current minute, counted in Redis."""
+
+    def __init__(self, redis: Any, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def take(self, now: datetime) -> bool:
+        """Take one read of the current minute's; return whether one was left.
+
+        If Redis repeats the command, one more is taken. That errs on the safe side.
+        """
+        key = self._keys.look_backs(int(now.timestamp()) // 60)
+        pipe = self._redis.pipeline(transaction=True)
+        taken, _ = await pipe.incr(key).expire(key, 120).execute()
+        return bool(taken <= LOOK_BACKS_A_MINUTE)
+
+
+class Listings:
+    """Remembers what was listed, so that only changed calls get a note."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        *,
+        keys: Keys = KEYS,
+        unreadable: Callable[[str, str], None] = lambda _what, _about: None,
+    ) -> None:
+        """Set up. ``unreadable`` is called with the kind of a stored value that cannot be read, and its institution."""
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self.keys = keys
+        self._unreadable = unreadable
+
+    def progress(self, stored: bytes, institution_key: str) -> ListingProgress:
+        """Decode the stored progress of a listing. If it cannot be read, start again with a full listing."""
+        try:
+            return _PROGRESS.decode(stored) if stored else ListingProgress(institution_key=institution_key)
+        except msgspec.MsgspecError:
+            self._unreadable("listing", institution_key)
+            return ListingProgress(institution_key=institution_key)
+
+    async def standings(self) -> dict[str, Standing]:
+        """Return what the service last said of the institutions. What cannot be read is left out."""
+        stored = await self._redis.hgetall(self.keys.standings)
+        found = parse_standings(stored)
+        for key in {key.decode(errors="replace") for key in stored} - found.keys():
+            self._unreadable("standing", key)
+        return found
+
+    async def save_standings(self, standings: Iterable[Standing]) -> None:
+        """Store what the service says of institutions. All expire an hour after the last was stored."""
+        stored = {standing.key: encode_standing(standing) for standing in standings}
+        if not stored:
+            return
+        pipe = self._redis.pipeline(transaction=True)
+        await pipe.hset(self.keys.standings, mapping=stored).expire(self.keys.standings, STANDING_KEPT).execute()
+
+    async def standing(self, institution_key: str) -> Standing | None:
+        """Return what the service last said of one institution; None if nothing or it cannot be read."""
+        stored = await self._redis.hget(self.keys.standings, institution_key)
+        return None if stored is None else parse_standing(stored)
+
+    async def may_ask(self, about: str, now: datetime, every: timedelta) -> bool:
+        """Tell whether this worker is the one that asks the service in the current period.
+
+        Periods are numbered from the epoch on, so that no clock that is set back can make a turn last longer.
+        """
+        number = int(now.timestamp() // every.total_seconds())
+        return bool(await self._redis.set(self.keys.asking(about, number), "1", nx=True, ex=2 * every))
+
+    async def take_owned(
+        self, listed: Iterable[str], now: datetime, *, others: Iterable[str] = ()
+    ) -> tuple[dict[str, datetime | None], set[str]]:
+        """Store the institution keys of a login.
+
+        A key that an earlier login listed is kept, because one answer without it proves nothing.
+
+        Args:
+            listed: The keys of this login.
+            now: Redis's time.
+            others: Keys of institutions that the service named in another way. Those disowned within the last hour do
+                not count.
+
+        Returns:
+            Every key ever listed and not disowned, with the time since when it is missing or None; and the keys that
+            are missing for the first time.
+        """
+        owned, listed = await self._owned(), set(listed)
+        gone = {key for key, since in owned.items() if since is None and key not in listed}
+        if new := set(others) - owned.keys() - listed:
+            gone |= new - {key.decode() for key in await self._redis.smembers(self.keys.disowned)}
+        news: dict[str, datetime | None] = dict.fromkeys(key for key in listed if owned.get(key, now) is not None)
+        news |= dict.fromkeys(gone, now)
+        if news:
+            stored = {key: "" if since is None else since.isoformat() for key, since in news.items()}
+            await self._redis.hset(self.keys.owned, mapping=stored)
+        return owned | news, gone
+
+    async def missing(self) -> dict[str, datetime]:
+        """Return the institutions that the latest logins did not list, and since when."""
+        return {key: since for key, since in (await self._owned()).items() if since is not None}
+
+    async def disown(self, institution_key: str) -> None:
+        """Forget an institution. A login that lists it brings it back, the list only after an hour."""
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.hdel(self.keys.standings, institution_key).hdel(self.keys.owned, institution_key)
+        await pipe.sadd(self.keys.disowned, institution_key).expire(self.keys.disowned, DISOWNED_S).execute()
+
+    async def _owned(self) -> dict[str, datetime | None]:
+        stored = await self._redis.hgetall(self.keys.owned)
+        return {key.decode(): self._missing_since(key.decode(), since) for key, since in stored.items()}
+
+    def _missing_since(self, institution_key: str, stored: bytes) -> datetime | None:
+        try:
+            return datetime.fromisoformat(stored.decode()) if stored else None
+        except ValueError:
+            self._unreadable("owned", institution_key)
+            return None
+
+    async def record_listing(self, institution_key: str, at: datetime) -> None:
+        """Record that a complete look at an institution's queue began, by Redis's clock."""
+        await self._redis.hset(self.keys.looked, institution_key, at.isoformat())
+
+    async def last_listed_at(self, institution_key: str) -> datetime | None:
+        """Return when the last complete look at an institution's queue began; None if unknown."""
+        stored = await self._redis.hget(self.keys.looked, institution_key)
+        try:
+            return None if stored is None else datetime.fromisoformat(stored.decode())
+        except ValueError:
+            return None
+
+    async def fingerprints(self, institution_key: str, voice_ids: Sequence[str]) -> list[str | None]:
+        """Return the fingerprint of each call's last queue entry; None if it was not listed."""
+        if not voice_ids:
+            return []
+        stored = await self._redis.hmget(self.keys.opened(institution_key), list(voice_ids))
+        return [None if value is None else value.decode() for value in stored]
+
+    async def listed(self, institution_key: str, prints: dict[str, str]) -> None:
+        await self._redis.hset(self.keys.opened(institution_key), mapping=prints)
+
+    async def has_open(self, institution_key: str) -> bool:
+        return bool(await self._redis.exists(self.keys.opened(institution_key)))
+
+    async def absent(self, institution_key: str, seen: set[str]) -> frozenset[str]:
+        """Return the ids of open calls that a listing of the whole queue did not contain."""
+        opened = await self._redis.hkeys(self.keys.opened(institution_key))
+        return frozenset(voice_id.decode() for voice_id in opened) - seen
+
+    async def forget_listed(self, institution_key: str, voice_id: str) -> None:
+        """Drop an open call without a record, because its note was refused."""
+        await self._redis.hdel(self.keys.opened(institution_key), voice_id)

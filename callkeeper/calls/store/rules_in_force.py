@@ -1,0 +1,68 @@
+"""Which rules are in force, which were before, and their texts. Every starting worker writes it, the board reads it.
+
+While workers with different rules run side by side during a deployment, it names the rules of the last one started.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from redis import Redis
+
+from callkeeper.calls.store.keys import Keys
+
+KEPT = 10_000
+"""How many changes of the rules are kept. The oldest are dropped first; texts are kept for ever."""
+
+
+class RulesInForce(msgspec.Struct, frozen=True):
+    """The digest and name of the rules, and when a worker first started with them, by Redis's clock."""
+
+    digest: str
+    name: str
+    since: datetime
+
+
+def put_in_force(redis: "Redis", keys: Keys, digest: str, name: str, text: bytes = b"") -> RulesInForce:
+    """Record the rules that a worker starts with, and their text. If they are the same as before, the time stays.
+
+    Raises:
+        redis.exceptions.RedisError: It may or may not have been written.
+    """
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    client.hsetnx(keys.rules_texts, digest, text)
+    known = parse_rules_in_force(client.get(keys.rules))
+    last = parse_rules_in_force(client.lindex(keys.rules_history, 0))
+    now = known
+    if known is None or known.digest != digest:
+        seconds, microseconds = client.time()
+        since = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+        now = RulesInForce(digest, name, since)
+        client.set(keys.rules, msgspec.json.encode(now))
+    assert now is not None  # noqa: S101  (one of the two)
+    if last is None or last.digest != digest:  # workers up to 0.2.0 write no history
+        client.lpush(keys.rules_history, msgspec.json.encode(now))
+        client.ltrim(keys.rules_history, 0, KEPT - 1)
+    return now
+
+
+def parse_rules_in_force(stored: bytes | None) -> RulesInForce | None:
+    """Read the stored rules; None if there are none, or if a later release wrote another format."""
+    try:
+        return msgspec.json.decode(stored, type=RulesInForce) if stored else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def parse_rules_history(stored: Sequence[bytes]) -> list[RulesInForce]:
+    """Read the changes of the rules, newest first. Each was in force until the one before it in the list."""
+    return [each for each in map(parse_rules_in_force, stored) if each is not None]
+
+
+def in_force_between(history: Sequence[RulesInForce], begin: datetime, until: datetime) -> list[RulesInForce]:
+    """Return the rules that were in force at any time from ``begin`` up to before ``until``, newest first."""
+    ends = [None, *(each.since for each in history)]
+    return [
+        each for each, end in zip(history, ends, strict=False) if each.since < until and (end is None or end > begin)
+    ]

@@ -1,0 +1,325 @@
+"""Runs our Lua scripts, many in one round trip, and waits for Redis replicas where a write must not be lost.
+
+Concurrent calls share one pipeline (group commit). Each caller gets its own answer; a lost connection fails all of
+them. The Redis client repeats a script whose answer was lost, so every script must allow a repetition at any later
+time.
+
+Redis answers a write before its replicas have it. Some writes must not be lost: a push or a statement before its 202,
+an effect's ``sent`` before its first byte. ``WAIT`` follows them in the same pipeline, because it covers only the
+writes of its own connection. Without replicas there is no ``WAIT``.
+
+``WAIT 1`` is enough if the master dies, because the sentinels promote the most advanced replica. It is not enough if a
+living master is replaced: for a second the other replicas go on confirming the old master's writes (*measured*). So we
+wait for all replicas, and ask the server in the same pipeline which it has. If one is missing, the sentinels are asked
+whether the master is being replaced; if it is, nothing counts as confirmed.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError
+
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.script import Arg, Script, ScriptName
+
+WITHIN_MS: Final = 100
+"""How long a write waits for replicas, in milliseconds. If none confirms it, the write stands and is counted."""
+
+POLL_EVERY_S: Final = 1.0
+"""How often a server without replicas is asked whether it has any, in seconds. Only writes ask."""
+
+_LAG_S: Final = 2
+"""A replica that has been silent for longer, in seconds, is not waited for. Healthy ones report every second."""
+
+
+class SentinelView(NamedTuple):
+    """One sentinel's view: the master's run id (empty if it does not know) and whether it is being replaced."""
+
+    run_id: str
+    is_failing_over: bool
+
+
+class _Server(NamedTuple):
+    """The server's run id, and the addresses of its replicas that keep up; of one replica if none does."""
+
+    run_id: str = ""
+    replicas: frozenset[str] = frozenset()
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A client of a server that sentinels watch."""
+
+    async def standings(self) -> list[SentinelView]:
+        """Ask all sentinels. Those that do not answer are left out."""
+
+
+class Replication:
+    """Asks one server's replicas for confirmation, and counts writes that none confirmed."""
+
+    def __init__(self, figures: Figures, *, key: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._figures = figures
+        self._key = key
+        self._monotonic = monotonic
+        self._server = _Server()
+        self._asked_at_s = -POLL_EVERY_S
+
+    def ask(self, pipe: Any) -> int:
+        """Add a wait for the replicas to a pipeline. Return how many answers that adds, for ``judge``.
+
+        Without replicas it only asks, and only now and then, whether there are any.
+        """
+        if self._server.replicas:
+            pipe.execute_command("WAIT", len(self._server.replicas), WITHIN_MS)
+        elif self._monotonic() - self._asked_at_s < POLL_EVERY_S:
+            return 0
+        pipe.info("server")
+        pipe.info("replication")
+        return 3 if self._server.replicas else 2
+
+    async def judge(self, redis: Any, answers: Sequence[Any]) -> None:
+        """Evaluate what ``ask`` was answered, and count a write that no replica confirmed (0, or an error instead).
+
+        Raises:
+            redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it.
+        """
+        *waited, about, replication = answers
+        is_answered = isinstance(about, dict) and isinstance(replication, dict)
+        server = _server(about, replication) if is_answered else _Server()  # a server may not support the question
+        confirmed = waited[0] if waited and isinstance(waited[0], int) else 0
+        is_whole = bool(waited) and confirmed >= len(server.replicas) and self._server.replicas <= server.replicas
+        await self._see(redis, server, is_whole=is_whole and server.run_id == self._server.run_id)
+        if waited:
+            if not confirmed:
+                self._figures.count(figure.WRITES_UNREPLICATED)
+        elif server.replicas:
+            async with redis.pipeline(transaction=False) as pipe:
+                pipe.set(self._key, "")  # WAIT covers what its own connection wrote, and everything before that
+                added = self.ask(pipe)
+                await self.judge(redis, (await pipe.execute(raise_on_error=False))[-added:])
+
+    async def _see(self, redis: Any, server: _Server, *, is_whole: bool) -> None:
+        """Remember a server. ``is_whole`` is False if one of its replicas may be about to take over.
+
+        Sentinels learn a restarted server's run id late, so a new run id counts as replaced only during a failover.
+        """
+        if not is_whole and isinstance(redis, Watched):
+            may_have_lost_one = server.run_id == self._server.run_id and not self._server.replicas <= server.replicas
+            for view in await redis.standings():
+                is_leaving = view.is_failing_over and view.run_id == server.run_id
+                if is_leaving or (may_have_lost_one and view.run_id != server.run_id and not view.is_failing_over):
+                    await redis.connection_pool.disconnect(inuse_connections=False)  # type: ignore[attr-defined]
+                    raise RedisConnectionError("the master is being replaced")
+        self._server, self._asked_at_s = server, self._monotonic()
+
+
+def _server(about: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:
+    """Read the server's replicas. One that hangs is left out, unless there is no other."""
+    replicas = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
+    online = [replica for replica in replicas if replica.get("state") == "online"]
+    well = [replica for replica in online if replica["lag"] <= _LAG_S] or online[:1]
+    return _Server(str(about.get("run_id", "")), frozenset(f"{replica['ip']}:{replica['port']}" for replica in well))
+
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Batching(Generic[Asked, Answer]):
+    """Collects concurrent requests into batches."""
+
+    def __init__(
+        self,
+        together: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer | Exception]]],
+        *,
+        most: int,
+        at_once: int = 1,
+        further_from: int = 1,
+    ) -> None:
+        """Set up.
+
+        Args:
+            together: Handles a batch, and returns the answers in order. An exception is the answer to all of them.
+            most: Maximum size of a batch.
+            at_once: Maximum number of batches in flight.
+            further_from: How many requests must wait before a further batch is sent while one is in flight.
+        """
+        self._together = together
+        self._most = most
+        self._further_from = further_from
+        self._waiting: list[tuple[Asked, asyncio.Future[Answer]]] = []
+        self._at_once = at_once
+        self._senders: set[asyncio.Task[None]] = set()
+
+    async def ask(self, asked: Asked, *, within_s: float | None = None) -> Answer:
+        """Submit a request, and return its answer.
+
+        Args:
+            asked: The request.
+            within_s: How long to wait, in seconds. It uses a timer, because ``asyncio.timeout`` costs ten times as
+                much.
+
+        Raises:
+            Exception: What the batch raised, or returned for this request.
+            TimeoutError: No answer in time; the request may still be carried out.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((asked, future))
+        if not self._senders or (len(self._senders) < self._at_once and len(self._waiting) >= self._further_from):
+            self._senders.add(asyncio.ensure_future(self._send()))
+        if within_s is None:
+            return await future
+        timer = loop.call_later(within_s, _give_up, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def _send(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # include whatever is submitted in this turn of the loop
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                if batch:
+                    await self._do(batch)
+        finally:
+            self._senders.discard(asyncio.current_task())
+
+    async def _do(self, batch: Sequence[tuple[Asked, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._together([asked for asked, _ in batch])
+        except BaseException as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(_copy(error))
+            if not isinstance(error, RedisError | OSError):
+                raise
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+
+def _give_up(future: asyncio.Future[Answer]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
+
+
+def _copy(error: BaseException) -> BaseException:
+    """Copy an exception for one more waiter, because a shared one would collect all their tracebacks."""
+    if isinstance(error, asyncio.CancelledError):
+        return asyncio.CancelledError()
+    try:
+        return type(error)(*error.args)
+    except TypeError:
+        return RedisError(str(error))
+
+
+ScriptCall = tuple[AsyncScript, Sequence[str], Sequence[Arg]]
+
+_PIPELINE_LIMIT = 256
+_REPLICATED_AT_ONCE = 3
+"""Pipelines that wait for replicas at the same time. Other pipelines do not queue behind them."""
+
+_FULL = 64
+"""Calls in a full pipeline."""
+_FULL_AT_ONCE = 3
+"""Full pipelines in flight under load. With one, all calls of a worker soon move in step: all wait for Redis,
+then all for the service, and the worker makes a tenth fewer requests (*measured*)."""
+
+
+class Scripts:
+    """Runs scripts on one Redis connection pool, and collects concurrent calls into pipelines."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        figures: Figures | None = None,
+        *,
+        keys: Keys,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._redis = redis
+        self._now_ms = now_ms
+        self._replication = Replication(Figures() if figures is None else figures, key=keys.replicated)
+        self._known = {name: Script(keys, "prelude", name) for name in get_args(ScriptName)}
+        self._scripts = {name: AsyncScript(redis, script.source) for name, script in self._known.items()}
+        self._calls = Batching(self._run, most=_FULL, at_once=_FULL_AT_ONCE, further_from=_FULL)
+        self._replicated = Batching(
+            partial(self._run, replicated=True), most=_PIPELINE_LIMIT, at_once=_REPLICATED_AT_ONCE
+        )
+        self._loaded = False
+
+    def now(self) -> int | str:
+        """Return the time argument of scripts, in milliseconds; empty means Redis's own clock."""
+        return self._now_ms() if self._now_ms else ""
+
+    async def call(
+        self,
+        name: ScriptName,
+        /,
+        *,
+        rest: Sequence[Arg] = (),
+        replicated: bool = False,
+        within_s: float | None = None,
+        **given: Arg,
+    ) -> Any:
+        """Run a script and return its answer.
+
+        Args:
+            name: The script.
+            rest: What it takes at the end, any number of times.
+            replicated: Wait until the replicas, if any, have its writes.
+            within_s: How long to wait for the answer, in seconds.
+            given: What else its first lines name: see `Script`.
+
+        Raises:
+            TypeError: The script takes something else.
+            redis.exceptions.RedisError: Redis is down, refuses writes, or the script failed.
+            TimeoutError: No answer in time; the script may still run.
+        """
+        calls = self._replicated if replicated else self._calls
+        arguments = self._known[name].arguments(self.now(), given, rest)
+        return await calls.ask((self._scripts[name], *arguments), within_s=within_s)
+
+    async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False) -> list[Any]:
+        if not self._loaded:
+            await self._load()
+        answers = await self._evaluate(calls, replicated)
+        lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if lost:
+            await self._load()
+            again = await self._evaluate([calls[n] for n in lost], replicated)
+            for n, answer in zip(lost, again, strict=True):
+                answers[n] = answer
+        return answers
+
+    async def _evaluate(self, calls: Sequence[ScriptCall], replicated: bool) -> list[Any]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for script, keys, args in calls:
+                pipe.evalsha(script.sha, len(keys), *keys, *args)
+            added = self._replication.ask(pipe) if replicated else 0
+            answers = await pipe.execute(raise_on_error=False)
+        if added:
+            await self._replication.judge(self._redis, answers[-added:])
+        return answers[: len(calls)]
+
+    async def _load(self) -> None:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for script in self._scripts.values():
+                pipe.script_load(script.script)
+            await pipe.execute()
+        self._loaded = True

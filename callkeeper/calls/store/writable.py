@@ -1,0 +1,87 @@
+"""Finds out whether Redis accepts writes, and if not, why. Only an actual write tells for sure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+
+from callkeeper.calls.store.keys import Keys
+
+_KEPT_S: Final = 60
+
+
+class WriteRefusal(StrEnum):
+    """Why Redis refuses writes."""
+
+    FULL = "full"
+    DISK = "disk"
+    REPLICA = "replica"
+    REPLICAS = "replicas"
+    RIGHTS = "rights"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalWords:
+    """Describes a refusal: what is wrong, and what to do."""
+
+    what: str
+    advice: str
+
+
+REFUSALS: Final = {
+    WriteRefusal.FULL: RefusalWords("it is full", "Give it more memory, or keep settled calls for fewer days."),
+    WriteRefusal.DISK: RefusalWords(
+        "it cannot write to its disk (MISCONF)",
+        "Its last snapshot or append-only file could not be written: make room on its disk, or read its log. It accepts "
+        "writes again after the next one that succeeds.",
+    ),
+    WriteRefusal.REPLICA: RefusalWords("it is a replica", "REDIS_URL must lead to the master."),
+    WriteRefusal.REPLICAS: RefusalWords("too few replicas follow it", "Look at the replicas and their connection."),
+    WriteRefusal.RIGHTS: RefusalWords(
+        "our user may not run a command", "Give the user of REDIS_URL the rights in deploy/redis/users.acl.example."
+    ),
+    WriteRefusal.OTHER: RefusalWords("its log says why", "Look at the log of Redis."),
+}
+
+
+async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
+    """Write a test key, and run a script, as every push does. Return why one was refused; None if none was.
+
+    Raises:
+        redis.exceptions.RedisError: Redis is down.
+    """
+    client: Any = redis
+    try:
+        await client.set(keys.writable, 1, ex=_KEPT_S)
+        await client.register_script("return 1")()
+    except ResponseError as error:
+        return refusal_in(error)
+    except RedisConnectionError as error:
+        if "takes no writes" not in str(error):  # written by callkeeper.app.connections for a demoted master's refusal
+            raise
+        return WriteRefusal.REPLICA
+    return None
+
+
+def refusal_in(error: RedisError) -> WriteRefusal:
+    """Return why Redis refused a write. Redis 6.2 puts the reason of a command in a script behind other words."""
+    if isinstance(error, OutOfMemoryError):
+        return WriteRefusal.FULL
+    if isinstance(error, ReadOnlyError):
+        return WriteRefusal.REPLICA
+    if isinstance(error, NoPermissionError):
+        return WriteRefusal.RIGHTS
+    words = str(error)
+    for word, refusal in (
+        ("OOM", WriteRefusal.FULL),
+        ("MISCONF", WriteRefusal.DISK),
+        ("NOREPLICAS", WriteRefusal.REPLICAS),
+        ("READONLY", WriteRefusal.REPLICA),
+    ):
+        if word in words:
+            return refusal
+    return WriteRefusal.OTHER

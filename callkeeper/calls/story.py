@@ -1,0 +1,339 @@
+"""A call's story: its trail in words for people, in order, with times relative to the call's start. Pure functions.
+
+The command line, the desk and the board use the same words. A ``Line`` says what happened. A decision has a row for
+each rule that says whether it matched, or which condition failed on which fact.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.record import CHECK_LIMIT
+from callkeeper.calls.trail import Entry, Recorded, Tried
+
+
+class Tone(StrEnum):
+    """The kind of a line, for example to colour it."""
+
+    EVENT = "event"  # an event: a push, a listing, the end
+    READ = "read"  # stored details, or facts that follow from them
+    CHECK = "check"  # one of the 20
+    SAID = "said"  # a person's statement
+    DECIDED = "decided"
+    EFFECT = "effect"  # intended, sent, answered, established
+    TROUBLE = "trouble"  # something a person should look at
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of one rule in a decision.
+
+    ``mark``: ``+`` it decided, ``-`` a condition failed, ``~`` it matched in shadow, ``.`` it was not evaluated.
+    """
+
+    mark: str
+    rule: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event, ``at_s`` seconds after the call's start. Several equal ones share a line, up to ``until_s``."""
+
+    at_s: float
+    tone: Tone
+    text: str
+    rows: tuple[Row, ...] = ()
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A call's whole story."""
+
+    heading: str
+    lines: tuple[Line, ...]
+    ending: str
+
+
+def story_of(call: Recorded) -> Story:
+    """Return the story of a recorded call."""
+    return Story(_heading(call), tuple(_Narrator(call).lines()), _ending(call))
+
+
+def _heading(call: Recorded) -> str:
+    began = f", began {call.begins_at:%Y-%m-%d %H:%M:%S} UTC" if call.begins_at else ""
+    alternate = f" (also {call.alternate_id})" if call.alternate_id else ""
+    return f"{call.institution_key}  {call.voice_id}{alternate}{began}"
+
+
+def _ending(call: Recorded) -> str:
+    effects = {"assign": call.assign, "enroll": call.enroll, "reject": call.reject}
+    states = [f"{kind} {state}" for kind, state in effects.items() if state is not EffectState.NONE]
+    parts = [call.reason or call.phase, f"{call.checks_used} of {CHECK_LIMIT} checks", *states]
+    return ", ".join(parts)
+
+
+@dataclass(slots=True)
+class _Narrator:
+    """Goes through a trail and remembers what was said, so that each line says only what is new."""
+
+    call: Recorded
+    status: str | None = None
+    policies: tuple[str, ...] = ()
+    person_id: str | None = None
+    listed: tuple[object, ...] = ()
+    rules: str | None = None
+    rows: tuple[Row, ...] = ()
+    facts: frozenset[str] = field(default_factory=frozenset)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the story's lines. Entries without news are left out, and checks without news are combined."""
+        quiet: list[tuple[Entry, float]] = []
+        for entry in self.call.trail:
+            at_s = self._at_s(entry)
+            text = self._text(entry)
+            if entry.what == "checked" and text == "":
+                quiet.append((entry, at_s))
+                continue
+            if text is None:
+                continue
+            if quiet:
+                yield _quiet(quiet)
+                quiet = []
+            tone = _tone(entry)
+            yield Line(at_s, tone, text, self._rows(entry) if entry.what == "decided" else ())
+        if quiet:
+            yield _quiet(quiet)
+
+    def _at_s(self, entry: Entry) -> float:
+        begins_at = self.call.begins_at or entry.at
+        return (entry.at - begins_at).total_seconds()
+
+    def _text(self, entry: Entry) -> str | None:
+        """Return the text of an entry; None if it has no news, empty for a check without news."""
+        match entry.what:
+            case "listed":
+                return self._listed(entry)
+            case "read":
+                return self._changed(entry) or None
+            case "checked":
+                changed = self._changed(entry)
+                return changed and f"check {entry.n} of {CHECK_LIMIT}{_by(entry)}: {changed}{_took(entry)}"
+            case "facts":
+                return self._facts(entry)
+            case "decided":
+                return self._decided(entry)
+            case _:
+                return _plain(entry)
+
+    def _listed(self, entry: Entry) -> str | None:
+        seen = (entry.person_id, entry.candidates, entry.operator)
+        if seen == self.listed:
+            return None
+        self.listed = seen
+        self.person_id = entry.person_id or self.person_id
+        count = f"{entry.candidates or 'no'} candidate{'' if entry.candidates == 1 else 's'}"
+        person = f", person {entry.person_id}" if entry.person_id else ""
+        claimed = f", claimed by {entry.operator}" if entry.operator else ""
+        return f"the queue lists it: {count}{person}{claimed}"
+
+    def _changed(self, entry: Entry) -> str:
+        """Return what an answer of the service changed."""
+        parts = []
+        if entry.status != self.status:
+            parts.append(f"status {self.status or 'none'} -> {entry.status}")
+        parts += [f"policy {name!r} applied" for name in entry.policies if name not in self.policies]
+        parts += [f"policy {name!r} gone" for name in self.policies if name not in entry.policies]
+        if entry.person_id != self.person_id:
+            parts.append(f"person {entry.person_id or 'none'}")
+        self.status, self.policies, self.person_id = entry.status, entry.policies, entry.person_id
+        return ", ".join(parts)
+
+    def _facts(self, entry: Entry) -> str | None:
+        """Return which facts became true or false. Statuses and counts are left out: other lines show them."""
+        before, now = self.facts, _statements(entry)
+        self.facts = now
+        new = now - before
+        parts = [f"now {', '.join(sorted(new))}" if new else ""]
+        parts.append(f"no longer {', '.join(sorted(before - now))}" if before - now else "")
+        parts.append("no further checks" if new & _STOPS and not before & _STOPS else "")
+        changes = "; ".join(part for part in parts if part)
+        return f"facts: {changes}" if changes else None
+
+    def _decided(self, entry: Entry) -> str:
+        if entry.asked == "assign":
+            return f"decided: nobody is assigned, {', '.join([entry.because or '', *entry.forbidden])}{_paused(entry)}"
+        self.facts = _statements(entry)
+        named = f"rule {entry.rule!r}" if entry.rule else "no rule matches"
+        if entry.forbidden:
+            asked = f"{named} asks for {entry.asked}, the law forbids it ({', '.join(entry.forbidden)})"
+            return f"decided: hold; {asked}{_paused(entry)}{_shadow(entry)}{self._digest(entry)}"
+        how = f" with {entry.validation_type}" if entry.validation_type and entry.kind == "enroll" else ""
+        kind = "ask a person, nothing is sent" if entry.kind == "ask" else entry.kind
+        return f"decided: {kind}{how}, by {named}: {entry.because}{_shadow(entry)}{self._digest(entry)}"
+
+    def _digest(self, entry: Entry) -> str:
+        if entry.rules == self.rules:
+            return ""
+        self.rules = entry.rules
+        return f" [rules {entry.rules}]"
+
+    def _rows(self, entry: Entry) -> tuple[Row, ...]:
+        rows = tuple(row_of(line) for line in entry.tried)
+        if rows and rows == self.rows:
+            return (Row(".", "", "every rule as before"),)
+        self.rows = rows
+        return rows
+
+
+def _shadow(entry: Entry) -> str:
+    """Return what the first rule in shadow that asked for something would have done, if it is not done anyway."""
+    shadowed = (line for line in entry.tried if line.result == "shadowed" and line.then in _WOULD)
+    first = next(shadowed, None)
+    return f" In shadow, {first.rule!r} {would(first)}." if first is not None and first.then != entry.kind else ""
+
+
+_STOPS = frozenset({"green", "manual", "rejected", "red", "fully_authenticated"})
+"""Facts after which no more checks are made. Spec: Polling stop rule for authentication checks."""
+
+_TOLD = frozenset({"assigned", "ended"})
+"""Facts that have lines of their own."""
+
+
+_STATES = frozenset({"research", "research_elsewhere"})
+"""Facts that are told with their value."""
+
+
+def _statements(entry: Entry) -> frozenset[str]:
+    known = (entry.facts or {}).items()
+    changes = (
+        f"{name} {value}" if name in _STATES else name for name, value in known if value is True or name in _STATES
+    )
+    return frozenset(changes) - _TOLD
+
+
+def _quiet(checks: list[tuple[Entry, float]]) -> Line:
+    """Return one line for checks without news."""
+    (first, at_s), (last, until_s) = checks[0], checks[-1]
+    if len(checks) == 1:
+        return Line(at_s, Tone.CHECK, f"check {first.n} of {CHECK_LIMIT}: nothing new{_took(first)}")
+    text = f"checks {first.n} to {last.n} of {CHECK_LIMIT}: nothing new"
+    return Line(at_s, Tone.CHECK, text, until_s=until_s)
+
+
+def row_of(line: Tried) -> Row:
+    """Return the result of a rule as a row."""
+    match line.result:
+        case "matched":
+            held = f", the law forbids it ({', '.join(line.forbidden)})" if line.forbidden else ""
+            return Row("+", line.rule, f"matches: {line.then}{held}")
+        case "shadowed":
+            return Row("~", line.rule, f"in shadow: {would(line)}")
+        case "failed":
+            return Row("-", line.rule, f"{line.fact} is {shown(line.was)}, not {shown(line.wanted)}")
+        case "elsewhere":
+            return Row(".", line.rule, "not for this institution")
+        case "unasked":
+            return Row(".", line.rule, "not asked: a rule before it decided")
+
+
+def would(line: Tried) -> str:
+    """Return what a rule in shadow would have done."""
+    if line.forbidden:
+        return f"would have asked for {line.then}, which the law forbids ({', '.join(line.forbidden)})"
+    return _WOULD.get(line.then, "would have held")
+
+
+_WOULD = {"enroll": "would have enrolled", "reject": "would have rejected", "ask": "would have asked a person"}
+
+
+def shown(value: object) -> str:
+    """Return a fact's value as it is written in a rules file."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _by(entry: Entry) -> str:
+    return f" by {entry.operator}" if entry.operator else ""
+
+
+def _took(entry: Entry) -> str:
+    return f" ({entry.took_ms} ms)" if entry.took_ms is not None else ""
+
+
+def _paused(entry: Entry) -> str:
+    return f"; paused: {entry.pause}" if entry.pause else ""
+
+
+def _tone(entry: Entry) -> Tone:
+    if entry.what in {"check_failed", "dropped", "parked", "verifying"} or entry.state in _TROUBLE:
+        return Tone.TROUBLE
+    return _TONES.get(entry.what, Tone.EVENT)
+
+
+_TROUBLE = {EffectState.UNKNOWN, EffectState.UNRESOLVED, EffectState.REFUSED}
+
+_TONES = {
+    "read": Tone.READ,
+    "facts": Tone.READ,
+    "checked": Tone.CHECK,
+    "said": Tone.SAID,
+    "decided": Tone.DECIDED,
+    "intended": Tone.EFFECT,
+    "withdrawn": Tone.EFFECT,
+    "sent": Tone.EFFECT,
+    "answered": Tone.EFFECT,
+    "established": Tone.EFFECT,
+}
+
+
+def _plain(entry: Entry) -> str:
+    """Return the text of an entry that does not depend on earlier ones."""
+    because = f": {entry.because}" if entry.because else ""
+    person = f" person {entry.person_id}" if entry.person_id else ""
+    how = f" with {entry.validation_type}" if entry.validation_type else ""
+    match entry.what:
+        case "pushed":
+            return f"push: the call {'ended' if entry.kind == 'end' else 'started'} (event {entry.event_id})"
+        case "unlisted":
+            return "a full listing of the queue does not contain it"
+        case "dropped":
+            return f"forgotten{because}"
+        case "merged":
+            return f"the same call as {entry.voice_id}: the two records are one now"
+        case "said":
+            token = f" (token {entry.token})" if entry.token else ""
+            if entry.kind == "withdrawn":
+                return f"{entry.operator}{token} takes back: {entry.asked}"
+            return f"{entry.operator}{token} says: {entry.kind}{person}{how}{because}"
+        case "check_failed":
+            return f"check {entry.n} of {CHECK_LIMIT} brought no answer{because}"
+        case "intended":
+            return f"{entry.kind} intended:{person or ' this voice'}{how}{because if entry.kind == 'assign' else ''}"
+        case "withdrawn":
+            return f"{entry.kind} withdrawn, nothing was sent{because}"
+        case "sent":
+            return f"{entry.kind} sent{_by(entry)}"
+        case "answered" if entry.state == EffectState.UNKNOWN and entry.because:
+            return f"{entry.kind} refused by the service{because}; reads will show if it was applied all the same"
+        case "answered":
+            return f"{entry.kind} answered: {entry.state}{because}"
+        case "established":
+            if entry.wish:
+                return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
+            if entry.state == EffectState.REFUSED:
+                return f"{entry.kind} refused for good: nothing was applied{because}"
+            if entry.state == EffectState.UNRESOLVED:
+                return f"{entry.kind} unresolved: nothing proves whether it was applied"
+            return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"
+        case "verifying":
+            return "Redis was restarted or replaced: the service's record is read before anything else"
+        case "ended":
+            return "the call has ended"
+        case "settled":
+            return f"settled{because}"
+        case what:
+            return f"{what.replace('_', ' ')}{because}"

@@ -1,0 +1,231 @@
+"""Outcomes: the few events of a call that other systems wait for, derived from its trail. Pure functions.
+
+The trail serves as the outbox. It is append-only and written together with the record, so no outcome can be lost, or
+sent before it is true. An outcome's number is part of its id, which is the same however often it is sent.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Literal
+
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
+from callkeeper.calls.law import BRIEF
+from callkeeper.calls.record import Reason
+from callkeeper.calls.trail import Entry
+
+OutcomeType = Literal[
+    "authenticated", "rejected", "enrolled", "unenrolled", "held", "asked", "refused", "unresolved", "settled"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Who caused an outcome and why, as far as the trail shows. ``operator`` is None if only a rule caused it.
+
+    ``effect`` is the assign, enroll or reject that it is about, ``requested_by`` the core username it was sent under,
+    ``status`` the last status in the service's record, ``reason`` a fixed word or a rule's sentence.
+    """
+
+    effect: str | None = None
+    operator: str | None = None
+    requested_by: str | None = None
+    validation_type: str | None = None
+    rule: str | None = None
+    reason: str | None = None
+    status: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """One outcome: its number among the call's (from 0), the trail entry that shows it, and who caused it and why."""
+
+    n: int
+    type: OutcomeType
+    line: Entry
+    cause: Cause = field(default_factory=Cause)
+
+    @property
+    def at(self) -> datetime:
+        return self.line.at
+
+
+def outcomes(trail: Sequence[Entry]) -> list[CallOutcome]:
+    """Return a call's outcomes in order.
+
+    ``authenticated``, ``rejected`` and ``enrolled`` come once, whoever caused them. ``held`` comes whenever the effect
+    asked for, or what forbids it, has changed. ``unresolved`` comes once for each effect.
+    """
+    reader = _Reader()
+    causes = _Causes()
+    found = []
+    for line in trail:
+        causes.read(line)
+        found += [(kind, line, causes.of(kind, line)) for kind in reader.read(line)]
+    return [CallOutcome(n, *each) for n, each in enumerate(found)]
+
+
+@dataclass(slots=True)
+class _Causes:
+    """The last decision, intention, request and statement so far, by kind."""
+
+    decided: dict[str, Entry] = field(default_factory=dict)
+    intended: dict[str, Entry] = field(default_factory=dict)
+    sent: dict[str, Entry] = field(default_factory=dict)
+    stated: dict[str, Entry] = field(default_factory=dict)
+    states: dict[str, EffectState] = field(default_factory=dict)
+    status: str | None = None
+
+    def read(self, line: Entry) -> None:
+        if line.what == "decided" and line.asked is not None:
+            self.decided[line.asked] = line
+        elif line.kind is not None and line.what == "intended":
+            self.intended[line.kind] = line
+            self.sent.pop(line.kind, None)
+        elif line.kind is not None and line.what in {"sent", "said"}:
+            (self.sent if line.what == "sent" else self.stated)[line.kind] = line
+        state = _state(line)
+        if state is not None and line.kind is not None:
+            self.states[line.kind] = state
+        if line.what in {"read", "checked"}:
+            self.status = line.status
+
+    def of(self, kind: OutcomeType, line: Entry) -> Cause:
+        """Return who caused an entry's outcome, and why."""
+        match kind:
+            case "held":
+                stated = self.stated.get(_SAID.get(line.asked or "", ""))
+                is_hers = stated is not None and line.validation_type == stated.validation_type
+                operator = line.operator or (stated.operator if stated is not None and is_hers else None)
+                return self._cause(line, effect=line.asked, operator=operator, reason=line.because)
+            case "asked":
+                return self._cause(line, reason=line.because)
+            case "settled":
+                return self._of_effect(self._settled_by(line.because), reason=line.because)
+            case "unenrolled":
+                return self._cause(line, effect=EffectKind.ENROLL, reason="member_rejected")
+            case "unresolved":
+                return self._of_effect(line.kind)
+            case "refused":
+                return self._of_effect(line.kind, reason=line.because)
+            case "enrolled" | "rejected":
+                ours = EffectKind.ENROLL if kind == "enrolled" else EffectKind.REJECT
+                return self._of_effect(ours if self.states.get(ours) in DONE else None)
+            case "authenticated":
+                return self._cause(line)
+
+    def _cause(
+        self, line: Entry, *, effect: str | None = None, operator: str | None = None, reason: str | None = None
+    ) -> Cause:
+        return Cause(
+            effect=effect,
+            operator=operator or line.operator,
+            validation_type=line.validation_type,
+            rule=line.rule,
+            reason=reason,
+            status=self.status,
+        )
+
+    def _of_effect(self, effect: str | None, *, reason: str | None = None) -> Cause:
+        """Return who wanted an effect of ours, by which rule, and under which username it was sent."""
+        intended, sent = self.intended.get(effect or ""), self.sent.get(effect or "")
+        decided = self.decided.get(effect or "")
+        return Cause(
+            effect=effect,
+            operator=intended.operator if intended else None,
+            requested_by=sent.operator if sent else None,
+            validation_type=intended.validation_type if intended else None,
+            rule=decided.rule if intended and decided else None,
+            reason=reason if reason is not None or intended is None else intended.because,
+            status=self.status,
+        )
+
+    def _settled_by(self, reason: str | None) -> str | None:
+        """Return the effect of ours that a call was settled for."""
+        match reason:
+            case Reason.ENROLLED | Reason.UNENROLLED:
+                kinds, states = [EffectKind.ENROLL], DONE | {EffectState.TAKEN_BACK}
+            case Reason.REJECTED:
+                kinds, states = [EffectKind.REJECT], DONE
+            case Reason.UNRESOLVED:
+                kinds, states = [EffectKind.ENROLL, EffectKind.REJECT], frozenset({EffectState.UNRESOLVED})
+            case _:
+                return None
+        return next((kind for kind in kinds if self.states.get(kind) in states), None)
+
+
+_SAID: Final[dict[str, str]] = {
+    EffectKind.ASSIGN: "assign",
+    EffectKind.ENROLL: "verified",
+    EffectKind.REJECT: "distrusted",
+}
+"""The statement by which a person asks for an effect."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Finds the outcomes in a trail, and remembers those found so far."""
+
+    done: set[OutcomeType] = field(default_factory=set)
+    held: tuple[object, ...] = ()
+    is_enroll_open: bool = False
+    asked: str | None = None
+
+    def read(self, line: Entry) -> Iterator[OutcomeType]:
+        state = _state(line)
+        if line.kind == EffectKind.ENROLL and line.what in {"sent", "answered", "established"}:
+            self.is_enroll_open = line.what == "sent" or state in IN_DOUBT
+        yield from self._once(line, state)
+        if self._is_news(line):
+            yield "held"
+        if self._is_asked(line):
+            yield "asked"
+        if line.what == "established" and state is EffectState.UNRESOLVED:
+            yield "unresolved"
+        if line.what == "established" and state is EffectState.REFUSED and line.operator is None:
+            yield "refused"
+        if state is EffectState.TAKEN_BACK:
+            yield "unenrolled"
+        if line.what == "settled":
+            yield "settled"
+
+    def _once(self, line: Entry, state: EffectState | None) -> Iterator[OutcomeType]:
+        facts = line.facts or {}
+        is_done = state in DONE
+        shown: tuple[tuple[OutcomeType, bool], ...] = (
+            # With nobody assigned it is nobody's voice yet.
+            ("authenticated", bool(facts.get("green") and facts.get("assigned")) and not facts.get("red")),
+            ("rejected", bool(facts.get("rejected")) or (is_done and line.kind == EffectKind.REJECT)),
+            (
+                "enrolled",
+                (bool(facts.get("enrolled")) and not self.is_enroll_open)
+                or (is_done and line.kind == EffectKind.ENROLL),
+            ),
+        )
+        for kind, is_true in shown:
+            if is_true and kind not in self.done:
+                self.done.add(kind)
+                yield kind
+
+    def _is_news(self, line: Entry) -> bool:
+        """Tell whether a decision holds back what a rule or a person asked for, and differs from the last such decision."""
+        if line.what != "decided" or line.kind != "hold":
+            return False
+        lasting = tuple(reason for reason in line.forbidden if reason not in BRIEF)
+        is_asked = line.asked in {EffectKind.ENROLL, EffectKind.REJECT} or line.operator is not None
+        held = (line.asked, lasting) if lasting and is_asked else ()
+        is_news = bool(held) and held != self.held
+        self.held = held
+        return is_news
+
+    def _is_asked(self, line: Entry) -> bool:
+        """Tell whether a rule asks a person, and did not already do so in the previous decision."""
+        if line.what != "decided" or line.asked == EffectKind.ASSIGN:
+            return False
+        before, self.asked = self.asked, line.rule if line.kind == "ask" else None
+        return self.asked is not None and self.asked != before
+
+
+def _state(line: Entry) -> EffectState | None:
+    """Return the state of an effect in an answer or a proof."""
+    return EffectState(line.state) if line.state and line.what in {"answered", "established"} else None

@@ -1,0 +1,149 @@
+"""Desk tokens, by which software uses the desk: those of the environment, and those that a command issued.
+
+Redis holds the SHA-256 of an issued token. The token is 256 random bits, so no slow hash is needed. Issuing and revoking
+take effect at the next request.
+"""
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.calls.store.attempt_limiter import AttemptLimiter
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.access_changes import note_change
+from callkeeper.desk.access.rights import Rights, Role
+from callkeeper.service.secret import Secret
+
+MAX_CREDENTIALS: Final = 512
+"""How many bytes of an Authorization header are compared; no token is as long."""
+
+ISSUED: Final = b"ckt_"
+"""Prefix of issued tokens. Anything else is not looked up in Redis."""
+
+_USED_EVERY_S: Final = 60
+"""Seconds between two updates of the last use."""
+
+
+class NamedRights(Rights, frozen=True, kw_only=True):
+    """The rights of a token by its name. ``operators``: whom it may speak for (None: anybody)."""
+
+    name: str
+    operators: frozenset[str] | None = None
+
+
+class DeskToken(NamedRights, frozen=True, kw_only=True):
+    """One token, with its value or a hash of it. Tokens of the environment may do everything that the desk offers."""
+
+    role: Role = Role.SUPERVISOR
+    secret: Secret
+    is_issued: bool = False
+
+
+class IssuedToken(NamedRights, frozen=True, kw_only=True, omit_defaults=True):
+    """What Redis holds of an issued token, under its SHA-256."""
+
+    issued_at: datetime
+    expires_at: datetime | None = None
+
+
+class DeskTokens:
+    """Every token: those of the environment, and those that ``callkeeper tokens`` issues."""
+
+    def __init__(self, of_environment: Sequence[DeskToken], redis: "Redis", *, keys: Keys) -> None:
+        self.of_environment = of_environment
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = keys
+        self._uses = AttemptLimiter(allowed=1, every_s=_USED_EVERY_S)
+
+    async def recognise(self, authorization: bytes) -> DeskToken | None:
+        """Return the token of an Authorization header (``Bearer ...``); None if it is unknown.
+
+        Those of the environment are compared as bytes and in constant time, those in Redis are looked up by their hash.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away, and the token may be an issued one.
+        """
+        scheme, _, offered = authorization[:MAX_CREDENTIALS].partition(b" ")
+        offered = offered.strip()
+        of_environment = ((token, token.secret.reveal().encode()) for token in self.of_environment)
+        matches = [token for token, value in of_environment if hmac.compare_digest(offered, value)]
+        if scheme.lower() != b"bearer":
+            return None
+        return matches[0] if matches else await self._issued(offered)
+
+    async def by_name(self, name: str) -> DeskToken | None:
+        """Return an issued token that has not expired.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away.
+        """
+        found = [(digest, issued) for digest, issued in await self._all() if issued.name == name]
+        return _token(*found[0], datetime.now(UTC)) if found else None
+
+    async def is_good(self, token: DeskToken) -> bool:
+        """Tell whether a token is still valid, with the same rights."""
+        return not token.is_issued or await self.by_name(token.name) == token
+
+    async def issue(self, issued: IssuedToken) -> str:
+        """Store a new token; return its value, which cannot be read again.
+
+        Raises:
+            ValueError: There is a token of this name.
+        """
+        if any(known.name == issued.name for _, known in await self._all()):
+            raise ValueError("there is a token of this name; revoke it first")
+        value = (ISSUED + secrets.token_urlsafe(32).encode()).decode()
+        await self._redis.hset(self._keys.issued_tokens, _digest(value.encode()), msgspec.json.encode(issued))
+        return value
+
+    async def revoke(self, name: str) -> bool:
+        """Revoke an issued token; tell whether there was one."""
+        digests = [digest for digest, issued in await self._all() if issued.name == name]
+        for digest in digests:
+            await self._redis.hdel(self._keys.issued_tokens, digest)
+        await self._redis.hdel(self._keys.issued_tokens_used, name)
+        await note_change(self._redis, self._keys)
+        return bool(digests)
+
+    async def known(self) -> list[tuple[IssuedToken, datetime | None]]:
+        """Return every issued token and when it was used last, by name."""
+        used = await self._redis.hgetall(self._keys.issued_tokens_used)
+        instants = {name.decode(): datetime.fromisoformat(at.decode()) for name, at in used.items()}
+        return sorted(
+            ((issued, instants.get(issued.name)) for _, issued in await self._all()), key=lambda pair: pair[0].name
+        )
+
+    async def _issued(self, offered: bytes) -> DeskToken | None:
+        if not offered.startswith(ISSUED):
+            return None
+        digest = _digest(offered)
+        stored = await self._redis.hget(self._keys.issued_tokens, digest)
+        if stored is None:
+            return None
+        now = datetime.now(UTC)
+        token = _token(digest, msgspec.json.decode(stored, type=IssuedToken), now)
+        if token is not None and not self._uses.count(token.name):
+            await self._redis.hset(self._keys.issued_tokens_used, token.name, now.isoformat(timespec="seconds"))
+        return token
+
+    async def _all(self) -> list[tuple[str, IssuedToken]]:
+        stored = await self._redis.hgetall(self._keys.issued_tokens)
+        return [(digest.decode(), msgspec.json.decode(value, type=IssuedToken)) for digest, value in stored.items()]
+
+
+def _digest(value: bytes) -> str:
+    return sha256(value).hexdigest()
+
+
+def _token(digest: str, issued: IssuedToken, now: datetime) -> DeskToken | None:
+    """Return an issued token, unless it has expired."""
+    if issued.expires_at is not None and issued.expires_at <= now:
+        return None
+    rights = {name: getattr(issued, name) for name in NamedRights.__struct_fields__}
+    return DeskToken(**rights, secret=Secret(digest), is_issued=True)

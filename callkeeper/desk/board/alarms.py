@@ -1,0 +1,212 @@
+"""The alarms at the top of the board: calls that need a person, and incidents. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from redis.asyncio import Redis
+
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK
+from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.record import ASKED, NEWER, Call
+from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.desk.board.board_context import BoardContext
+from callkeeper.desk.board.rows import LiveCall, address_of, slot_of
+from callkeeper.desk.board.states import StateName, StateTone
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One thing that needs a human: what it is, what to do, where, and since when if that is known.
+
+    ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
+    docs/operations.md says more. ``last_error`` are the words of the last error. ``known``: who has acknowledged it.
+    """
+
+    slot: str
+    tone: StateTone
+    title: str
+    advice: str
+    where: str = ""
+    address: str | None = None
+    since: datetime | None = None
+    institution_key: str = ""
+    section: str = ""
+    last_error: str = ""
+    known: str = ""
+    is_incident: bool = False
+
+
+REDIS_AWAY: Final = Alarm(
+    "a-redis",
+    StateTone.BAD,
+    "Redis does not answer",
+    "Pushes are answered with 503 and no call is moved. What is shown below is not updated.",
+    section="incident-redis-away",
+)
+"""Shown above the last known data while Redis is unreachable."""
+
+
+class IncidentReader:
+    """Reads the incidents that affect an institution, for the page of one of its calls."""
+
+    def __init__(self, redis: "Redis", keys: Keys) -> None:
+        self._signals = SignalReader(redis, keys)
+
+    async def of(self, institution_key: str) -> list[Alarm]:
+        """Return the alarms of an institution and those of all, causes first.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away.
+        """
+        found = incidents_of(await self._signals.read())
+        return [
+            _of_incident(incident)
+            for incident in found
+            if incident.weight is not Weight.NOTE and incident.institution_key in {"", institution_key}
+        ]
+
+
+def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Return the alarms of one page, what is urgent first, and last what people know of. Equal ones are one."""
+    equal: dict[object, list[Alarm]] = {}
+    for alarm in sorted(alarms, key=lambda alarm: (bool(alarm.known), alarm.tone is not StateTone.BAD)):
+        is_incident = alarm.institution_key and alarm.where == alarm.institution_key and alarm.address is None
+        same = (alarm.title, alarm.tone, alarm.section, alarm.known)
+        equal.setdefault(same if is_incident else alarm.slot, []).append(alarm)
+    return [together for group in equal.values() for together in _together(group)]
+
+
+def _together(group: list[Alarm]) -> list[Alarm]:
+    if len(group) < MERGED_FROM:
+        return group
+    since = min((alarm.since for alarm in group if alarm.since is not None), default=None)
+    keys = [alarm.institution_key for alarm in group]
+    slot = f"a-{slot_of(f'{group[0].section} {group[0].title}{group[0].known}')}"
+    last_error = named({alarm.last_error for alarm in group if alarm.last_error}, most=2)
+    where = f"{len(keys)} institutions: {named(keys)}"
+    return [replace(group[0], slot=slot, where=where, since=since, institution_key="", last_error=last_error)]
+
+
+def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:
+    """Return all alarms: incidents, then calls that need a person."""
+    marked = list(_marked(context))
+    seen = {alarm.slot.removeprefix("a-") for alarm in marked}
+    held = [_held(live) for live in calls if live.state.for_person and live.slot not in seen]
+    incidents = [incident for incident in incidents_of(context.signals) if incident.weight is not Weight.NOTE]
+    return [*map(_of_incident, incidents), *marked, *held]
+
+
+def _of_incident(incident: Incident) -> Alarm:
+    key = incident.institution_key
+    return Alarm(
+        slot=f"a-{slot_of(f'{incident.kind} {key}')}",
+        tone=StateTone.BAD if incident.weight is Weight.PAGE else StateTone.WARN,
+        title=incident.title,
+        advice=incident.advice,
+        where=key,
+        address="outcomes" if incident.kind is IncidentKind.RECEIVER_AWAY else None,
+        since=incident.since,
+        institution_key=key,
+        section=incident.kind.section,
+        last_error=incident.last_error,
+        known=incident.acknowledged.words if incident.acknowledged is not None else "",
+        is_incident=True,
+    )
+
+
+def _marked(context: BoardContext) -> Iterator[Alarm]:
+    """Return the alarms of calls that the workers have marked for a person."""
+    for member, why in context.attention.items():
+        try:
+            owner = parse_member(member)
+        except ValueError:
+            continue
+        slot = f"a-{slot_of(member)}"
+        title, advice, section = _words(why)
+        if not isinstance(owner, CallId):
+            yield Alarm(slot, StateTone.BAD, title, advice, owner, institution_key=owner, section=section)
+            continue
+        call = context.records.get(member)
+        digits = f"phone ending in {call.phone_number[-4:]}" if call and call.phone_number else "a call"
+        where = f"{owner.institution_key}, {digits}"
+        since = _since(call) if call else None
+        if call is not None and call.asked is not None and why.startswith(ASKED):
+            advice = f"{call.asked.because} Nothing is sent. {advice}"
+        yield Alarm(
+            slot,
+            StateTone.BAD,
+            title,
+            advice,
+            where,
+            address_of(*owner),
+            since,
+            institution_key=owner.institution_key,
+            section=section,
+        )
+
+
+def _since(call: Call) -> datetime | None:
+    """Return since when a call waits for a person, if the record shows it."""
+    doubts = (effect.sent_at for effect in (call.enroll, call.reject) if effect.state is EffectState.UNRESOLVED)
+    asked_at = call.asked.asked_at if call.asked is not None else None
+    return next(doubts, None) or asked_at or call.started_at
+
+
+def _words(why: str) -> tuple[str, str, str]:
+    """Return title, advice and section of what waits for a person."""
+    if why.endswith("unresolved"):
+        kind = why.removesuffix(" unresolved")
+        advice = f"It is not known whether the {kind} was applied. Look at the service, then say so on the call's page."
+        return f"{kind.capitalize()} unresolved", advice, "incident-unresolved-effect"
+    if why == TAKEN_BACK:
+        advice = (
+            "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."
+        )
+        return "Enroll taken back", advice, "doctor-attention"
+    if REFUSED_BY_SERVICE in why:
+        title, _, reason = why.partition(": ")
+        advice = (
+            f"It was tried again and not applied: {reason}. Do it at the service, or say it again on the call's page."
+        )
+        return title.capitalize(), advice, "doctor-attention"
+    if why.startswith(ASKED):
+        title = f"Rule {why.removeprefix(ASKED).strip()} asks"
+        advice = "On the call's page, say what you know of the caller, or that you have seen the call."
+        return title, advice, "doctor-attention"
+    if why == NEWER:
+        title, _, remedy = why.partition(": ")
+        return title.capitalize(), f"{remedy.capitalize()}. This release leaves the call alone.", "doctor-attention"
+    if why == "parked":
+        advice = "Handling it failed five times in a row: this is a bug. The failed job at /rq has the traceback."
+        return "Parked", advice, "doctor-attention"
+    return (
+        why[:1].upper() + why[1:],
+        "The receiver of outcomes did not accept it. Check the receiver.",
+        "doctor-outcomes",
+    )
+
+
+def _held(live: LiveCall) -> Alarm:
+    title = "Unresolved" if live.state.name is StateName.UNRESOLVED else "Held"
+    advice = f"{live.state.because[:1].upper()}{live.state.because[1:]}."
+    where = (
+        f"{live.call.institution_key}, phone ending in {live.last_digits}"
+        if live.last_digits
+        else live.call.institution_key
+    )
+    return Alarm(
+        f"a-{live.slot}",
+        StateTone.WARN,
+        title,
+        advice,
+        where,
+        live.address,
+        live.since,
+        institution_key=live.call.institution_key,
+        section="doctor-attention",
+    )

@@ -1,0 +1,326 @@
+"""The board as an application: its pages, its stream, its forms. The gate (`desk.access.gate`) is in front of it."""
+
+import asyncio
+import mimetypes
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.calls.metrics.snapshot import FigureReader
+from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.store.audit_log import AuditLog
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.calls.store.queries import Known, Queries
+from callkeeper.desk.access.rights import Person, Role
+from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
+from callkeeper.desk.board.alarms import IncidentReader
+from callkeeper.desk.board.audit_page import AuditPage
+from callkeeper.desk.board.board_context import BoardContextReader, HourReader
+from callkeeper.desk.board.call_page import CallRenderer, call_page, path_of
+from callkeeper.desk.board.find_page import FindPage
+from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, fields_of
+from callkeeper.desk.board.frame_source import FrameSource
+from callkeeper.desk.board.incidents_page import IncidentsPage
+from callkeeper.desk.board.live_updates import Streams
+from callkeeper.desk.board.outcomes_page import OutcomesPage
+from callkeeper.desk.board.pausing_page import PausingPage
+from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
+from callkeeper.desk.board.runbook import runbook
+from callkeeper.desk.desk import Desk
+from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
+from callkeeper.desk.signed_tokens import FORM_FIELD
+from callkeeper.service.endpoints import is_institution_key, is_voice_id
+
+_ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve")
+_WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
+_FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
+
+
+class Board:
+    """Answers one request each."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        desk: Desk,
+        *,
+        log: FilteringBoundLogger,
+        now: Callable[[], datetime],
+        country: str = "US",
+        base: str = "/board",
+        streams_per_person: int = STREAMS_PER_PERSON,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            redis: For answers; not closed here.
+            desk: Has the feed of changes, and accepts statements.
+            log: Where to log.
+            now: Returns the present, aware UTC.
+            country: Where phone numbers without a country's code belong.
+            base: The path under which the board is served.
+            streams_per_person: How many streams one person may have open.
+        """
+        keys = desk.lookup.keys
+        self._book = desk.book
+        self._desk = desk
+        self._base = base
+        self._now = now
+        self._renderers = {sees: Renderer(base, desk.book, sees_people=sees) for sees in (True, False)}
+        self._queries = Queries(redis, keys=keys)
+        pauses = Pausing(redis, keys=keys)
+        self._forms = FormHandlers(desk.actions, pauses, self._queries, now=now)
+        self._pausing = PausingPage(pauses, self._queries, self._forms, self._renderers, now=now)
+        context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
+        self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
+        self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
+        self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
+        self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
+        searched = Queries(redis, keys=keys, slices=desk.slices)
+        parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
+        self._find = FindPage(searched, *parts)
+        self._incidents = IncidentReader(redis, keys)
+        self._open = OpenStreams(streams_per_person)
+        self._streams = Streams(self.frames, desk, self._renderers, self._incidents, now=now)
+
+    def app(self) -> Starlette:
+        """Build the application; its routes are whole paths, beginning with the base."""
+        base, call = self._base, f"{self._base}/calls/{{institution}}/{{voice_id:path}}"
+        routes = [
+            Route(base, self.home),
+            Route(f"{base}/", self.to_home),
+            Route(f"{base}/stream", self.stream),
+            Route(f"{base}/institutions/{{institution}}", self.institution),
+            Route(f"{base}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
+            Route(f"{base}/operations", self.operations),
+            Route(f"{base}/find", self._find.show, methods=["GET", "POST"]),
+            *self._pausing.routes(),
+            *self._incidents_page.routes(),
+            *self._outcomes.routes(),
+            *self._audit.routes(),
+            Route(f"{base}/static/{{name}}", self.file),
+            *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
+            Route(call, self.call),
+        ]
+        away = dict.fromkeys((RedisError, OSError, TimeoutError), self._on_redis_away)
+        handlers = {HTTPException: self._on_http, NewerRecord: self._on_newer, **away}
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        app.router.redirect_slashes = False
+        return app
+
+    # Pages
+
+    async def home(self, request: Request) -> Response:
+        return await self._board_page(request, None)
+
+    async def to_home(self, _request: Request) -> Response:
+        """Redirect to the board by path only: an absolute address would repeat the Host header."""
+        return RedirectResponse(self._base, 308)
+
+    async def institution(self, request: Request) -> Response:
+        return await self._board_page(request, _institution(request))
+
+    async def reconcile(self, request: Request) -> Response:
+        """Enqueue the job that lists an institution's queue, and redirect to the institution's page."""
+        key = _institution(request)
+        try:
+            await self._forms.read(request)
+        except FormRefused as problem:
+            return PlainTextResponse(str(problem), problem.status)
+        if (await self._queries.institutions()).problem(key):
+            raise HTTPException(404)
+        await asyncio.to_thread(self._desk.waker.reconcile, key)
+        return RedirectResponse(f"{self._base}/institutions/{quote(key, safe='')}", 303)
+
+    async def _board_page(self, request: Request, only: str | None) -> Response:
+        visitor, frame = visitor_of(request), await self.frames.frame()
+        view = self._renderer(request).view(frame, only, visitor.person.institutions)
+        group = next((group for group in frame.groups if group.key == only), None)
+        if only is not None and group is None:
+            raise HTTPException(404)
+        groups = groups_in(view, frame)
+        shown = sum(len(waiting) + len(decided) for _, _, waiting, decided in groups)
+        place = only or place_of(visitor.person.institutions)
+        note_of(request).listed({}, shown, detail="board", institution=place)
+        may_reconcile = only is not None and visitor.person.may(Role.SUPERVISOR)
+        return self._page(
+            request,
+            "board.html",
+            view=view,
+            groups=groups,
+            only=group,
+            reconcile=f"{self._base}/institutions/{quote(only or '', safe='')}/reconcile" if may_reconcile else "",
+            field=FORM_FIELD,
+            token=visitor.forms.issue() if may_reconcile else "",
+        )
+
+    async def call(self, request: Request) -> Response:
+        action_id = request.query_params.get("action", "")
+        action_id = action_id if action_id.isalnum() and len(action_id) < 64 else ""
+        opened = request.query_params.get("do", "")
+        return await self._call_page(
+            request, _place(request), action_id, typed={"action": opened} if opened in _ACTIONS else None
+        )
+
+    async def _call_page(
+        self,
+        request: Request,
+        place: CallId,
+        action_id: str = "",
+        *,
+        problem: FormRefused | None = None,
+        typed: Mapping[str, str] | None = None,
+    ) -> Response:
+        known = await self._known(place)
+        name = await self._desk.lookup.name(place.institution_key)
+        alarms = await self._incidents.of(place.institution_key)
+        page = call_page(known, self._book, action_id or None, self._now(), institution=name, alarms=alarms)
+        view = CallRenderer(self._renderer(request)).view(page, self._now(), visitor_of(request), typed)
+        status = problem.status if problem else 200
+        return self._page(
+            request,
+            "call.html",
+            status,
+            page=page,
+            html=view.html,
+            action_id=action_id,
+            problem=str(problem) if problem else "",
+        )
+
+    async def operations(self, request: Request) -> Response:
+        """Show what to do in each incident."""
+        return self._page(request, "runbook.html", text=runbook())
+
+    async def file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._renderers[True].static:
+            return PlainTextResponse("There is no such page.\n", 404)
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
+
+    @property
+    def renderer(self) -> Renderer:
+        """Renders pages that show no calls."""
+        return self._renderers[False]
+
+    def _renderer(self, request: Request) -> Renderer:
+        return self._renderers[visitor_of(request).person.sees_people]
+
+    def _page(self, request: Request, template: str, status: int = 200, **context: Any) -> Response:
+        page = self._renderer(request).page(template, now=self._now(), visitor=visitor_of(request), **context)
+        return HTMLResponse(page, status)
+
+    def away(self) -> Response:
+        """Return the page that is shown while Redis is unreachable. It holds no data, so anybody may see it."""
+        page = self._renderers[False].page("away.html", now=self._now(), visitor=None)
+        return HTMLResponse(page, 503, {"Retry-After": "5"})
+
+    # Changes
+
+    def _speaker(self, action: str) -> Callable[[Request], object]:
+        async def speak(request: Request) -> Response:
+            """Request an action on a call, and show the call's page with the result."""
+            place, form = _place(request), {}
+            try:
+                form = await self._forms.read(request, *fields_of(action))
+                action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
+            except FormRefused as problem:
+                page = await self._call_page(request, place, problem=problem, typed={**form, "action": action})
+                note_of(request).is_found = True  # the page shows the call, although the form was refused
+                return page
+            return RedirectResponse(f"{self._base}/{path_of(call_id)}?action={action_id}", 303)
+
+        return speak
+
+    # The stream
+
+    async def stream(self, request: Request) -> Response:
+        """Stream what is new on the board, on the page of an institution, or on the page of a call."""
+        key, voice_id = request.query_params.get("institution"), request.query_params.get("call")
+        visitor = visitor_of(request)
+        if key is not None and not visitor.person.may_see(key):
+            note_of(request).deny()
+        if key is not None and not (is_institution_key(key) and visitor.person.may_see(key)):
+            raise HTTPException(404)
+        if voice_id is None:
+            is_known = key is not None and key in (await self._queries.institutions()).names
+            where, call_id = key if key and is_known else place_of(visitor.person.institutions), None
+            events = self._streams.of_board(key, visitor.person)
+        elif key is None or not is_voice_id(voice_id):
+            raise HTTPException(404)
+        else:
+            call_id = await self._desk.lookup.resolve(key, voice_id)
+            where = key if call_id is not None else place_of(visitor.person.institutions)
+            events = self._streams.of_call(CallId(key, voice_id), request.query_params.get("action"), visitor)
+        note_of(request).complete(detail="stream", institution=where, voice_id=call_id.voice_id if call_id else "")
+        try:
+            admitted = self._desk.access.while_admitted(events, visitor.is_still_here)
+            return self._open.response(visitor.person.id, admitted)
+        except QuotaUsed as used:
+            return PlainTextResponse(f"{used}\n", 429, {"Retry-After": str(AGAIN_S)})
+
+    async def _known(self, place: CallId) -> Known:
+        known = await self._desk.known(place)
+        if known is None:
+            raise HTTPException(404)
+        return known
+
+    async def _on_http(self, request: Request, error: Exception) -> Response:
+        http = cast("HTTPException", error)
+        words = _WORDS.get(http.status_code, "This request cannot be handled.")
+        institution = request.path_params.get("institution")
+        if institution is not None:
+            words = f"{words}{await self._meant(visitor_of(request).person, institution)}"
+        page = self._renderers[False].page("nothing.html", now=self._now(), words=words, visitor=visitor_of(request))
+        return HTMLResponse(page, http.status_code, http.headers)
+
+    async def _on_newer(self, request: Request, error: Exception) -> Response:
+        """Show that this release cannot read the call's record."""
+        words = f"The record of this call cannot be read: {error}."
+        page = self._renderers[False].page("nothing.html", now=self._now(), words=words, visitor=visitor_of(request))
+        return HTMLResponse(page, 503)
+
+    async def _on_redis_away(self, request: Request, _error: Exception) -> Response:
+        """Show a page without data, which reloads by itself."""
+        answer = self.away()
+        if request.method == "GET":
+            answer.headers["Refresh"] = "5"
+        return answer
+
+    async def _meant(self, person: Person, institution: str) -> str:
+        """Return a hint at the institution that an address most likely means. It never repeats the address."""
+        with suppress(RedisError, OSError):
+            known = (await self._queries.institutions()).visible(person.may_see)
+            near = known.nearest(institution) if institution not in known.names else None
+            return f" Did you mean {known.called(near)}?" if near is not None else ""
+        return ""
+
+
+def _institution(request: Request) -> str:
+    """Return the institution of an address, if the visitor may see it."""
+    key: str = request.path_params["institution"]
+    may_see = visitor_of(request).person.may_see(key)
+    if not may_see:
+        note_of(request).deny()
+    if not (is_institution_key(key) and may_see):
+        raise HTTPException(404)
+    return key
+
+
+def _place(request: Request) -> CallId:
+    place = CallId(_institution(request), request.path_params["voice_id"])
+    if not is_voice_id(place.voice_id):
+        raise HTTPException(404)
+    return place

@@ -1,0 +1,127 @@
+"""The page that finds calls. The query is sent in the body of a POST, so that it is in no address."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from callkeeper.calls.call_query import CallQuery, parse_query
+from callkeeper.calls.record import Call
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.queries import Queries
+from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
+from callkeeper.desk.archived_calls import ArchivedCalls
+from callkeeper.desk.board.call_page import path_of
+from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
+from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.rows import assignee_of, row_of
+from callkeeper.desk.board.states import STATE_STYLES, state_of, state_words
+from callkeeper.desk.call_search import FoundCalls, find_calls
+from callkeeper.desk.quotas import QuotaUsed, SearchTurns
+from callkeeper.service.endpoints import is_voice_id
+
+
+@dataclass(frozen=True, slots=True)
+class FindPage:
+    """Answers one request each."""
+
+    queries: Queries
+    forms: FormHandlers
+    renderers: Mapping[bool, Renderer]
+    book: RuleBook
+    country: str
+    archive: ArchivedCalls | None
+    turns: SearchTurns
+    now: Callable[[], datetime]
+
+    async def show(self, request: Request) -> Response:
+        """Show the calls that match a query. A whole id redirects to its call."""
+        form: dict[str, str] = {}
+        if request.method == "POST":
+            try:
+                form = await self.forms.read(request, "q", "zone", changes=False)
+            except FormRefused as problem:
+                return PlainTextResponse(str(problem), problem.status)
+        typed, person = form.get("q", ""), visitor_of(request).person
+        query = parse_query(typed, country=self.country, zone=_zone(form.get("zone", "")))
+        if query.is_empty:
+            return self._page(request, typed, "Type what you know of the call.", 200)
+        any_id = typed if is_voice_id(typed) else ""
+        try:
+            async with self.turns.turn(person.id):
+                found = await find_calls(
+                    self.queries,
+                    query,
+                    any_id=any_id,
+                    state=lambda call: state_words(call, self.book),
+                    may_see=person.may_see,
+                    archive=self.archive,
+                    sees_people=person.sees_people,
+                )
+        except QuotaUsed as used:
+            return self._page(request, typed, str(used), 429)
+        filters = {name: text for name, text in _filters(query) if text}
+        note_of(request).listed(filters, len(found.calls), institution=place_of(person.institutions))
+        exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.alternate_id}]
+        if len(exact) == 1:
+            only = CallId(exact[0].institution_key, exact[0].voice_id)
+            return RedirectResponse(f"{self.renderers[True].base}/{path_of(only)}", 303)
+        ranked = sorted(found.calls, key=lambda call: (call.is_settled, -self._rank(call)))
+        rows = [
+            (
+                row_of(call, self.book),
+                call,
+                found.known.names.get(call.institution_key) or call.institution_key,
+                assignee_of(call) if person.sees_people else "",
+            )
+            for call in ranked
+        ]
+        words = "No call is known that matches all of it."
+        return self._page(request, typed, words, 200 if rows else 404, rows, found)
+
+    def _page(
+        self,
+        request: Request,
+        typed: str,
+        words: str,
+        status: int,
+        rows: Sequence[Any] = (),
+        found: FoundCalls | None = None,
+    ) -> Response:
+        visitor = visitor_of(request)
+        page = self.renderers[visitor.person.sees_people].page(
+            "found.html",
+            now=self.now(),
+            visitor=visitor,
+            query=typed,
+            rows=rows,
+            words=words,
+            is_cut=found is not None and found.is_cut,
+            is_partial=found is not None and found.is_partial,
+            has_archive=self.archive is not None,
+            is_archive_missing=found is not None and found.is_archive_missing,
+        )
+        return HTMLResponse(page, status)
+
+    def _rank(self, call: Call) -> int:
+        return STATE_STYLES[state_of(call, self.book).name].rank
+
+
+def _filters(query: CallQuery) -> Iterator[tuple[str, str]]:
+    """Yield the kinds of what is looked for, and the texts, for the audit log."""
+    yield "words", " ".join(query.words)
+    yield "number", " ".join(query.numbers)
+    yield from query.terms
+    yield "time", str(query.around or query.at or "")
+
+
+def _zone(minutes: str) -> timezone:
+    """Return the zone of the browser, which says how many minutes it is ahead of UTC."""
+    try:
+        return timezone(timedelta(minutes=int(minutes or "0")))
+    except (ValueError, OverflowError):
+        return UTC

@@ -1,0 +1,159 @@
+"""The page of incidents: who has acknowledged which, the forms that do and end that, and the button that tries again."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
+from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.store.acknowledging import Acknowledging
+from callkeeper.calls.store.breakers import retry_service
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.rights import Person, Role
+from callkeeper.desk.access.visitor import note_of, visitor_of
+from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, operator_of
+from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.signed_tokens import FORM_FIELD
+
+LENGTHS: Final = {
+    "30m": ("30 minutes", timedelta(minutes=30)),
+    "1h": ("1 hour", timedelta(hours=1)),
+    "2h": ("2 hours", timedelta(hours=2)),
+    "8h": ("8 hours", timedelta(hours=8)),
+    "1d": ("1 day", timedelta(days=1)),
+}
+"""For how long the form acknowledges."""
+
+
+_NAMED: Final = ("kind", "institution", "known")
+_LONGEST_PLACE: Final = 400
+_CHANGED: Final = "Nothing was changed: this incident is over, or somebody else has changed it."
+
+
+class IncidentsPage:
+    """Serves the page of incidents and its forms."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        keys: Keys,
+        forms: FormHandlers,
+        renderers: Mapping[bool, Renderer],
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Put the parts together; ``renderers`` are by whether the visitor sees people's data."""
+        self._redis = redis
+        self._keys = keys
+        self._signals = SignalReader(redis, keys)
+        self._acknowledging = Acknowledging(redis, keys)
+        self._forms = forms
+        self._renderers = renderers
+        self._now = now
+        self._base = f"{renderers[False].base}/incidents"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(self._base, self.show),
+            Route(
+                f"{self._base}/acknowledge",
+                self._changer(self._acknowledge, *_NAMED, "lasts", "note"),
+                methods=["POST"],
+            ),
+            Route(f"{self._base}/end", self._changer(self._end, *_NAMED), methods=["POST"]),
+            Route(f"{self._base}/retry", self._changer(self._retry), methods=["POST"]),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        """Show the incidents, with the forms that the visitor may send."""
+        return await self._page(request)
+
+    async def _page(self, request: Request, problem: FormRefused | None = None) -> Response:
+        visitor = visitor_of(request)
+        person = visitor.person
+        page = self._renderers[person.sees_people].page(
+            "incidents.html",
+            now=self._now(),
+            visitor=visitor,
+            incidents=_together(await self._incidents(person), person),
+            may_change=person.may(Role.SUPERVISOR),
+            is_of_all=person.institutions is None,
+            lengths=LENGTHS,
+            field=FORM_FIELD,
+            token=visitor.forms.issue(),
+            problem=str(problem) if problem else "",
+            has_retried="retried" in request.query_params,
+        )
+        return HTMLResponse(page, problem.status if problem else 200)
+
+    async def _incidents(self, person: Person) -> list[Incident]:
+        """Return what a person may see."""
+        found = incidents_of(await self._signals.read())
+        shown = [each for each in found if not each.institution_key or person.may_see(each.institution_key)]
+        return [incident for incident in shown if incident.weight is not Weight.NOTE]
+
+    def _changer(
+        self, change: Callable[[Request, Mapping[str, str]], Awaitable[str | None]], *fields: str
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            """Carry out a form, and show the page."""
+            try:
+                form = await self._forms.read(request, *fields)
+                asked = await change(request, form)
+            except FormRefused as problem:
+                return await self._page(request, problem)
+            return RedirectResponse(f"{self._base}{asked or ''}", 303)
+
+        return answer
+
+    async def _acknowledge(self, request: Request, form: Mapping[str, str]) -> None:
+        if form.get("lasts") not in LENGTHS:
+            raise FormRefused(400, "Choose for how long.")
+        note = " ".join(form.get("note", "").split())[:200]
+        operator = operator_of(visitor_of(request).person)
+        named = await self._named(request, form)
+        keys, lasts = [incident.institution_key for incident in named], LENGTHS[form["lasts"]][1]
+        await self._acknowledging.acknowledge(named[0].kind, *keys, operator=operator, lasts=lasts, note=note)
+
+    async def _end(self, request: Request, form: Mapping[str, str]) -> None:
+        person = visitor_of(request).person
+        operator_of(person)
+        known = {one.acknowledged for one in await self._named(request, form)} - {None}
+        if person.institutions is not None and any(one and not one.institution_key for one in known):
+            raise FormRefused(403, "You may not do this for all institutions.")
+        ended = [await self._acknowledging.end(IncidentKind(one.kind), one.institution_key) for one in known if one]
+        if not any(ended):
+            raise FormRefused(409, "Nothing was changed: nobody has acknowledged this incident.")
+
+    async def _named(self, request: Request, form: Mapping[str, str]) -> list[Incident]:
+        """Return the incidents of the card that a form is about: of one institution, of all, or of those that it names."""
+        kind, key, person = form.get("kind", ""), form.get("institution", ""), visitor_of(request).person
+        if kind not in set(IncidentKind):
+            raise FormRefused(400, "Choose an incident.")
+        if person.institutions is not None and not (key and person.may_see(key)):
+            raise FormRefused(403, "You may not do this for all institutions.")
+        found = [one for one in await self._incidents(person) if one.kind == kind]
+        cards = [one for one in _together(found, person) if one.institution_key == key]
+        cards = [one for one in cards if not one.institutions or one.known == form.get("known", "")]
+        keys = {each for one in cards for each in one.institutions or (key,)}
+        if not keys:
+            raise FormRefused(409, _CHANGED)
+        where = ",".join(sorted(keys))[:_LONGEST_PLACE]
+        note_of(request).complete(institution=where, detail=f"{request.url.path.rpartition('/')[2]} {kind}")
+        return [one for one in found if one.institution_key in keys]
+
+    async def _retry(self, request: Request, _form: Mapping[str, str]) -> str:
+        operator_of(visitor_of(request).person)
+        await retry_service(self._redis, self._keys)
+        return "?retried=1"
+
+
+def _together(found: Sequence[Incident], person: Person) -> list[Incident]:
+    """Return the cards. Who sees all institutions sees equal incidents of many as one."""
+    return merged(found) if person.institutions is None else list(found)

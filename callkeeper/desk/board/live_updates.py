@@ -1,0 +1,132 @@
+"""Streams the changed pieces of the board's pages as server-sent events, while a page is open.
+
+A new connection gets everything, so no position in the stream has to be kept.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+from redis.exceptions import RedisError
+
+from callkeeper.calls.record import NewerRecord
+from callkeeper.calls.store.keys import CallId
+from callkeeper.desk.access.rights import Person
+from callkeeper.desk.access.visitor import Visitor
+from callkeeper.desk.board.alarms import IncidentReader, merged
+from callkeeper.desk.board.audience import frame_for
+from callkeeper.desk.board.call_page import CallRenderer, call_page
+from callkeeper.desk.board.frame import Frame
+from callkeeper.desk.board.frame_source import FrameSource
+from callkeeper.desk.board.renderer import Renderer, View
+from callkeeper.desk.desk import Desk
+from callkeeper.desk.feed import RETRY_S
+
+POLL_S: Final = 5.0
+"""Seconds without updates after which a comment is sent to keep the connection alive, or an event if Redis is down."""
+
+CALL_POLL_S: Final = 5.0
+"""How often a call's page is refreshed, also when nothing seems to have changed."""
+
+
+class Streams:
+    """Yields events. Each stream begins with everything."""
+
+    def __init__(
+        self,
+        frames: FrameSource,
+        desk: Desk,
+        renderers: Mapping[bool, Renderer],
+        incidents: IncidentReader,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._frames = frames
+        self._desk = desk
+        self._renderers = renderers
+        self._incidents = incidents
+        self._now = now
+
+    async def of_board(self, only: str | None, person: Person) -> AsyncGenerator[bytes]:
+        """Yield changes of the board, or of one institution, as far as a person may see them."""
+        updates, seen, renderer = PageUpdates(), 0, self._renderers[person.sees_people]
+        yield BEGIN
+        async with self._frames.watching():
+            while not self._frames.is_broken:
+                frame = await self._frames.next(seen, POLL_S)
+                if frame is None:
+                    yield DARK if self._frames.is_dark else ALIVE
+                    continue
+                seen = frame.n
+                view = renderer.view(frame, only, person.institutions)
+                announcement = _announcement(frame_for(frame, person.institutions))
+                event = updates.of(view, announcement, lamp=AWAY if frame.is_stale else "")
+                if event is not None:
+                    yield event
+
+    async def of_call(self, place: CallId, action_id: str | None, visitor: Visitor) -> AsyncGenerator[bytes]:
+        """Yield changes of the page of a call, until the call no longer exists."""
+        updates, writer = PageUpdates(), CallRenderer(self._renderers[visitor.person.sees_people])
+        yield BEGIN
+        with self._desk.feed.listen() as listener:
+            while not listener.is_over:
+                try:
+                    known = await self._desk.known(place)
+                    institution = await self._desk.lookup.name(place.institution_key)
+                    alarms = await self._incidents.of(place.institution_key)
+                except (NewerRecord, RedisError, OSError, TimeoutError):
+                    yield DARK
+                    updates = PageUpdates()  # the next event switches the lamp on again
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                if known is None:
+                    return
+                page = call_page(known, self._desk.book, action_id, self._now(), institution=institution, alarms=alarms)
+                yield updates.of(writer.view(page, self._now(), visitor)) or ALIVE
+                change = await listener.next(CALL_POLL_S)
+                while change is not None and change.call_id != known.call_id and not listener.is_over:
+                    change = await listener.next(CALL_POLL_S)
+
+
+def _announcement(frame: Frame) -> str:
+    """Return the number of alarms and the first one, for screen readers."""
+    alarms = merged(frame.alarms)
+    return f"{len(alarms)} need{'' if len(alarms) > 1 else 's'} a human: {alarms[0].title}" if alarms else ""
+
+
+class PageUpdates:
+    """What one page has been sent so far."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, int] = {}
+        self._order: Mapping[str, Any] = {}
+        self._lamp = ""
+
+    def of(self, view: View, announcement: str = "", *, lamp: str = "") -> bytes | None:
+        """Return the event with what has changed in a view; None if nothing has.
+
+        Args:
+            view: What the page shows now.
+            announcement: What screen readers read out.
+            lamp: Why the page is not live; empty if it is.
+        """
+        marks = {slot: crc32(view.marks.get(slot, markup).encode()) for slot, markup in view.html.items()}
+        html = {slot: markup for slot, markup in view.html.items() if markup and self._marks.get(slot) != marks[slot]}
+        order = {slot: slots for slot, slots in view.order.items() if self._order.get(slot) != slots}
+        is_same = lamp == self._lamp
+        self._marks, self._order, self._lamp = marks, view.order, lamp
+        if not html and not order and is_same:
+            return None
+        now_ms = int(view.now.timestamp() * 1000)
+        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": announcement, "lamp": lamp})
+        return b"event: updates\ndata: %b\n\n" % data
+
+
+BEGIN: Final = b"retry: 1000\n\n"
+ALIVE: Final = b": alive\n\n"
+AWAY: Final = "Redis does not answer"
+DARK: Final = b'event: dark\ndata: "%b"\n\n' % AWAY.encode()
+"""Shown on a page that was opened while Redis was unreachable: there is no data, not even old data."""

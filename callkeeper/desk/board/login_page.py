@@ -1,0 +1,278 @@
+"""The pages for login and logout: local users by password, which they can change; others at the identity provider.
+
+After a login the browser is redirected to the page that it first asked for, if that is one of ours.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qsl, quote
+from weakref import WeakValueDictionary
+
+from redis.exceptions import RedisError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
+from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent
+from callkeeper.desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
+from callkeeper.desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
+from callkeeper.desk.access.password_turns import PasswordTurns, TooManyWait
+from callkeeper.desk.access.people import Account, Accounts, hash_password
+from callkeeper.desk.access.visitor import AuditNote
+from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.bodies import RequestTooLarge, bounded
+from callkeeper.desk.signed_tokens import FORM_FIELD
+
+_STATE: Final = "__Host-callkeeper-login"
+"""The cookie that ties a login at the provider to the browser that began it."""
+
+_OURS: Final = re.compile(r"/(board|rq)(/(?!/)|\?|\Z)[!-~]*")
+_LONGEST: Final = 2000
+_BEGUN: Final = 300
+"""How many logins one address may begin at the provider in a row: Redis keeps each for ten minutes."""
+
+_BEGUN_EVERY_S: Final = 0.2
+"""After this many seconds it may begin one more."""
+
+_COOKIE_S: Final = 30 * 86400
+"""How long a browser keeps the cookie; Redis decides how long the session lasts."""
+
+
+def is_ours(address: str) -> bool:
+    """Tell whether an address is a path to one of our pages: a login never redirects elsewhere."""
+    path = address.partition("?")[0]
+    return len(address) < _LONGEST and _OURS.fullmatch(address) is not None and "\\" not in path and "//" not in path
+
+
+@dataclass(slots=True)
+class LoginPages:
+    """Answers one request each.
+
+    Attributes:
+        renderer: Writes the pages.
+        accounts: Everybody who can log in.
+        doors: The ways in.
+        provider: The identity provider; None if there is none.
+        refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
+        now: Returns the present, aware UTC.
+    """
+
+    renderer: Renderer
+    accounts: Accounts
+    doors: Doors
+    provider: Provider | None
+    refuse_weak: Callable[[str, str], None]
+    now: Callable[[], datetime]
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _checking: PasswordTurns = field(default_factory=PasswordTurns)
+    _begun: AttemptLimiter = field(default_factory=lambda: AttemptLimiter(allowed=_BEGUN, every_s=_BEGUN_EVERY_S))
+    _refused: AttemptLimiter = field(default_factory=AttemptLimiter)
+
+    def app(self) -> Starlette:
+        """Build the application; its routes are whole paths."""
+        routes = [
+            Route("/login", self.show),
+            Route("/login", self.log_in, methods=["POST"]),
+            Route("/login/password", self.change_password, methods=["POST"]),
+            Route("/login/provider", self.to_provider),
+            Route("/login/callback", self.from_provider),
+            Route("/logout", self.log_out, methods=["POST"]),
+        ]
+        refusals = (HTTPException, ProviderAway, RedisError, OSError, TimeoutError)
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, self._on_refused))
+        app.router.redirect_slashes = False
+        return app
+
+    async def show(self, request: Request) -> Response:
+        try:
+            if self.provider is not None:
+                await self.provider.about()
+        except ProviderAway as away:
+            return self._page(request, f"{away} People who are logged in can go on.")
+        return self._page(request)
+
+    async def log_in(self, request: Request) -> Response:
+        """Check a name and a password."""
+        form, account = await self._identify(request, self._account, "name", "password", "next")
+        return await self._begin(request, account, form.get("next", ""))
+
+    async def change_password(self, request: Request) -> Response:
+        """Change the password of a local user, who must also type the present one. Their sessions end."""
+        fields = ("name", "password", "new_password", "next")
+        form, account = await self._identify(request, self.accounts.authenticate, *fields)
+        new = form.get("new_password", "")
+        try:
+            self.refuse_weak(account.id, new)
+        except ValueError as problem:
+            raise HTTPException(400, f"Nothing was changed: {problem}.") from None
+        if not await self.accounts.change_password(account, await asyncio.to_thread(hash_password, new)):
+            raise HTTPException(
+                409, "Your password was not changed, because your account was changed meanwhile. Try again."
+            )
+        await self._audit(AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
+        return self._page(request, notice="Your password is changed. Log in with the new one.")
+
+    async def _identify(
+        self, request: Request, recognise: Callable[[str, str], Awaitable[Account | None]], *fields: str
+    ) -> tuple[Mapping[str, str], Account]:
+        """Return a form, and the account of its name and password. Wrong ones are counted.
+
+        Raises:
+            HTTPException: They are wrong, or too many were.
+        """
+        if not is_same_site(request.headers):
+            raise HTTPException(403, "Only from our own pages.")
+        form, address = await _fields(request, *fields), network_of(request.client)
+        name, request.state.wanted = form.get("name", ""), form.get("next", "")
+        # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check.
+        async with self._turns.setdefault(address, asyncio.Lock()), self._turn(address):
+            if wait_s := await self.doors.limiter.wait_s(address, name):
+                raise _too_many(wait_s)
+            account = await recognise(name, form.get("password", ""))
+            if account is not None:
+                self._checking.succeeded(address)
+                return form, account
+            self._checking.failed(address)
+            if not await self.doors.limiter.count(address, name):
+                known = await self.accounts.find(name)
+                who = known.id if known is not None else ""  # what was typed may be a password
+                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
+            raise HTTPException(401, "Wrong name or password.")
+
+    @asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        try:
+            async with self._checking.turn(address):
+                yield
+        except TooManyWait as busy:
+            raise _too_many(busy.wait_s) from None
+
+    async def to_provider(self, request: Request) -> Response:
+        """Redirect the browser to the identity provider."""
+        if self.provider is None:
+            raise HTTPException(404)
+        if is_foreign(request.headers):  # not by a link either: a person has to want the login
+            raise HTTPException(403, "Another site led here. Do you want to log in?")
+        if wait_s := self._begun.count(network_of(request.client)):
+            raise _too_many(wait_s)
+        wanted = request.query_params.get("next", "")
+        there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
+        answer = RedirectResponse(there, 303)
+        answer.headers.append("set-cookie", set_cookie(_STATE, state, LOGIN_S))
+        return answer
+
+    async def from_provider(self, request: Request) -> Response:
+        """Store the identity provider's claims about a person."""
+        if self.provider is None:
+            raise HTTPException(404)
+        answer: Response
+        state = cookie_of(request, _STATE)
+        try:
+            person, wanted = await self.provider.finish(request.query_params, state)
+        except ProviderRefused as refused:
+            if refused.person_id is not None:  # they have lost the role that earlier sessions still have
+                await self.accounts.remove(refused.person_id)
+            if not self._refused.count(network_of(request.client)):
+                self.doors.log.warning("admin_refused", reason="provider")
+                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
+            answer = self._page(request, str(refused), 403)
+        else:
+            answer = await self._begin(request, await self.accounts.keep_of_provider(person), wanted)
+        answer.headers.append("set-cookie", set_cookie(_STATE, "", 0))
+        return answer
+
+    async def log_out(self, request: Request) -> Response:
+        cookie = cookie_of(request, SESSION)
+        form = await _fields(request, FORM_FIELD)
+        if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
+            raise HTTPException(403, "This request did not come from one of our pages. You are still logged in.")
+        person = await self.doors.sessions.renew(cookie)
+        await self.doors.sessions.end(cookie)
+        if person is not None:
+            await self._audit(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
+        answer = self._page(request, notice="You are logged out.")
+        answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
+        return answer
+
+    async def _account(self, name: str, password: str) -> Account | None:
+        shared = self.doors.shared
+        if shared is not None and shared.login.is_typed(name, password):
+            await shared.note_use(is_alarming=True)
+            return shared.account
+        return await self.accounts.authenticate(name, password)
+
+    async def _begin(self, request: Request, account: Account, wanted: str) -> Response:
+        """Begin a session under a new cookie, and end one that the browser had."""
+        before = cookie_of(request, SESSION)
+        if before:
+            await self.doors.sessions.end(before)
+        cookie = await self.doors.sessions.begin(account)
+        await self._audit(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
+        answer = RedirectResponse(wanted if is_ours(wanted) else "/board", 303)
+        answer.headers.append("set-cookie", set_cookie(SESSION, cookie, _COOKIE_S))
+        return answer
+
+    async def _audit(self, entry: AuditEntry) -> None:
+        await self.doors.auditor.log.write(entry)
+
+    def _page(self, request: Request, problem: str = "", status: int = 200, *, notice: str = "") -> HTMLResponse:
+        wanted = getattr(request.state, "wanted", request.query_params.get("next", ""))
+        wanted = wanted if is_ours(wanted) else ""
+        page = self.renderer.page(
+            "login.html",
+            now=self.now(),
+            wanted=wanted,
+            provider=self.provider.host if self.provider is not None else "",
+            to_provider="/login/provider" + (f"?next={quote(wanted, safe='')}" if wanted else ""),
+            has_passwords=self.accounts.has_passwords or self.doors.shared is not None,
+            has_users=self.accounts.has_passwords,
+            problem=problem,
+            notice=notice,
+        )
+        return HTMLResponse(page, status)
+
+    async def _on_refused(self, request: Request, refused: Exception) -> Response:
+        if isinstance(refused, ProviderAway):
+            refused = HTTPException(503, str(refused))
+        elif not isinstance(refused, HTTPException):  # of Redis
+            words = "Redis does not answer, so nobody can log in. Try again in some seconds."
+            refused = HTTPException(503, words, {"Retry-After": "5"})
+        if refused.status_code == HTTPStatus.FORBIDDEN:
+            denied = {"detail": f"{request.method} {request.url.path}"}  # one of our routes: nothing that was typed
+            with suppress(RedisError, OSError, TimeoutError):  # the answer holds no data
+                note = AuditNote(AuditEvent.DENIED, "", "", denied)
+                await self.doors.auditor.write(note, HTTPStatus.FORBIDDEN)
+        is_missing = refused.status_code in {404, 405}
+        answer = self._page(request, "There is no such page." if is_missing else refused.detail, refused.status_code)
+        answer.headers.update(refused.headers or {})
+        return answer
+
+
+def _too_many(wait_s: int) -> HTTPException:
+    words = f"Too many attempts. Try again in {wait_s} seconds."
+    return HTTPException(429, words, {"Retry-After": str(wait_s)})
+
+
+async def _fields(request: Request, *known: str) -> Mapping[str, str]:
+    """Return the fields of a form; none if it is too large or not a form.
+
+    Raises:
+        HTTPException: A field is not ``known``, or occurs twice.
+    """
+    try:
+        pairs = parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=8)
+    except (RequestTooLarge, ClientDisconnect, ValueError):
+        return {}
+    form = dict(pairs)
+    if len(form) != len(pairs) or not form.keys() <= set(known):
+        raise HTTPException(400, "This form has a field that is not known here, or one twice.")
+    return form

@@ -1,0 +1,182 @@
+"""The page of outcomes: the delivery log, posting again, posting a test."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from callkeeper.calls.store.delivery_log import SPANS, Attempt, DeliveryLog, Replays, latest_of_each, place_of
+from callkeeper.calls.store.queries import Queries
+from callkeeper.desk.access.rights import Person, Role
+from callkeeper.desk.access.visitor import note_of, visitor_of
+from callkeeper.desk.board.call_page import path_of
+from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
+from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.signed_tokens import FORM_FIELD
+
+SHOWN: Final = 200
+"""How many attempts the page shows."""
+
+ANSWERED_S: Final = 4.0
+"""How long a form waits for a worker to post, so that the next page shows the result."""
+
+_POLL_EVERY_S: Final = 0.2
+NOBODY_POSTS: Final = (
+    "No worker posts outcomes. Set CALLKEEPER_OUTCOME_URL and CALLKEEPER_OUTCOME_SECRET for the workers."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    attempt: Attempt
+    institution: str
+    address: str
+    """The call's page, below the board; empty for a test."""
+    may_replay: bool
+    """It is the newest attempt for its message, and no test."""
+
+
+class OutcomesPage:
+    """Answers one request each."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        queries: Queries,
+        forms: FormHandlers,
+        renderer: Renderer,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        outbox = queries.keys.outbox
+        self._queries = queries
+        self._forms = forms
+        self._renderer = renderer
+        self._now = now
+        self._log = DeliveryLog(redis, outbox)
+        self._replays = Replays(redis, outbox)
+        self._address = f"{renderer.base}/outcomes"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(self._address, self.show),
+            Route(f"{self._address}/test", self.test, methods=["POST"]),
+            Route(f"{self._address}/replay", self.replay, methods=["POST"]),
+            Route(f"{self._address}/replay-failed", self.replay_failed, methods=["POST"]),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        """Show the last attempts, or only those that failed."""
+        return await self._page(request, notice=_notice(request.query_params.get("of", "")))
+
+    async def test(self, request: Request) -> Response:
+        return await self._change(request, self._test)
+
+    async def replay(self, request: Request) -> Response:
+        return await self._change(request, self._replay, "id")
+
+    async def replay_failed(self, request: Request) -> Response:
+        """Try everything undelivered that failed since a time."""
+        return await self._change(request, self._replay_failed, "since")
+
+    async def _change(self, request: Request, do: Callable[[Request, dict[str, str]], Any], *fields: str) -> Response:
+        try:
+            form = await self._forms.read(request, *fields)
+            await self._refuse_if_nobody_posts()
+            done = await do(request, form)
+        except FormRefused as problem:
+            return await self._page(request, problem=problem)
+        return RedirectResponse(f"{self._address}?of={done}", 303)
+
+    async def _refuse_if_nobody_posts(self) -> None:
+        if await self._log.receiver() is None:
+            raise FormRefused(409, NOBODY_POSTS)
+
+    async def _test(self, _request: Request, _form: dict[str, str]) -> str:
+        name = await self._replays.test()
+        return await self._answered(name, None)
+
+    async def _replay(self, request: Request, form: dict[str, str]) -> str:
+        name = form.get("id", "")
+        place = place_of(name)
+        may_see = visitor_of(request).person.may_see
+        if place is not None and not may_see(place[0].institution_key):
+            note_of(request).deny()
+        if place is None or not may_see(place[0].institution_key) or await self._queries.load(place[0]) is None:
+            raise FormRefused(404, "This message is not known any more: its call is no longer kept.")
+        note_of(request).complete(institution=place[0].institution_key, voice_id=place[0].voice_id)
+        before = await self._log.read(1, message_id=name)
+        await self._replays.one(*place)
+        return await self._answered(name, before[0] if before else None)
+
+    async def _replay_failed(self, _request: Request, form: dict[str, str]) -> str:
+        span = SPANS.get(form.get("since", ""))
+        if span is None:
+            raise FormRefused(400, "Choose since when.")
+        return str(await self._replays.failed_since(self._now() - span))
+
+    async def _answered(self, name: str, before: Attempt | None) -> str:
+        """Wait a little for a worker to post. Return the part of the address by which the page finds the attempt."""
+        for _ in range(int(ANSWERED_S / _POLL_EVERY_S)):
+            newest = await self._log.read(1, message_id=name)
+            if newest and newest[0] != before:
+                return f"posted&id={quote(name, safe='')}"
+            await asyncio.sleep(_POLL_EVERY_S)
+        return "waiting"
+
+    async def _page(self, request: Request, *, notice: str = "", problem: FormRefused | None = None) -> Response:
+        failed = request.query_params.get("failed") == "1"
+        visitor = visitor_of(request)
+        attempts = [attempt for attempt in await self._log.read() if _is_for(attempt, visitor.person)]
+        shown = [attempt for attempt in attempts if not (failed and attempt.was_taken)][:SHOWN]
+        markup = self._renderer.page(
+            "outcomes.html",
+            now=self._now(),
+            rows=await self._rows(shown, attempts),
+            receiver=await self._log.receiver(),
+            may_change=visitor.person.may(Role.SUPERVISOR),
+            may_all=visitor.person.may(Role.SUPERVISOR) and visitor.person.institutions is None,
+            visitor=visitor,
+            nobody=NOBODY_POSTS,
+            is_failed_only=failed,
+            marked=request.query_params.get("id", ""),
+            spans=SPANS,
+            notice=notice,
+            problem=str(problem) if problem else "",
+            field=FORM_FIELD,
+            token=visitor.forms.issue(),
+        )
+        return HTMLResponse(markup, problem.status if problem else 200)
+
+    async def _rows(self, shown: Sequence[Attempt], attempts: Sequence[Attempt]) -> list[_Row]:
+        latest, known = latest_of_each(attempts), await self._queries.institutions()
+        rows = []
+        for attempt in shown:
+            call_id = attempt.call_id
+            name = known.names.get(call_id.institution_key) or call_id.institution_key if call_id else ""
+            may_replay = call_id is not None and latest[attempt.id] is attempt
+            rows.append(_Row(attempt, name, path_of(call_id) if call_id else "", may_replay))
+        return rows
+
+
+def _is_for(attempt: Attempt, person: Person) -> bool:
+    """Tell whether a person may see an attempt. One about no call is for people who see all institutions."""
+    call_id = attempt.call_id
+    return person.institutions is None if call_id is None else person.may_see(call_id.institution_key)
+
+
+def _notice(what: str) -> str:
+    """Describe the result of the previous form."""
+    if what.isascii() and what.isdecimal() and len(what) < 7:
+        return f"The undelivered messages of {int(what)} {'call' if int(what) == 1 else 'calls'} are tried now."
+    return {
+        "posted": "Posted. The attempt is marked below.",
+        "waiting": "Not posted yet: a worker posts it as soon as the receiver is tried again.",
+    }.get(what, "")

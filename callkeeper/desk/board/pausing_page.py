@@ -1,0 +1,111 @@
+"""The page of pauses: what is paused, by whom, the history, and the forms that pause and resume."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from callkeeper.calls.pause import EVERYWHERE
+from callkeeper.calls.store.pausing import Pausing, past_pauses
+from callkeeper.calls.store.queries import Queries
+from callkeeper.desk.access.rights import Role
+from callkeeper.desk.access.visitor import visitor_of
+from callkeeper.desk.board.audience import pauses_for
+from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
+from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.signed_tokens import FORM_FIELD
+
+HISTORY_SHOWN: Final = 50
+"""How many pauses of the history the page shows."""
+
+
+class PausingPage:
+    """Answers one request each."""
+
+    def __init__(
+        self,
+        pauses: Pausing,
+        queries: Queries,
+        forms: FormHandlers,
+        renderers: Mapping[bool, Renderer],
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Put the parts together; ``renderers`` are by whether the visitor sees people's data."""
+        self._pauses = pauses
+        self._queries = queries
+        self._forms = forms
+        self._renderers = renderers
+        self._now = now
+        self._base = renderers[False].base
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(f"{self._base}/pausing", self.show),
+            Route(f"{self._base}/pause", self._changer("pause"), methods=["POST"]),
+            Route(f"{self._base}/resume", self._changer("resume"), methods=["POST"]),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        """Show what is paused, with the forms that change it."""
+        return await self._page(request)
+
+    async def _page(
+        self,
+        request: Request,
+        problem: FormRefused | None = None,
+        *,
+        what: str = "",
+        typed: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Show the page. ``typed`` are the fields of the form ``what`` if that was refused.
+
+        The link beside a pause preselects its institution in the form to resume.
+        """
+        fields = {"pause": {}, "resume": {"institution": request.query_params.get("resume", "")}, what: typed or {}}
+        visitor, known = visitor_of(request), await self._queries.institutions()
+        person = visitor.person
+        if person.institutions is not None:
+            known = known.visible(person.may_see)
+        pauses = pauses_for(await self._pauses.pauses(), person.institutions)
+        history = [
+            past
+            for past in past_pauses(await self._pauses.history())
+            if past.begun.institution == EVERYWHERE or person.may_see(past.begun.institution)
+        ]
+        renderer = self._renderers[person.sees_people]
+        page = renderer.page(
+            "pausing.html",
+            now=self._now(),
+            visitor=visitor,
+            pauses=pauses.by_institution,
+            pauses_piece=Markup(renderer.piece("pauses", pauses, known)),  # noqa: S704  (our own template wrote it)
+            known=known,
+            history=history[:HISTORY_SHOWN],
+            may_change=person.may(Role.SUPERVISOR),
+            may_all=person.institutions is None,
+            field=FORM_FIELD,
+            token=visitor.forms.issue(),
+            problem=str(problem) if problem else "",
+            typed={form: defaultdict(str, values) for form, values in fields.items()},
+        )
+        return HTMLResponse(page, problem.status if problem else 200)
+
+    def _changer(self, what: str) -> Callable[[Request], object]:
+        async def change(request: Request) -> Response:
+            """Pause or resume, and show the board."""
+            form: dict[str, str] = {}
+            try:
+                fields = ("scope", "institution", "because") if what == "pause" else ("institution", "because")
+                form = await self._forms.read(request, *fields)
+                await (self._forms.pause if what == "pause" else self._forms.resume)(request, form)
+            except FormRefused as problem:
+                return await self._page(request, problem, what=what, typed=form)
+            return RedirectResponse(self._base, 303)
+
+        return change

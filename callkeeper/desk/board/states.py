@@ -1,0 +1,232 @@
+"""The state of a call as the board shows it: a word, a tone and a shape. Pure.
+
+A call has exactly one state: of those that apply, the most important one. Each state has its own word and shape, so
+nobody has to tell colours apart.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
+from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.law import BRIEF, LAW
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.rules.book import Outcome, RuleBook
+from callkeeper.calls.rules.matching import Verdict, judge
+
+
+class StateTone(StrEnum):
+    """The meaning of a colour; the text has it too."""
+
+    GOOD = "good"
+    BAD = "bad"
+    WARN = "warn"
+    BUSY = "busy"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class StateStyle:
+    """How a state is shown: its word, its tone, and the name of its shape. ``rank`` orders the states in a summary."""
+
+    word: str
+    tone: StateTone
+    shape: str
+    rank: int
+
+
+class StateName(StrEnum):
+    """The states, strongest first."""
+
+    UNRESOLVED = "unresolved"
+    DOUBT = "doubt"
+    ANNOUNCED = "announced"
+    REJECTED = "rejected"
+    RED = "red"
+    UNENROLLED = "unenrolled"
+    ENROLLED = "enrolled"
+    GREEN = "green"
+    ACTING = "acting"
+    HELD = "held"
+    ENDED = "ended"
+    FOREIGN = "foreign"
+    UNASSIGNED = "unassigned"
+    UNDECIDED = "undecided"
+    PROVIDER_ERROR = "provider_error"
+    LOST = "lost"
+    WATCHED = "watched"
+
+
+STATE_STYLES: Final = {
+    StateName.GREEN: StateStyle("Authenticated", StateTone.GOOD, "tick", 0),
+    StateName.ENROLLED: StateStyle("Enrolled", StateTone.GOOD, "plus", 1),
+    StateName.WATCHED: StateStyle("Watching", StateTone.BUSY, "half", 2),
+    StateName.ACTING: StateStyle("Acting", StateTone.BUSY, "arrow", 3),
+    StateName.UNASSIGNED: StateStyle("Unassigned", StateTone.IDLE, "ring", 4),
+    StateName.ANNOUNCED: StateStyle("Announced", StateTone.IDLE, "dots", 5),
+    StateName.FOREIGN: StateStyle("Left alone", StateTone.IDLE, "dash", 6),
+    StateName.ENDED: StateStyle("Ended", StateTone.IDLE, "dash", 7),
+    StateName.UNDECIDED: StateStyle("Undecided", StateTone.IDLE, "dash", 7),
+    StateName.PROVIDER_ERROR: StateStyle("Provider error", StateTone.WARN, "question", 8),
+    StateName.LOST: StateStyle("Lost", StateTone.WARN, "question", 8),
+    StateName.HELD: StateStyle("Held", StateTone.WARN, "bars", 8),
+    StateName.DOUBT: StateStyle("In doubt", StateTone.WARN, "question", 9),
+    StateName.UNRESOLVED: StateStyle("Unresolved", StateTone.BAD, "triangle", 10),
+    StateName.UNENROLLED: StateStyle("Enroll taken back", StateTone.WARN, "dash", 9),
+    StateName.REJECTED: StateStyle("Rejected", StateTone.BAD, "cross", 11),
+    StateName.RED: StateStyle("Red policy", StateTone.BAD, "octagon", 12),
+}
+
+MEANINGS: Final = {article.name: article.meaning for article in LAW}
+
+_FOR_A_PERSON: Final = {
+    "verified_person_is_not_the_assigned": "the verified person is not the assigned one",
+    "unclassified_policy": "a policy has no colour in the rules",
+    "determined_fraud": "a research case found fraud",
+    "voice_mismatch": "the voice does not match",
+    "fraud_elsewhere": "a research case found fraud in another call",
+}
+"""Reasons for holding an effect that only a person can clear up. They are shown first."""
+
+_HOLDS: Final = {
+    **_FOR_A_PERSON,
+    "paused": "paused",
+    "opted_out": "the caller opted out",
+    "red_policy": "a red policy is applied",
+    "institution_not_allowed": "nothing is done for this institution",
+    "standing_unconfirmed": "the service does not say whether the institution is active",
+    "nobody_assigned": "nobody is assigned yet",
+    "opt_in_required": "no opt-in was seen",
+    "voice_not_checked": "the voice is not checked yet",
+    "verified_too_late": "verified too long after the end",
+}
+
+
+_URGENT: Final = frozenset({StateName.UNRESOLVED, StateName.UNENROLLED, StateName.REJECTED, StateName.RED})
+_DECIDED: Final = frozenset({StateName.ENROLLED, StateName.GREEN})
+
+
+UNREAD_AFTER: Final = 3
+"""Failed reads in a row after which a call says so: about 7 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallState:
+    """A call's state and, where something is held back, why. ``for_person``: only a person can clear it up."""
+
+    name: StateName
+    because: str = ""
+    for_person: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        """Tell whether somebody should look at the call before the others: it is red, or waits for a person."""
+        return self.for_person or self.name in _URGENT
+
+    @property
+    def is_decided(self) -> bool:
+        """Tell whether the call ended well and needs no attention."""
+        return self.name in _DECIDED
+
+
+def state_of(call: Call, book: RuleBook) -> CallState:
+    """Return the state of a call. While a rule asks about it, that is the reason that is shown."""
+    facts = facts_of(call, book.policies)
+    state = (
+        _by_ledger(call)
+        or _by_facts(call, facts)
+        or _by_verdict(call, facts, book)
+        or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
+    )
+    if call.asked is None or call.asked.closed_by is not None or state.name is StateName.UNRESOLVED:
+        return state
+    return replace(state, because=f"rule asks: {call.asked.rule}", for_person=True)
+
+
+def _left_open(call: Call, facts: Facts) -> str:
+    """Return what kept a call that has ended from being decided, if a person could have changed it."""
+    if not (facts.ended or call.is_settled) or facts.assigned or not facts.allowed:
+        return ""
+    if len(call.candidates) > 1:
+        return f"nobody chose between {len(call.candidates)} candidates"
+    return "" if call.candidates else "no member has this number, and nobody named the caller"
+
+
+def state_words(call: Call, book: RuleBook) -> str:
+    """Return the words by which a call's state can be searched."""
+    name = state_of(call, book).name
+    status = call.reading.status if call.reading else None
+    return f"{STATE_STYLES[name].word} {name} {call.reason or ''} {call.phase} {status or ''}"
+
+
+def _unread(call: Call) -> str:
+    return "its details cannot be read" if call.reads_failed >= UNREAD_AFTER and not call.is_settled else ""
+
+
+def _by_ledger(call: Call) -> CallState | None:
+    """An effect with an unknown outcome comes before all else."""
+    effects = {kind: call.effect(kind) for kind in (EffectKind.ENROLL, EffectKind.REJECT)}
+    for kind, effect in effects.items():
+        if effect.state is EffectState.UNRESOLVED:
+            return CallState(StateName.UNRESOLVED, f"was the {kind} applied?", for_person=True)
+    for kind, effect in effects.items():
+        if effect.state in IN_DOUBT:
+            return CallState(StateName.DOUBT, f"{kind} sent, not yet proved")
+    return CallState(StateName.ANNOUNCED) if call.phase is Phase.HINTED else None
+
+
+def _by_facts(call: Call, facts: Facts) -> CallState | None:
+    shown = (
+        (facts.rejected, StateName.REJECTED),
+        (facts.red, StateName.RED),
+        (facts.unenrolled, StateName.UNENROLLED),
+        (facts.enrolled, StateName.ENROLLED),
+        (facts.green and facts.assigned, StateName.GREEN),
+    )
+    for holds, state in shown:
+        if holds:
+            return CallState(state)
+    intended = [kind for kind in EffectKind if call.effect(kind).state is EffectState.INTENDED]
+    return CallState(StateName.ACTING, f"about to {intended[0]}") if intended else None
+
+
+def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
+    """An effect that is held back, with the most important reason."""
+    if not (facts.verified or facts.distrusted) or call.reading is None:
+        return None
+    verdict = judge(facts, book, call.institution_key)
+    reasons = held_by(verdict)
+    if not reasons:
+        return None
+    if "nobody_assigned" in reasons:  # then it cannot be the wrong person
+        reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
+    name = next((name for name in reasons if name in _FOR_A_PERSON), reasons[0])
+    is_for_person = name in _FOR_A_PERSON and not facts.ended
+    return CallState(StateName.HELD, _HOLDS.get(name, MEANINGS.get(name, name)), for_person=is_for_person)
+
+
+def held_by(verdict: Verdict) -> tuple[str, ...]:
+    """Return the lasting reasons for which the law forbids the effect."""
+    if verdict.outcome is not Outcome.HOLD or verdict.asked is Outcome.HOLD:
+        return ()
+    return tuple(name for name in verdict.forbidden if name not in BRIEF)
+
+
+_CLOSED: Final = {
+    Reason.UNDECIDED: StateName.UNDECIDED,
+    Reason.PROVIDER_ERROR: StateName.PROVIDER_ERROR,
+    Reason.UNASSIGNED: StateName.UNASSIGNED,
+    Reason.LOST: StateName.LOST,
+    Reason.UNCONFIRMED: StateName.LOST,
+}
+
+
+def _early(call: Call, facts: Facts) -> StateName:
+    if call.reason is not None:
+        return _CLOSED.get(call.reason, StateName.ENDED)
+    if facts.ended:
+        return StateName.ENDED
+    if call.standing is not None:
+        return StateName.FOREIGN
+    return StateName.WATCHED if facts.assigned else StateName.UNASSIGNED

@@ -1,0 +1,243 @@
+"""The bodies of requests to the desk: one record for each action, read strictly and limited in size.
+
+``action`` is the last part of its address, ``summary`` its line in the OpenAPI document.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, ClassVar, Final, Literal, TypeVar, get_args
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified, Withdrawn
+from callkeeper.calls.statuses import OTHERWISE
+from callkeeper.desk.access.rights import Operator
+from callkeeper.desk.problems import Problem, invalid
+
+BODY_LIMIT: Final = 8 * 1024
+"""In bytes. The longest valid body has about 5,000."""
+
+PersonId = Annotated[
+    str, msgspec.Meta(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$(?!\n)", description="One of the candidates' ids.")
+]
+"""Assumed: person ids are 1 to 128 printable ASCII characters."""
+
+Proof = Literal["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"]
+"""The validation types that establish an identity besides the voice (``callkeeper.calls.statuses.OTHERWISE``)."""
+
+Text = Annotated[str, msgspec.Meta(max_length=500)]
+"""Assumed: the service takes notes of an enroll of up to 500 characters, with any content."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class ActionOrigin(msgspec.Struct, frozen=True):
+    """Where a requested action comes from: the operator, the time, the token, and the id of the action."""
+
+    operator: str
+    at: datetime
+    token: str
+    action_id: str
+
+
+class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller is this candidate. Replaces our own assignment, never somebody else's."""
+
+    action: ClassVar = "assign"
+    summary: ClassVar = "Say which candidate the caller is"
+    operator: Operator
+    person_id: PersonId
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        return AssignWish(
+            person_id=self.person_id,
+            operator=origin.operator,
+            said_at=origin.at,
+            token=origin.token,
+            wish=origin.action_id,
+        )
+
+
+class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them.
+
+    The service's ``NoAuth`` and ``VoiceAuth`` are not among the types: they establish no identity besides the voice.
+    """
+
+    action: ClassVar = "verified"
+    summary: ClassVar = "Say that the caller was verified, and how"
+    operator: Operator
+    person_id: PersonId
+    validation_type: Proof
+    notes: Text | None = None
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        return Verified(
+            person_id=self.person_id,
+            validation_type=self.validation_type,
+            operator=origin.operator,
+            said_at=origin.at,
+            remark=self.notes or None,
+            token=origin.token,
+            wish=origin.action_id,
+        )
+
+
+class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller cannot be trusted. The reason is kept in the trail."""
+
+    action: ClassVar = "distrusted"
+    summary: ClassVar = "Say that the caller cannot be trusted"
+    operator: Operator
+    reason: Text
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        return Distrusted(
+            reason=self.reason, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
+        )
+
+
+class OptedOutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller does not want the voice to be enrolled. No enroll is made for this call any more."""
+
+    action: ClassVar = "opted-out"
+    summary: ClassVar = "Say that the caller does not want to be enrolled"
+    operator: Operator
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        return OptedOut(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
+
+
+class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Spend one of the reserved authentication checks now."""
+
+    action: ClassVar = "check"
+    summary: ClassVar = "Spend a reserved authentication check now"
+    operator: Operator
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        return CheckWish(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
+
+
+class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The operator looked at the service: the unresolved effect was applied, or was not.
+
+    ``effect`` names it, if both the enroll and the reject are unresolved.
+    """
+
+    action: ClassVar = "resolve"
+    summary: ClassVar = "Say whether an unresolved effect was applied"
+    operator: Operator
+    applied: bool
+    effect: Literal["enroll", "reject"] | None = None
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        return Resolved(
+            applied=self.applied,
+            effect=self.effect,
+            operator=origin.operator,
+            said_at=origin.at,
+            token=origin.token,
+            wish=origin.action_id,
+        )
+
+
+class WithdrawBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was said of the call, by whomever, does not hold. What was already sent stays.
+
+    ``what``: the earlier action. An opt-out is not taken back here: the caller gives consent at the service.
+    """
+
+    action: ClassVar = "withdraw"
+    summary: ClassVar = "Take back what was said of the call before"
+    operator: Operator
+    what: Literal["assign", "verified", "distrusted"]
+
+    def note(self, origin: ActionOrigin) -> Statement:
+        return Withdrawn(
+            what=self.what, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
+        )
+
+
+Body = AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | WithdrawBody | ResolveBody
+
+BODIES: Final[Mapping[str, type[Body]]] = {body.action: body for body in get_args(Body)}
+"""Every action, by the last part of its address."""
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return the body of a request.
+
+    Raises:
+        Problem: It is too large, no JSON, or not what belongs there; the problem names the field, never its value.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, "unsupported_media_type")
+    try:
+        body = await bounded(request)
+        parsed = msgspec.json.decode(body, type=kind)
+        json.loads(body, object_pairs_hook=_once)
+    except RequestTooLarge:
+        raise Problem(413, "too_large", headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise invalid("body", "must be whole") from None
+    except _Twice:
+        raise invalid("body", "no name may occur twice") from None
+    except msgspec.ValidationError as error:
+        raise invalid("body", _without_values(str(error))) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        raise invalid("body", "must be JSON") from None
+    return parsed
+
+
+class _NoFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty object."""
+
+
+async def refuse_fields(request: Request) -> None:
+    """Refuse the body of a request that takes none, unless it is an empty object.
+
+    Raises:
+        Problem: As `read_body`.
+    """
+    if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+        await read_body(request, _NoFields)
+
+
+class _Twice(Exception):
+    """A name occurs twice; two parsers could take different values."""
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise _Twice
+
+
+class RequestTooLarge(Exception):
+    """A body is longer than `BODY_LIMIT`; the rest of it was not read."""
+
+
+async def bounded(request: Request) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        RequestTooLarge: It is too long.
+        starlette.requests.ClientDisconnect: It did not arrive as a whole.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            raise RequestTooLarge
+    return bytes(body)
+
+
+def _without_values(message: str) -> str:
+    """Return msgspec's message about a wrong body, but do not repeat a wrong validation type."""
+    head, quoted, _ = message.partition("Invalid enum value")
+    if quoted:
+        return "$.validation_type must be one of " + ", ".join(OTHERWISE)
+    return head[:200]

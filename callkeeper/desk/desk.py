@@ -1,0 +1,106 @@
+"""The desk of one web process: builds its parts, starts and stops them."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from redis.asyncio import Redis
+from starlette.types import ASGIApp
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.change_stream import Changes
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.calls.store.time_slices import TimeSlices
+from callkeeper.desk.access.access_changes import AccessChanges
+from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
+from callkeeper.desk.access.visitor import Auditor
+from callkeeper.desk.api import DeskApi
+from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
+from callkeeper.desk.feed import BUFFER, Feed
+from callkeeper.desk.quotas import SearchTurns
+from callkeeper.desk.statements import Actions
+from callkeeper.desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
+
+
+class Desk:
+    """The API, the stream and what the board needs. It has two kinds of connections: for answers, and for waiting."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        waiting_redis: "Redis",
+        *,
+        tokens: Sequence[DeskToken],
+        origins: tuple[str, ...],
+        book: RuleBook,
+        waker: Waker,
+        log: FilteringBoundLogger,
+        now: Callable[[], datetime],
+        store: Store,
+        auditor: Auditor,
+        room: int = BUFFER,
+        heartbeat_s: float = HEARTBEAT_S,
+        streams_per_token: int = STREAMS_PER_TOKEN,
+        country: str = "US",
+        archive: ArchivedCalls | None = None,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            redis: For answers; not closed here.
+            waiting_redis: Waits for changes, so its timeout must exceed `feed.BLOCK_MS`; closed at the end.
+            tokens: Who may use the desk.
+            origins: Origins of web pages that may use it from a browser.
+            book: The rules that the workers go by.
+            waker: Enqueues a job where a note asks for one.
+            log: Where to log.
+            now: Returns the present, aware UTC.
+            store: Takes the notes, over the first connection.
+            auditor: Writes audit entries for requests of tokens.
+            room: How many changes a listener may be behind.
+            heartbeat_s: Seconds after which a silent stream sends a comment.
+            streams_per_token: How many streams one token may have open.
+            country: Where phone numbers without a country's code belong.
+            archive: Has the settled calls that Redis no longer has; closed at the end.
+        """
+        keys = store.keys
+        known, changes = DeskTokens(tokens, redis, keys=keys), Changes(redis, keys=keys)
+        self.access = AccessChanges(redis, keys=keys)
+        self.slices, self.searches = TimeSlices(), SearchTurns()
+        self.lookup = Lookup(redis, keys=keys, slices=self.slices)
+        self.book = book
+        self.archive = archive
+        self._waiting = waiting_redis
+        self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
+        self.waker = waker
+        self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
+        sources = (self.feed, changes, book.policies, known, self.access)
+        stream = Stream(*sources, heartbeat_s=heartbeat_s, per_token=streams_per_token)
+        tickets = Tickets(redis, known, keys=keys)
+        parts = (known, self.lookup, self.actions, stream, tickets, book.policies, log, auditor, self.searches)
+        api = DeskApi(*parts, country=country, archive=archive)
+        self.app: ASGIApp = api.app(origins)
+
+    def leave(self) -> None:
+        """End every stream and every wait, so that the process can end."""
+        self.feed.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read changes until the block ends."""
+        self.feed.start()
+        try:
+            yield
+        finally:
+            await self.feed.stop()
+            await self._waiting.aclose()
+            if self.archive is not None:
+                self.archive.reader.close()
+
+    async def known(self, place: CallId) -> Known | None:
+        """Return a call with its trail, from Redis or from the archive; None if nothing is known of it."""
+        return await known_or_archived(self.lookup, self.archive, place)

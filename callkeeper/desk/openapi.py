@@ -1,0 +1,179 @@
+"""The OpenAPI document of the desk, made from the records that the desk reads and writes."""
+
+import sys
+from functools import cache
+from inspect import cleandoc
+from typing import Any, Final
+
+import msgspec
+
+from callkeeper.calls.outcome_messages import schemas as outcome_schemas
+from callkeeper.desk.bodies import BODIES, Body
+from callkeeper.desk.openapi_webhooks import webhooks
+from callkeeper.desk.problems import MEDIA_TYPE, ProblemView
+from callkeeper.desk.views import ActionView, GoneView, PageView, StoryView, TicketView
+
+_REF: Final = "#/components/schemas/{name}"
+_VIEWS: Final = (PageView, StoryView, ActionView, TicketView, GoneView, ProblemView)
+
+_REFUSALS: Final = {
+    "400": "A part of the request is missing or wrong; `detail` names it.",
+    "401": "No valid token.",
+    "403": "The token's role, or its list of operators, does not include this.",
+    "404": "No such call or action, or not this token's to see.",
+    "405": "This address does not take that method.",
+    "413": "The body is longer than 8 KiB.",
+    "415": "The body is not plain application/json.",
+    "422": "The Idempotency-Key was used for another request.",
+    "429": (
+        "Too many requests without a valid token came from this address, too many streams of this token are open, too "
+        "many searches run, or too many statements about the call wait. `code` says which, `Retry-After` when to try again."
+    ),
+    "503": "Redis cannot be reached at this moment.",
+}
+
+
+@cache
+def document() -> bytes:
+    """Return the document as JSON."""
+    return msgspec.json.format(msgspec.json.encode(_document()), indent=1)
+
+
+def _document() -> dict[str, Any]:
+    _, schemas = msgspec.json.schema_components((*_VIEWS, *BODIES.values()), ref_template=_REF)
+    call = "/desk/calls/{institution}/{voice_id}"
+    paths = {
+        "/desk/calls": {"get": _list()},
+        call: {"get": _operation("show_call", "Show a call and its story", _PLACE, {"200": StoryView}, "400", "404")},
+        **{f"{call}/{action}": {"post": _speak(body)} for action, body in BODIES.items()},
+        f"{call}/actions/{{action_id}}": {"get": _watch()},
+        "/desk/tickets": {
+            "post": _operation("ticket", "Issue a ticket for the stream", (), {"201": TicketView}, "400", "413", "415")
+        },
+        "/desk/stream": {"get": _stream()},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "callkeeper desk",
+            "version": "1",
+            "description": "Read calls, request actions, follow changes. The webhooks are outcomes that callkeeper posts.",
+        },
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "webhooks": webhooks(_REF),
+        "components": {
+            "schemas": {name: _dedented(schema) for name, schema in (schemas | outcome_schemas(_REF)).items()},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _dedented(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with a description that is the same on every Python: since 3.13 docstrings are dedented."""
+    return schema | {"description": cleandoc(schema["description"])} if "description" in schema else schema
+
+
+def _parameter(name: str, place: str, meaning: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "description": meaning, "schema": schema}
+
+
+_TEXT: Final = {"type": "string"}
+_PLACE: Final = (
+    _parameter("institution", "path", "The institution's key.", {"type": "string", "minLength": 1}),
+    _parameter("voice_id", "path", "The call's voice id or alternate id.", {"type": "string", "minLength": 1}),
+)
+_WAIT: Final = _parameter(
+    "wait", "query", "Seconds to wait for the outcome.", {"type": "number", "minimum": 0, "maximum": 10}
+)
+
+
+def _operation(
+    name: str, summary: str, parameters: tuple[dict[str, Any], ...], answers: dict[str, type], *refusals: str
+) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": list(parameters),
+        "responses": {
+            **{status: _answer(view) for status, view in answers.items()},
+            **{status: _refusal(status) for status in sorted({"401", "403", "405", "429", "503", *refusals})},
+        },
+    }
+
+
+def _answer(view: type) -> dict[str, Any]:
+    return {"description": (view.__doc__ or "").partition("\n")[0], "content": {"application/json": _schema(view)}}
+
+
+def _refusal(status: str) -> dict[str, Any]:
+    return {"description": _REFUSALS[status], "content": {MEDIA_TYPE: _schema(ProblemView)}}
+
+
+def _schema(view: type) -> dict[str, Any]:
+    return {"schema": {"$ref": _REF.format(name=view.__name__)}}
+
+
+def _list() -> dict[str, Any]:
+    filters = (
+        _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
+        _parameter("phone", "query", "Only calls from this number.", _TEXT),
+        _parameter(
+            "q",
+            "query",
+            "A search as on the board: words that all have to match, last digits, a time. With an archive "
+            'also `outcome:enrolled`, `person:ID`, `operator:NAME`, `rule:"NAME"`, `digest:DIGEST`, with `phase=settled`.',
+            _TEXT,
+        ),
+        _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
+        _parameter(
+            "phase",
+            "query",
+            "Only calls in this phase. Default: all that are not settled.",
+            {"enum": ["live", "ended", "settled"]},
+        ),
+        _parameter("limit", "query", "Maximum number of calls.", {"type": "integer", "minimum": 1, "maximum": 500}),
+        _parameter("after", "query", "`next` of the previous page.", _TEXT),
+    )
+    return _operation("list_calls", "List calls", filters, {"200": PageView}, "400")
+
+
+def _speak(body: type[Body]) -> dict[str, Any]:
+    key = _parameter(
+        "Idempotency-Key",
+        "header",
+        "Makes a repetition of this request within a day harmless.",
+        {"type": "string", "pattern": "^[!-~]{1,128}$"},
+    )
+    answers: dict[str, type] = {"200": ActionView, "202": ActionView}
+    operation = _operation(body.action, body.summary, (*_PLACE, _WAIT, key), answers, "400", "404", "413", "415", "422")
+    operation["requestBody"] = {"required": True, "content": {"application/json": _schema(body)}}
+    return operation
+
+
+def _watch() -> dict[str, Any]:
+    action_id = _parameter("action_id", "path", "The id of the action.", {"type": "string", "minLength": 1})
+    answers: dict[str, type] = {"200": ActionView, "202": ActionView}
+    return _operation("show_action", "Show the result of an action", (*_PLACE, action_id, _WAIT), answers, "400", "404")
+
+
+def _stream() -> dict[str, Any]:
+    parameters = (
+        _parameter("ticket", "query", "Instead of a token: a ticket, valid for one connection.", _TEXT),
+        _parameter("last_event_id", "query", "The same as the header, for clients that cannot send one.", _TEXT),
+        _parameter(
+            "Last-Event-ID", "header", "Resume after this event.", {"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
+        ),
+        _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
+    )
+    operation = _operation("stream", "Follow the calls that change", parameters, {}, "400")
+    operation["responses"]["200"] = {
+        "description": "Events `call` (data: CallView), `gone` (data: GoneView), `reset` (list the calls anew).",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+    operation["security"] = [{"bearer": []}, {}]
+    return operation
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(document() + b"\n")

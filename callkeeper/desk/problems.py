@@ -1,0 +1,120 @@
+"""The desk's refusals: problem details with a fixed code each (RFC 9457). They never repeat what was sent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from callkeeper.calls.action_status import MEANINGS
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+class ReasonView(msgspec.Struct, frozen=True):
+    """Why the law or the rules forbid an action: a name for software, and its meaning."""
+
+    name: str
+    meaning: str
+
+
+class ProblemView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A refusal. ``code`` is what software branches on; ``title`` is the same for every problem of a code."""
+
+    status: int
+    code: str
+    title: str
+    detail: str | None = None
+    type: str = "about:blank"
+
+
+class Problem(Exception):
+    """Ends a request with a refusal."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(code)
+        self.view = ProblemView(
+            status=status,
+            code=code,
+            title=TITLES[code],
+            detail=detail,
+        )
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        return Response(msgspec.json.encode(self.view), self.view.status, self.headers, media_type=MEDIA_TYPE)
+
+
+TITLES: Final = {
+    "unauthorized": "A valid bearer token or ticket is required.",
+    "too_often": "Too many requests without a valid token or ticket came from this address.",
+    "too_many_streams": "This token has as many streams open as it may have.",
+    "too_many_searches": "Too many searches run at this moment, of this token or of all; try again.",
+    "too_many_waiting": "Too many statements about this call are waiting. This one was not accepted; try again later.",
+    "forbidden": "This token may not do that.",
+    "not_found": "It does not exist, or this token may not see it.",
+    "method_not_allowed": "This address does not take that method.",
+    "unsupported_media_type": "The body must be uncompressed application/json.",
+    "too_large": "The body is too large.",
+    "invalid": "A part of the request is missing or wrong.",
+    "idempotency_key_reused": "This Idempotency-Key was used for another request.",
+    "unavailable": "Redis cannot be reached at this moment; try again.",
+}
+"""Every code there is."""
+
+
+def reasons_of(names: Sequence[str]) -> tuple[ReasonView, ...]:
+    """Return reasons with their meanings."""
+    return tuple(ReasonView(name, MEANINGS.get(name, name)) for name in names)
+
+
+def unauthorized() -> Problem:
+    """Refuse a request without a valid token or ticket, in the same words whatever was wrong."""
+    return Problem(401, "unauthorized", headers={"WWW-Authenticate": 'Bearer realm="desk"'})
+
+
+def too_often(wait_s: int) -> Problem:
+    """Refuse a client that sends too many unauthenticated requests."""
+    return Problem(429, "too_often", headers={"Retry-After": str(wait_s)})
+
+
+def forbidden(detail: str) -> Problem:
+    """Refuse what a token's role, or its list of operators, does not include."""
+    return Problem(403, "forbidden", detail)
+
+
+def too_many_streams() -> Problem:
+    """Refuse another stream of a token."""
+    return Problem(429, "too_many_streams", headers={"Retry-After": "5"})
+
+
+def too_many_searches() -> Problem:
+    """Refuse another search of a token."""
+    return Problem(429, "too_many_searches", headers={"Retry-After": "5"})
+
+
+def too_many_waiting() -> Problem:
+    """Refuse a statement while too many about the same call wait. It can be repeated under the same Idempotency-Key."""
+    return Problem(429, "too_many_waiting", headers={"Retry-After": "5"})
+
+
+def not_found() -> Problem:
+    """Refuse what does not exist, or belongs to another institution, in the same words."""
+    return Problem(404, "not_found")
+
+
+def invalid(where: str, problem: str) -> Problem:
+    """Refuse a malformed request, naming the place and what belongs there."""
+    return Problem(400, "invalid", f"{where}: {problem}")
+
+
+def unavailable() -> Problem:
+    """Refuse because Redis cannot be reached."""
+    return Problem(503, "unavailable", headers={"Retry-After": "2"})

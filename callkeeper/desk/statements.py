@@ -1,0 +1,217 @@
+"""Requested actions on calls: leaves a note for the worker, and waits for the result.
+
+A note does nothing by itself. Every one that is well-formed and about a known call is accepted. The worker that claims
+the call folds it into the record and applies rules and law. The result is read from what the worker wrote: this process
+may have other rules.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.calls.action_status import PENDING, ActionState, ActionStatus, line_of, status_of
+from callkeeper.calls.notes import InboxFull, Statement, parse_note
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import REMEMBERED_S, CallId
+from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.desk.access.desk_tokens import DeskToken
+from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
+from callkeeper.desk.feed import Feed
+from callkeeper.desk.problems import Problem, not_found, too_many_waiting
+
+POLL_EVERY_S: Final = 1.0
+"""Seconds between two looks at the result while waiting, also if no change is announced."""
+
+
+class IdempotentRequest(msgspec.Struct, frozen=True):
+    """What an Idempotency-Key stands for: the id of an action, and the fingerprint of the request that made it."""
+
+    action_id: str
+    request: str
+
+
+class Actions:
+    """Accepts requested actions as notes to their calls, and returns their results."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        store: Store,
+        lookup: Lookup,
+        feed: Feed,
+        book: RuleBook,
+        waker: Waker,
+        log: FilteringBoundLogger,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = store.keys
+        self._store = store
+        self._lookup = lookup
+        self._feed = feed
+        self._book = book
+        self._waker = waker
+        self._log = log
+        self._now = now
+
+    async def request(
+        self,
+        token: DeskToken,
+        place: CallId,
+        action: str,
+        body: Body,
+        idempotency_key: str | None,
+        *,
+        assigns: bool = False,
+    ) -> tuple[str, CallId]:
+        """Leave a note for an action on a call; return the action's id, and the id under which the note was left.
+
+        Args:
+            token: Whose request it is.
+            place: Which call, by either of its ids.
+            action: The last part of the address.
+            body: The details.
+            idempotency_key: Recognises a repetition within a day.
+            assigns: Also assign the verified person if nobody is assigned.
+
+        Raises:
+            Problem: There is no such call; the key was used for something else; too many statements about the call wait.
+            redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
+        """
+        known = await self._known(place)
+        call_id = _left_under(known, place, action)
+        assigned = _assigned_with(known, body) if assigns else None
+        request = _fingerprint(place, action, body)
+        accepted = IdempotentRequest(uuid4().hex, request)
+        kept_at = self._keys.wish(token.name, idempotency_key) if idempotency_key else None
+        kept = await self._kept(kept_at, request) if kept_at else None
+        if kept is not None and line_of(known.trail, kept.action_id) is not None:
+            return kept.action_id, call_id
+        if kept is None and kept_at is not None:
+            await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
+            kept = await self._kept(kept_at, request)
+        accepted = kept or accepted
+        if assigned is not None:
+            origin = ActionOrigin(body.operator, self._now(), token.name, uuid4().hex)
+            await self._leave(call_id, assigned.note(origin))
+        await self._leave(call_id, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)))
+        self._log.info(
+            "desk_heard",
+            institution=place.institution_key,
+            voice_id=place.voice_id,
+            action=action,
+            desk=token.name,
+            trace_id=accepted.action_id,
+        )
+        return accepted.action_id, call_id
+
+    async def result(self, place: CallId, action_id: str, *, within_s: float) -> tuple[str, ActionStatus]:
+        """Return an action's kind and its result, waiting for that up to ``within_s``.
+
+        Raises:
+            Problem: No such action was requested for this call.
+            redis.exceptions.RedisError: Redis is away.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        with self._feed.listen() as listener:
+            while True:
+                action, answer = await self._read(place, action_id)
+                left_s = end_s - loop.time()
+                if answer.state is not ActionState.PENDING or left_s <= 0 or listener.is_over:
+                    return action, answer
+                await listener.next(min(left_s, POLL_EVERY_S))
+
+    async def _read(self, place: CallId, action_id: str) -> tuple[str, ActionStatus]:
+        known = await self._lookup.known(*place)
+        line = line_of(known.trail, action_id) if known else None
+        if known is None or line is None:
+            return await self._unread(place, known.call_id if known else place, action_id)
+        answer = PENDING if known.is_merging else status_of(known.call, known.trail, line)
+        if answer.state is ActionState.PENDING:
+            answer = replace(answer, operator=line.operator)
+        return _action(line.kind), answer
+
+    async def _unread(self, place: CallId, call_id: CallId, action_id: str) -> tuple[str, ActionStatus]:
+        """Return an action whose note is unread, under the id that was used or that of the call's record."""
+        for waiting_at in dict.fromkeys((place, call_id)):
+            for stored in await self._redis.hvals(self._keys.inbox(waiting_at.member)):
+                note = parse_note(stored)
+                if getattr(note, "wish", None) == action_id:
+                    answer = replace(PENDING, operator=getattr(note, "operator", None))
+                    return _action(note.note_id.partition(":")[0]), answer
+        known = await self._lookup.known(*place)  # it may have been stored between the two reads
+        line = line_of(known.trail, action_id) if known else None
+        if line is None:
+            raise not_found()
+        return _action(line.kind), replace(PENDING, operator=line.operator)
+
+    async def _known(self, place: CallId) -> Known:
+        known = await self._lookup.known(place.institution_key, place.voice_id)
+        if known is None:
+            raise not_found()
+        return known
+
+    async def _kept(self, key: str, request: str) -> IdempotentRequest | None:
+        stored = await self._redis.get(key)
+        if stored is None:
+            return None
+        accepted = msgspec.json.decode(stored, type=IdempotentRequest)
+        if accepted.request != request:
+            raise Problem(422, "idempotency_key_reused")
+        return accepted
+
+    async def _leave(self, call_id: CallId, statement: Statement) -> None:
+        try:
+            _, wake = await self._store.note(call_id, statement, even_settled=True, wake=True)
+        except InboxFull:
+            raise too_many_waiting() from None
+        if wake:
+            await self._wake()
+
+    async def _wake(self) -> None:
+        """Enqueue a job; if that fails, the watchdog will."""
+        try:
+            await asyncio.to_thread(self._waker.enqueue, "a person's statement")
+        except (RedisError, OSError) as error:
+            self._log.error("wake_failed", error=type(error).__name__)
+            with suppress(RedisError, OSError):
+                await self._redis.delete(self._keys.wake)
+
+
+def _assigned_with(known: Known, body: Body) -> AssignBody | None:
+    """Return the assignment that goes with a verification, if the call has no person."""
+    if isinstance(body, VerifiedBody) and known.call.person_id is None:
+        return AssignBody(body.operator, body.person_id)
+    return None
+
+
+def _left_under(known: Known, place: CallId, action: str) -> CallId:
+    """Return the id that a statement is left under.
+
+    A push may wrongly say that two ids are one call, and the statement would be carried out for another caller. So it is
+    left under the id that was used. The worker that claims it asks the service, and merges the two records if the answer
+    agrees. A resolution sends nothing, and its effect is in one record only.
+    """
+    return known.call_id if known.is_certain or action == "resolve" else place
+
+
+def _action(kind: str | None) -> str:
+    return {"resolved": "resolve", "opted_out": "opted-out", "withdrawn": "withdraw"}.get(kind or "", kind or "")
+
+
+def _fingerprint(place: CallId, action: str, body: Body) -> str:
+    return sha256(msgspec.json.encode([*place, action, body])).hexdigest()

@@ -1,0 +1,162 @@
+"""``/desk/stream``: calls that change, as server-sent events; and the tickets with which browsers connect.
+
+An event holds the whole call as it is now, so a client that missed some is up to date after the next. ``id`` is the
+position in the stream. A client that sends it as ``Last-Event-ID`` gets everything that changed since, from any web
+process. If too much changed meanwhile, the event ``reset`` asks the client to list the calls again.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callkeeper.calls.facts import Policies
+from callkeeper.calls.store.change_stream import START, Changes, is_position, order
+from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.desk.access.access_changes import AccessChanges
+from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
+from callkeeper.desk.feed import CallChange, Feed, Listener
+from callkeeper.desk.problems import invalid, too_many_streams, unauthorized
+from callkeeper.desk.quotas import OpenStreams, QuotaUsed
+from callkeeper.desk.signed_tokens import FROM_THE_FUTURE_S, Signer, key_for
+from callkeeper.desk.views import GoneView, TicketView, call_view
+
+HEARTBEAT_S: Final = 15.0
+"""Seconds without an event after which a comment is sent, to keep the connection alive."""
+
+STREAMS_PER_TOKEN: Final = 1024
+"""How many streams one token may have open in a process, unless it has fewer connections."""
+
+TICKET_S: Final = 30
+"""How long a ticket waits to be used, once."""
+
+_OF_ISSUED: Final = "i-"
+"""Prefix of tickets that belong to issued tokens: only Redis knows which token."""
+
+
+class Tickets:
+    """Tickets for one connection each: a browser's EventSource sends no header, and a token in an address would be logged.
+
+    A ticket is signed with a key of its token, so a forged ticket is refused without asking Redis, except for issued
+    tokens. Redis holds the tickets that were not used yet, by their SHA-256: reading Redis does not give a usable one.
+    """
+
+    def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys = KEYS) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._tokens = tokens
+        self._signers = [(token, _signer(token)) for token in tokens.of_environment]
+        self._keys = keys
+
+    async def issue(self, token: DeskToken) -> TicketView:
+        """Return a new ticket for the holder of a token."""
+        ticket = (_OF_ISSUED if token.is_issued else "") + _signer(token).issue()
+        await self._redis.set(self._key(ticket), token.name, ex=TICKET_S)
+        return TicketView(ticket, TICKET_S)
+
+    async def redeem(self, ticket: str) -> DeskToken | None:
+        """Return the token of a ticket, and invalidate the ticket."""
+        if ticket.startswith(_OF_ISSUED):
+            name = await self._redis.getdel(self._key(ticket))
+            owner = await self._tokens.by_name(name.decode()) if name is not None else None
+            return owner if owner is not None and _signer(owner).is_valid(ticket.removeprefix(_OF_ISSUED)) else None
+        owner = next((token for token, signer in self._signers if signer.is_valid(ticket)), None)
+        if owner is None or await self._redis.getdel(self._key(ticket)) is None:
+            return None
+        return owner
+
+    def _key(self, ticket: str) -> str:
+        return self._keys.ticket(sha256(ticket.encode("utf-8", "replace")).hexdigest())
+
+
+def _signer(token: DeskToken) -> Signer:
+    """Return the signer of a token's tickets. The token is random, so its key needs no slow derivation."""
+    key = key_for("stream tickets", token.secret.reveal().encode())
+    return Signer(key, valid_s=TICKET_S + FROM_THE_FUTURE_S)
+
+
+class Stream:
+    """Streams changes to each client at its own pace."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        changes: Changes,
+        policies: Policies,
+        tokens: DeskTokens,
+        access: AccessChanges,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        per_token: int = STREAMS_PER_TOKEN,
+    ) -> None:
+        self._feed = feed
+        self._changes = changes
+        self._policies = policies
+        self._tokens = tokens
+        self._access = access
+        self._heartbeat_s = heartbeat_s
+        self._open = OpenStreams(per_token)
+
+    async def respond(self, request: Request, token: DeskToken) -> Response:
+        """Begin the stream of what a token may see.
+
+        Raises:
+            Problem: The place to resume from, or the institution, cannot be, or the token has too many streams.
+        """
+        after = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
+        if after is not None and not is_position(after):
+            raise invalid("Last-Event-ID", "must be the id of an event")
+        institution = request.query_params.get("institution")
+        if institution is not None and not token.may_see(institution):
+            raise unauthorized()
+        events = self._access.while_admitted(
+            self._events(token, institution, after), partial(self._tokens.is_good, token)
+        )
+        try:
+            return self._open.response(token.name, events)
+        except QuotaUsed:
+            raise too_many_streams() from None
+
+    async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncGenerator[bytes]:
+        def is_wanted(change: CallChange) -> bool:
+            key = change.call_id.institution_key
+            return token.may_see(key) and institution in {None, key}
+
+        with self._feed.listen() as listener:
+            yield b"retry: 1000\n\n"
+            async with aclosing(self._changes_since(after, listener)) as changes:
+                async for change in changes:
+                    if isinstance(change, bytes):
+                        yield change
+                    elif is_wanted(change):
+                        yield self._event(change, token)
+
+    async def _changes_since(self, after: str | None, listener: Listener) -> AsyncGenerator[CallChange | bytes]:
+        """Yield the missed changes, then new ones, each once."""
+        seen = after or START
+        if after is not None and not await self._changes.holds_all_since(after):
+            seen = await self._changes.last()
+            yield b"event: reset\nid: %b\ndata: {}\n\n" % seen.encode()
+        last = START if after is None else await self._changes.last()
+        while order(seen) < order(last) and (entries := await self._changes.between(seen, last)):
+            for change in await self._feed.read(entries):
+                yield change
+            seen = entries[-1][0]
+        while not listener.is_over:
+            change_now = await listener.next(self._heartbeat_s)
+            if change_now is None:
+                yield b": heartbeat\n\n"
+            elif order(change_now.id) > order(seen):
+                yield change_now
+
+    def _event(self, change: CallChange, token: DeskToken) -> bytes:
+        call_id, call = change.call_id, change.call
+        gone = GoneView(call_id.institution_key, call_id.voice_id)
+        view = gone if call is None else call_view(call, self._policies, sees_people=token.sees_people)
+        name = b"gone" if call is None else b"call"
+        return b"event: %b\nid: %b\ndata: %b\n\n" % (name, change.id.encode(), msgspec.json.encode(view))

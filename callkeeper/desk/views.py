@@ -1,0 +1,271 @@
+"""What the desk shows: calls, their stories, actions, tickets. API, stream and webhooks send these records only.
+
+Of a candidate it shows id, name and person type. Nothing else about a person is kept (see ``callkeeper.calls.notes``).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from callkeeper.calls.action_status import ActionState, ActionStatus
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.facts import Policies, facts_of
+from callkeeper.calls.record import CHECK_LIMIT, Call, Identity, Phase, Reason
+from callkeeper.calls.story import Line, Tone, story_of
+from callkeeper.calls.trail import Entry, recorded
+from callkeeper.desk.problems import ReasonView, reasons_of
+
+
+class CandidateView(msgspec.Struct, frozen=True):
+    """A member whom the service matched to the caller's number."""
+
+    person_id: str
+    name: str
+    person_type: str | None
+
+
+class EffectView(msgspec.Struct, frozen=True):
+    """How far one effect has got. ``operator`` is None if only a rule asked for it."""
+
+    state: EffectState
+    person_id: str | None
+    validation_type: str | None
+    operator: str | None
+    sent_at: datetime | None
+
+
+class EffectsView(msgspec.Struct, frozen=True):
+    """The effects of a call."""
+
+    assign: EffectView
+    enroll: EffectView
+    reject: EffectView
+
+
+class VerifiedView(msgspec.Struct, frozen=True):
+    """How the caller's identity was established other than by voice: as whom, how, and by the desk or by the service."""
+
+    person_id: str
+    validation_type: str
+    by_desk: bool
+    operator: str | None
+    at: datetime
+
+
+class CallView(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as it is now. Instants are UTC.
+
+    ``green``: the voice is authenticated. ``red``: a red policy is applied; never together with ``green``. ``manual``:
+    authenticated by a person's word only. ``unenrolled``: a reject of the member took that back. ``claimed_by``: the core
+    username on the service's record. ``assigned_by_us``: the person may still be replaced. ``voice_checked``: the voice
+    had its say, so that what was not seen is absent. ``voice_undecided``: the member has a voiceprint, and the service
+    says neither that the voice matches nor that it does not. ``research``: the state of a research case about this call,
+    ``research_elsewhere``: about another one. ``..._before``: what earlier calls of the member or the number showed.
+    ``voice_enrolled``: the service has a voiceprint of the member. ``provider_error``: why the voice could not be judged, in
+    words that name nobody.
+    """
+
+    institution_key: str
+    voice_id: str
+    alternate_id: str | None
+    phone_number: str | None
+    phase: Phase
+    reason: Reason | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    settled_at: datetime | None
+    person_id: str | None
+    claimed_by: str | None
+    assigned_by_us: bool
+    candidates: tuple[CandidateView, ...]
+    status: str | None
+    policies: tuple[str, ...]
+    green: bool
+    red: bool
+    manual: bool
+    unenrolled: bool
+    rejected: bool
+    distrusted: bool
+    opted_out: bool
+    voice_mismatch: bool
+    high_risk_device: bool
+    red_seen: bool
+    voice_checked: bool
+    voice_undecided: bool
+    research: str | None
+    research_elsewhere: str | None
+    rejected_before: bool
+    unenrolled_before: bool
+    fraud_before: bool
+    suspected_before: bool
+    voice_enrolled: bool
+    voice_match_rule: bool
+    validation_rule: str | None
+    verification_questions: int
+    provider_error: str | None
+    paused: bool
+    verified: VerifiedView | None
+    checks_used: int
+    checks_left: int
+    next_check_at: datetime | None
+    effects: EffectsView
+
+
+class RowView(msgspec.Struct, frozen=True):
+    """One rule's result in a decision. ``mark``: ``+`` decided, ``-`` did not match, ``~`` in shadow, ``.`` not asked."""
+
+    mark: str
+    rule: str
+    text: str
+
+
+class LineView(msgspec.Struct, frozen=True):
+    """One thing that happened, in seconds after the call's start. Several of the same kind in a row are one line."""
+
+    at_s: float
+    until_s: float | None
+    tone: Tone
+    text: str
+    rows: tuple[RowView, ...]
+
+
+class StoryView(msgspec.Struct, frozen=True):
+    """A call and everything that happened to it, oldest line first."""
+
+    call: CallView
+    story: tuple[LineView, ...]
+    ending: str
+
+
+class PageView(msgspec.Struct, frozen=True):
+    """A page of calls. Send ``next`` as ``after`` for the next one. A page may be short; the last has no ``next``."""
+
+    calls: tuple[CallView, ...]
+    next: str | None
+
+
+Action = Literal["assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve"]
+"""The last part of an action's address."""
+
+
+class ActionView(msgspec.Struct, frozen=True, kw_only=True):
+    """An action and its result. ``operator``: who asked for it. ``watch``: the address to poll."""
+
+    action_id: str
+    action: Action
+    state: ActionState
+    reasons: tuple[ReasonView, ...]
+    operator: str | None
+    watch: str
+
+
+class TicketView(msgspec.Struct, frozen=True):
+    """A ticket for one connection to the stream, valid for a short time."""
+
+    ticket: str
+    expires_in_s: int
+
+
+class GoneView(msgspec.Struct, frozen=True):
+    """A call that turned out not to exist: pushed, and never listed."""
+
+    institution_key: str
+    voice_id: str
+
+
+def call_view(call: Call, policies: Policies, *, sees_people: bool = True) -> CallView:
+    """Return a call as the desk shows it; without names and numbers for viewers."""
+    view = _call_view(call, policies)
+    if sees_people:
+        return view
+    effects = EffectsView(*(replace(effect, operator=None) for effect in msgspec.structs.astuple(view.effects)))
+    verified = replace(view.verified, operator=None) if view.verified else None
+    return replace(view, phone_number=None, candidates=(), claimed_by=None, verified=verified, effects=effects)
+
+
+def _call_view(call: Call, policies: Policies) -> CallView:
+    facts, reading = facts_of(call, policies), call.reading
+    return CallView(
+        institution_key=call.institution_key,
+        voice_id=call.voice_id,
+        alternate_id=call.alternate_id,
+        phone_number=call.phone_number,
+        phase=call.phase,
+        reason=call.reason,
+        started_at=call.started_at,
+        ended_at=call.end_seen_at,
+        settled_at=call.settled_at,
+        person_id=call.person_id,
+        claimed_by=call.core_username,
+        assigned_by_us=facts.assigned_by_us,
+        candidates=tuple(CandidateView(c.person_id, c.name, c.person_type) for c in call.candidates),
+        status=facts.status,
+        policies=reading.policies if reading else (),
+        green=facts.green,
+        red=facts.red,
+        manual=facts.manual,
+        unenrolled=facts.unenrolled,
+        rejected=facts.rejected,
+        distrusted=facts.distrusted,
+        opted_out=facts.opted_out,
+        voice_mismatch=facts.voice_mismatch,
+        high_risk_device=facts.high_risk_device,
+        red_seen=facts.red_seen,
+        voice_checked=facts.voice_checked,
+        voice_undecided=facts.voice_undecided,
+        research=facts.research,
+        research_elsewhere=facts.research_elsewhere,
+        rejected_before=facts.rejected_before,
+        unenrolled_before=facts.unenrolled_before,
+        fraud_before=facts.fraud_before,
+        suspected_before=facts.suspected_before,
+        voice_enrolled=facts.voice_enrolled,
+        voice_match_rule=facts.voice_match_rule,
+        validation_rule=facts.validation_rule,
+        verification_questions=reading.verification_questions if reading else 0,
+        provider_error=reading.provider_error if reading else None,
+        paused=facts.paused,
+        verified=_verified(call.identity) if call.identity else None,
+        checks_used=call.checks_used,
+        checks_left=max(0, CHECK_LIMIT - call.checks_used),
+        next_check_at=call.next_check_at,
+        effects=EffectsView(_effect(call.assign), _effect(call.enroll), _effect(call.reject)),
+    )
+
+
+def story_view(call: Call, trail: Sequence[Entry], policies: Policies, *, sees_people: bool = True) -> StoryView:
+    """Return a call and its story as the desk shows them. Viewers get no story, because it quotes people."""
+    story = story_of(recorded(call, trail))
+    if not sees_people:
+        return StoryView(call_view(call, policies, sees_people=False), (), story.ending)
+    return StoryView(call_view(call, policies), tuple(map(_line, story.lines)), story.ending)
+
+
+def _line(line: Line) -> LineView:
+    rows = tuple(RowView(row.mark, row.rule, row.text) for row in line.rows)
+    return LineView(line.at_s, line.until_s, line.tone, line.text, rows)
+
+
+def action_view(action_id: str, action: Action, status: ActionStatus, watch: str) -> ActionView:
+    """Return an action as the desk shows it."""
+    return ActionView(
+        action_id=action_id,
+        action=action,
+        state=status.state,
+        reasons=reasons_of(status.reasons),
+        operator=status.operator,
+        watch=watch,
+    )
+
+
+def _effect(effect: Effect) -> EffectView:
+    return EffectView(effect.state, effect.person_id, effect.validation_type, effect.operator, effect.sent_at)
+
+
+def _verified(identity: Identity) -> VerifiedView:
+    return VerifiedView(
+        identity.person_id, identity.validation_type, identity.by_desk, identity.operator, identity.established_at
+    )

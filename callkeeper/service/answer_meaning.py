@@ -1,0 +1,326 @@
+"""Interprets an answer: returns its record, or raises the error that it means. Pure functions.
+
+`success` decides, not the status alone (Spec, Errors 1). Only a status with a meaning in the Spec (401), or one that
+says the service could not answer (429, 5xx), is acted on before the body is read.
+
+The service's own words about a failure are kept with the error. Spec: Base response (``error``, ``errors``,
+``messages``); Errors 3 (problem response). Assumed: a problem response has the usual fields of
+``application/problem+json``, as the Spec does not show them.
+
+Assumed: the list of institutions, whose wrapper the Spec does not show, is either a bare array, or an object in which
+exactly one property other than those of the base response is an array. Five fields of each entry are read. The rest,
+including secrets, is never decoded.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+import msgspec
+
+from callkeeper.service.answer_parsing import Reader, Unreadable, parse
+from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
+from callkeeper.service.config import MAX_RETRY_AFTER_S
+from callkeeper.service.endpoints import (
+    ADD_INSTITUTION,
+    DETAILS,
+    INSTITUTION,
+    INSTITUTIONS,
+    LOGIN_AS,
+    QUEUE,
+    TOKEN,
+    UPDATE_INSTITUTION,
+    Endpoint,
+)
+from callkeeper.service.errors import (
+    AnswerUnreadable,
+    CallNotFound,
+    InstitutionNotFound,
+    LoginRefused,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceBusy,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+    TurnedAway,
+)
+from callkeeper.service.phone_calls import PhoneCall
+from callkeeper.service.secret import Secret
+from callkeeper.service.transport import ServiceResponse
+
+_FIELDS = ("error", "title", "detail", "message", "errors", "messages")
+
+MOST = 20
+"""How many texts of one answer are kept."""
+
+
+def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
+    """Return the distinct texts in an answer; none if it cannot be read."""
+    try:
+        body = parse(answer.content)
+    except Unreadable:
+        return ()
+    if not isinstance(body, dict):
+        return ()
+    found = dict.fromkeys(text for name in _FIELDS for text in _texts(body.get(name)))
+    return tuple(Secret(text) for text in list(found)[:MOST])
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of a field: one text, a list of them, or lists by the name of a request's field."""
+    match value:
+        case str() if value.strip():
+            yield value.strip()
+        case list():
+            yield from (text.strip() for text in value if isinstance(text, str) and text.strip())
+        case dict():
+            for texts in value.values():
+                yield from (text.strip() for text in texts if isinstance(text, str)) if isinstance(texts, list) else ()
+        case _:
+            pass
+
+
+A = TypeVar("A", bound=BaseAnswer)
+
+_INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
+_CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
+
+
+def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool = True) -> A:
+    """Return the record of a successful answer.
+
+    Args:
+        endpoint: The endpoint of the request.
+        answer: Received completely.
+        reader: For the endpoint's kind of answer.
+        needs_success: False for the endpoints that the Spec shows without a base response.
+
+    Raises:
+        TokenLapsed: 401.
+        ServiceBusy: 429.
+        ServiceUnavailable: 5xx, or a web page.
+        ServiceRefused: ``success`` is false; or the problem response of add-institution.
+        AnswerUnreadable: Anything that the Spec does not describe.
+
+    Spec: Base response; Errors. Assumed: ``success: false`` with a 4xx is a refusal as with 200; statuses beyond the
+    named ones are not shown.
+    """
+    try:
+        return _verdict(endpoint, answer, reader, needs_success=needs_success)
+    except ResellerError as error:
+        error.saying(texts_of(answer))
+        raise
+
+
+def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool) -> A:
+    check_status(endpoint, answer)
+    record = _read(endpoint, answer, reader)
+    if record.success is False:
+        raise _refusal(endpoint, answer, record)
+    if record.success is None and answer.status_code == 400 and endpoint is ADD_INSTITUTION:
+        raise ServiceRefused(endpoint.name, status=400)
+    if not 200 <= answer.status_code < 300:
+        raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}")
+    if record.success is None and needs_success:
+        raise AnswerUnreadable(endpoint.name, "success is missing")
+    if endpoint is QUEUE and b'"phoneCalls"' not in answer.content:
+        # Assumed: it is broken. Read as an empty queue, it would end every live call.
+        raise AnswerUnreadable(endpoint.name, "phoneCalls is missing")
+    return record
+
+
+def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> TokenAnswer:
+    """Return the record of a successful login, which has a token.
+
+    Raises:
+        LoginRefused: The service answered and gave no token, so it may have counted a failed login: ``success`` is
+            false, whatever the status; a 4xx; or an answer below 500 without ``success``.
+        ServiceUnavailable: 5xx that does not say so, or 429.
+        AnswerUnreadable: ``success`` without a token; 404 or 2xx that is not the service's: a page of something before
+            it.
+
+    Spec: Errors 1. Assumed: the Spec does not show how credentials are refused, nor how many refusals lock an account.
+    """
+    try:
+        record = verdict(TOKEN, answer, reader)
+    except ResellerError as error:
+        if not _refuses_login(answer):
+            raise
+        reason, texts = error.reason, error.texts
+    else:
+        if record.token:
+            return record
+        raise AnswerUnreadable(TOKEN.name, "token is missing")
+    raise LoginRefused(TOKEN.name, reason).saying(texts)
+
+
+def _refuses_login(answer: ServiceResponse) -> bool:
+    if answer.status_code in (408, 429):
+        return False
+    if 400 <= answer.status_code < 500 and answer.status_code != 404:
+        return True
+    try:
+        success = _BASE.read(answer.content).success
+    except Unreadable:
+        return False
+    return success is False or (success is None and answer.status_code < 500)
+
+
+def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
+    """Return the record of an effect that was applied.
+
+    Raises:
+        TokenLapsed: 401.
+        ServiceRefused: ``success`` is false: understood and refused.
+        TurnedAway: 429.
+        OutcomeUnknown: Everything else, including 503. Assumed: the Spec does not say that nothing was done then.
+    """
+    unknown: OutcomeUnknown
+    try:
+        return verdict(endpoint, answer, reader)
+    except ServiceBusy as error:
+        unknown, texts = TurnedAway(endpoint.name, error.reason, error.retry_after_s), error.texts
+    except (ServiceUnavailable, AnswerUnreadable) as error:
+        unknown, texts = OutcomeUnknown(endpoint.name, error.reason), error.texts
+    raise unknown.saying(texts)
+
+
+def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
+    """Raise the error that a status alone means.
+
+    Raises:
+        TokenLapsed: 401.
+        ServiceBusy: 429.
+        ServiceUnavailable: 5xx.
+    """
+    if answer.status_code == 401:
+        raise TokenLapsed(endpoint.name, "status 401")
+    if answer.status_code == 429:
+        raise ServiceBusy(endpoint.name, "status 429", retry_after_s(answer))
+    if answer.status_code >= 500:
+        # Retry-After of a 503 is ignored, because it guesses when an outage ends. A 429 states a limit.
+        raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}", answer.status_code)
+
+
+def retry_after_s(answer: ServiceResponse) -> float | None:
+    """Return the pause that the service asks for, in seconds, at most a minute; None if it does not say.
+
+    A date is compared with the answer's own ``Date``, not with our clock.
+    """
+    text = (answer.headers.get("retry-after") or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), MAX_RETRY_AFTER_S)
+    try:
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(answer.headers.get("date") or "")
+    except (ValueError, TypeError):
+        return None
+    return min(max(wait.total_seconds(), 0.0), MAX_RETRY_AFTER_S)
+
+
+def _read(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
+    try:
+        return reader.read(answer.content)
+    except Unreadable as error:
+        reason = str(error)
+    if answer.content.lstrip()[:1] == b"<":
+        # Assumed: a gateway, proxy or maintenance page answers in place of the service.
+        raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}, a web page", answer.status_code)
+    raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}, {reason}")
+
+
+def _refusal(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> ServiceRefused:
+    code = record.code if record.code and _CODE.fullmatch(record.code) else None
+    return _kind(endpoint, answer, record)(endpoint.name, status=answer.status_code, code=code)
+
+
+def _kind(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> type[ServiceRefused]:
+    texts = [record.code or "", *(text.reveal() for text in (record.error, *record.errors) if text is not None)]
+    words = " ".join(re.sub(r"[\s_-]", "", text).lower() for text in texts)
+    is_missing = answer.status_code == 404 or "notfound" in words
+    if "institutionnotfound" in words or (is_missing and endpoint in _INSTITUTION_ENDPOINTS):
+        return InstitutionNotFound
+    if "callnotfound" in words or (is_missing and endpoint is DETAILS):
+        return CallNotFound
+    return ServiceRefused
+
+
+_BASE = Reader(BaseAnswer)
+_SUMMARY = Reader(InstitutionSummary)
+_BASE_LISTS = ("errors", "messages")
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def institution_list(answer: ServiceResponse) -> tuple[tuple[InstitutionSummary, ...], int]:
+    """Return the institutions that can be read, and how many cannot.
+
+    Raises:
+        ServiceRefused: ``success`` is there and false.
+        AnswerUnreadable: No list is found.
+        TokenLapsed: 401.
+        ServiceUnavailable: 429 or 5xx.
+
+    Spec: Endpoints 8.
+    """
+    check_status(INSTITUTIONS, answer)
+    entries = _entries(answer)
+    if entries is None or not 200 <= answer.status_code < 300:
+        raise AnswerUnreadable(INSTITUTIONS.name, f"status {answer.status_code}, no list of institutions")
+    summaries = [_summary(entry) for entry in entries]
+    readable = tuple(summary for summary in summaries if summary is not None)
+    return readable, len(summaries) - len(readable)
+
+
+def _entries(answer: ServiceResponse) -> list[msgspec.Raw] | None:
+    try:
+        if answer.content.lstrip()[:1] == b"[":
+            return _array.decode(answer.content)
+        arrays = list(_arrays(_object.decode(answer.content)))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    verdict(INSTITUTIONS, answer, _BASE, needs_success=False)
+    if len(arrays) > 1:
+        arrays = [array for array in arrays if any((summary := _summary(entry)) and summary.status for entry in array)]
+    return arrays[0] if len(arrays) == 1 else None
+
+
+def _arrays(wrapper: Mapping[str, msgspec.Raw], depth: int = 2) -> Iterator[list[msgspec.Raw]]:
+    """Yield the arrays in an object and its nested objects, except those of the base response."""
+    for name, raw in wrapper.items():
+        opening = bytes(raw)[:1]
+        if opening == b"[" and name not in _BASE_LISTS:
+            yield _array.decode(raw)
+        elif opening == b"{" and depth:
+            yield from _arrays(_object.decode(raw), depth - 1)
+
+
+def _summary(entry: msgspec.Raw) -> InstitutionSummary | None:
+    try:
+        return _SUMMARY.read(bytes(entry))
+    except Unreadable:
+        return None
+
+
+_CALL = Reader(PhoneCall)
+
+
+def top_level_call(answer: ServiceResponse) -> PhoneCall:
+    """Return the call of an answer that has it at the top level instead of in ``phoneCall``.
+
+    Assumed: the Spec shows both places and no order.
+
+    Raises:
+        CallNotFound: No call is named there.
+        AnswerUnreadable: It is no call.
+    """
+    try:
+        call = _CALL.read(answer.content)
+    except Unreadable as error:
+        reason = str(error)
+    else:
+        if call.voice_id or call.phone_call_id:
+            return call
+        raise CallNotFound(DETAILS.name, status=answer.status_code)
+    raise AnswerUnreadable(DETAILS.name, reason)

@@ -1,0 +1,330 @@
+"""Sends one request and interprets its answer, within one deadline that includes a login if one is needed.
+
+Failures are raised as our own errors, outside the ``except`` that caught the HTTP library's error, because that error
+refers to the request, and the request holds the token.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import aiohttp
+import httpx
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.service.answer_meaning import effect_verdict, institution_list, login_verdict, verdict
+from callkeeper.service.answer_parsing import Reader
+from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
+from callkeeper.service.config import ServiceConfig
+from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of, trace_headers
+from callkeeper.service.errors import (
+    AccessRefused,
+    AnswerUnreadable,
+    CertificateFault,
+    CertificateRefused,
+    NotSent,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceUnavailable,
+)
+from callkeeper.service.login_session import Session
+from callkeeper.service.secret import Secret
+from callkeeper.service.tokens import Login, SsoToken, TokenStore
+from callkeeper.service.transport import (
+    BodyRefused,
+    FirstByte,
+    Guard,
+    ServiceResponse,
+    effects_transport,
+    http_request,
+    reads_transport,
+    receive,
+)
+
+A = TypeVar("A", bound=BaseAnswer)
+T = TypeVar("T")
+
+_TOKEN = Reader(TokenAnswer)
+
+Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]]
+"""Awaited after every request, including its login or repeat after a 401: the endpoint, the institution's key, the
+error if there was one, and the duration in seconds."""
+
+Heed = Callable[[tuple[Secret, ...]], None]
+"""Called with the messages of a successful answer. Spec: Base response, ``messages``."""
+
+
+def unheeded(_messages: tuple[Secret, ...]) -> None:
+    """Ignore messages."""
+
+
+async def unobserved(_endpoint: Endpoint, _institution_key: str, _error: BaseException | None, _seconds: float) -> None:
+    """Observe nothing."""
+
+
+class Exchange:
+    """Exchanges requests and answers with the service for one account. For arguments see `client.Reseller`."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        tokens: TokenStore,
+        *,
+        reads: httpx.AsyncBaseTransport | None,
+        effects: httpx.AsyncBaseTransport | None,
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+        observe: Observe,
+        heed: Heed,
+    ) -> None:
+        self._config = config
+        self._reads = reads_transport(config) if reads is None else reads
+        self._effects = effects_transport(config) if effects is None else effects
+        self._clock = clock
+        self._observe = observe
+        self._heed = heed
+        deadline_s, account = config.deadline_s, config.account
+        self._session = Session(
+            tokens, self._login, config.login, deadline_s=deadline_s, account=account, clock=clock, log=log
+        )
+
+    @property
+    def deadline_s(self) -> float:
+        """Return how many seconds a request may take."""
+        return self._config.deadline_s
+
+    def on_behalf(
+        self,
+        endpoint: Endpoint,
+        institution_key: str,
+        requested_by: str | None,
+        voice_id: str | None = None,
+        *,
+        query: str = "",
+        body: dict[str, str] | None = None,
+        is_check: bool = False,
+    ) -> Request:
+        """Return a request for an institution, with the headers that name it and the operator.
+
+        Raises:
+            Unsendable: An identifier or a header value cannot be sent.
+
+        Spec: Authentication 2.
+        """
+        operator = self._config.requested_by if requested_by is None else requested_by
+        headers = {
+            "InstitutionKey": header_value(endpoint.name, "InstitutionKey", institution_key),
+            "RequestedBy": header_value(endpoint.name, "RequestedBy", operator),
+        }
+        content = None if body is None else msgspec.json.encode(body)
+        return Request(endpoint, endpoint.at(voice_id), headers, query, content, is_check)
+
+    async def list_institutions(self) -> tuple[tuple[InstitutionSummary, ...], int]:
+        """Return the readable institutions, and how many are unreadable. Errors as `read` and `institution_list`."""
+        request = Request(INSTITUTIONS, INSTITUTIONS.path)
+        await self._session.enter(request.endpoint.name, request.scope)
+        return institution_list(
+            await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=True))
+        )
+
+    async def read(
+        self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
+    ) -> tuple[ServiceResponse, A]:
+        """Send a read or a check. Return its answer and the record in it.
+
+        Args:
+            request: Without the token.
+            reader: For the endpoint's kind of answer.
+            may_repeat: Whether a 401 is followed by a login and one repetition of the request.
+            needs_success: As `verdict`.
+
+        Raises:
+            ServiceUnavailable: No whole answer within the deadline.
+            CertificateRefused: TLS does not verify.
+            AnswerUnreadable: The body is too large or badly encoded.
+            AccessRefused: The request got, or would get, 401 although the token is good.
+        """
+        if may_repeat:
+            await self._session.enter(request.endpoint.name, request.scope)
+        async with self._observed(request.endpoint, request.institution_key):
+            answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
+            if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
+                raise AccessRefused(request.endpoint.name, wait_s)
+            return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
+
+    async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
+        """Send a request that changes something, once, over its own connection. Return the record that confirms it.
+
+        Raises:
+            NotSent: Certainly no byte was written, or the guard stopped it (its error is the cause).
+            OutcomeUnknown: Something was or may have been written, and no whole answer came.
+        """
+        async with self._observed(request.endpoint, request.institution_key):
+            answer = await self._send_once(request, FirstByte(guard))
+            return self._heeded(effect_verdict(request.endpoint, answer, reader))
+
+    async def _send_once(self, request: Request, first_byte: FirstByte) -> ServiceResponse:
+        cause: Exception | None = None
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                return await self._send_with_token(self._effects, request, first_byte)
+        except ResellerError as error:
+            reason, cause = error.reason, error
+        except Exception as error:  # noqa: BLE001  (whatever it was, the effect has one of two outcomes)
+            reason, cause = _effect_failure(request.endpoint.name, error)
+        if first_byte.may_be_written:
+            raise OutcomeUnknown(request.endpoint.name, reason)
+        if first_byte.forbidden is not None:
+            raise NotSent(request.endpoint.name, "the guard stopped it") from first_byte.forbidden
+        raise NotSent(request.endpoint.name, reason) from cause
+
+    async def _send_with_token(
+        self,
+        transport: httpx.AsyncBaseTransport,
+        request: Request,
+        first_byte: FirstByte | None = None,
+        *,
+        may_repeat: bool = False,
+    ) -> ServiceResponse:
+        """Send a request with the token, and once more after a 401 if allowed. A final 401 is the answer."""
+        session, scope = self._session, request.scope
+        token = await session.token_for(scope)
+        answer = await self._send(transport, request, token, first_byte)
+        other = await session.record_answer(token, scope, answer.status_code, may_repeat=may_repeat)
+        if other is not None:
+            answer = await self._send(transport, request, other, first_byte)
+            await session.record_answer(other, scope, answer.status_code, is_repeat=True)
+        return answer
+
+    async def _send(
+        self,
+        transport: httpx.AsyncBaseTransport,
+        request: Request,
+        token: SsoToken | None,
+        first_byte: FirstByte | None = None,
+    ) -> ServiceResponse:
+        sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
+        response = await transport.handle_async_request(sent)
+        return await receive(response, self._config.max_body_bytes)
+
+    async def _in_time(self, request: Request, sending: Awaitable[ServiceResponse]) -> ServiceResponse:
+        failure: ResellerError
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                return await sending
+        except TimeoutError:
+            failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {self._config.deadline_s:g} s")
+        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
+            failure = _failure(request.endpoint.name, error)
+        raise failure
+
+    @property
+    def barred(self) -> Mapping[str, float]:
+        """Return the barred scopes. The mapping is kept up to date."""
+        return self._session.barred
+
+    def barred_s(self, endpoint: Endpoint, institution_key: str) -> float | None:
+        """Return for how many seconds an institution's endpoint must not be used; None if it is not barred."""
+        return self._session.barred_s(scope_of(endpoint.name, institution_key))
+
+    async def current_token(self) -> SsoToken:
+        """Return the token in use within the deadline, logging in if there is none."""
+        return await self._logged_in(self._session.current())
+
+    async def renew(self, max_age_s: float) -> None:
+        """Replace a refused or old token, within the deadline."""
+        await self._logged_in(self._session.renew(max_age_s=max_age_s))
+
+    async def _logged_in(self, login: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                return await login
+        except TimeoutError:
+            pass
+        raise ServiceUnavailable(TOKEN.name, f"no login within {self._config.deadline_s:g} s")
+
+    async def request_token(self) -> TokenAnswer:
+        """Log in without the token store.
+
+        Raises:
+            ServiceUnavailable: No answer in time.
+            ResellerError: As `login_verdict`.
+
+        Spec: Endpoints 1; Authentication.
+        """
+        async with self._observed(TOKEN):
+            request = self._token_request()
+            answer = await self._in_time(request, self._send(self._reads, request, None))
+            return self._heeded(login_verdict(answer, _TOKEN))
+
+    def _token_request(self) -> Request:
+        config = self._config
+        access_token = header_value(TOKEN.name, "accessToken", config.access_token.reveal())
+        credentials = {"email": config.email.reveal(), "password": config.password.reveal()}
+        return Request(TOKEN, TOKEN.at(), {"accessToken": access_token}, content=msgspec.json.encode(credentials))
+
+    async def _login(self) -> Login:
+        record = await self.request_token()
+        assert record.token is not None  # noqa: S101  (request_token ensures it)
+        return Login(record.token, frozenset(record.institution_keys))
+
+    def _heeded(self, record: A) -> A:
+        if record.messages:
+            self._heed(record.messages)
+        return record
+
+    @asynccontextmanager
+    async def _observed(self, endpoint: Endpoint, institution_key: str = "") -> AsyncIterator[None]:
+        """Report the result and the duration of a request to the observer."""
+        began_s = self._clock()
+        try:
+            yield
+        except BaseException as error:
+            await self._observe(endpoint, institution_key, error, self._clock() - began_s)
+            raise
+        await self._observe(endpoint, institution_key, None, self._clock() - began_s)
+
+    async def aclose(self) -> None:
+        await self._reads.aclose()
+        await self._effects.aclose()
+
+
+def _own_headers(token: SsoToken | None) -> dict[str, str]:
+    """Return the headers that only one attempt has. Keep them out of a frame that waits: tracebacks may show locals."""
+    return trace_headers() | ({} if token is None else {"SsoToken": token.value.reveal()})
+
+
+def _failure(endpoint: str, error: Exception) -> ResellerError:
+    if isinstance(error, BodyRefused):
+        return AnswerUnreadable(endpoint, str(error))
+    refusals = [link for link in _chain(error) if isinstance(link, ssl.SSLCertVerificationError)]
+    if refusals:
+        codes = (getattr(link, "verify_code", 0) for link in refusals)  # aiohttp's own error has none
+        known = (_CERTIFICATE_FAULTS[code] for code in codes if code in _CERTIFICATE_FAULTS)
+        return CertificateRefused(endpoint, next(known, CertificateFault.OTHER))
+    return ServiceUnavailable(endpoint, f"no whole answer ({type(error).__name__})")
+
+
+_CERTIFICATE_FAULTS: Final = {
+    9: CertificateFault.TOO_NEW,
+    10: CertificateFault.EXPIRED,
+    **dict.fromkeys((2, 18, 19, 20, 21), CertificateFault.UNKNOWN_AUTHORITY),
+    **dict.fromkeys((62, 64), CertificateFault.OTHER_HOST),
+}
+"""The codes of OpenSSL (``X509_V_ERR_...``) that a person can do something about."""
+
+
+def _effect_failure(endpoint: str, error: Exception) -> tuple[str, ResellerError | None]:
+    if isinstance(error, TimeoutError):
+        return "no whole answer within the deadline", None
+    failure = _failure(endpoint, error)
+    return failure.reason, failure if isinstance(failure, CertificateRefused) else None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

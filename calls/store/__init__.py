@@ -1,1 +1,0 @@
-"""What we keep in Redis. Only this package knows the keys and scripts (``calls/lua``)."""

@@ -1,0 +1,1 @@
+"""The commands ``callkeeper run`` and ``callkeeper sandbox``."""

@@ -1,0 +1,196 @@
+"""Everything on one machine, for ``callkeeper run``: Redis, the stand-in for the service, web and workers.
+
+Nothing here is for production: the credentials protect the stand-in only.
+"""
+
+import asyncio
+import json
+import secrets
+import shlex
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+
+
+def _token() -> str:
+    return secrets.token_urlsafe(12)
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """The credentials of a demonstration; stored with its data."""
+
+    push_key: str = msgspec.field(default_factory=_token)
+    admin_password: str = msgspec.field(default_factory=_token)
+    desk_token: str = msgspec.field(default_factory=_token)
+
+    @classmethod
+    def keep(cls, path: Path) -> "Secrets":
+        """Return the secrets of a data folder; make and store those that it lacks."""
+        known = msgspec.json.decode(path.read_bytes() if path.exists() else b"{}", type=cls)
+        path.touch(mode=0o600)
+        path.write_bytes(msgspec.json.encode(known))
+        return known
+
+    @property
+    def push_headers(self) -> str:
+        """Return the header line, as typed in the dashboard."""
+        return f"X-Push-Key: {self.push_key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A running demonstration: where its parts are."""
+
+    redis_url: str
+    service_url: str
+    web_url: str
+    admin: str
+    desk_token: str
+    fleet: Fleet
+    members: tuple[ManagedProcess, ...]
+    environ: Mapping[str, str]
+    """The settings of web and workers together, for commands that inspect this installation."""
+    environ_file: Path
+    """A file with the same settings as ``NAME=value``, quoted for a shell. It exists while the demonstration runs."""
+
+    def ended(self) -> list[str]:
+        """Return the names of processes that have ended by themselves."""
+        return [member.name for member in self.members if not member.is_running]
+
+
+@contextmanager
+def demonstration(
+    data: Path,
+    *,
+    workers: int,
+    seed: int,
+    scenario: str = "default",
+    archive: bool = False,
+    web_environ: Mapping[str, str] | None = None,
+    worker_environ: Mapping[str, str] | None = None,
+) -> Iterator[Demo]:
+    """Start everything; end everything when the block ends, workers first.
+
+    Args:
+        data: Folder of all data. A second run continues with it.
+        workers: Number of worker processes.
+        seed: Seed of the simulated calls.
+        scenario: The stand-in's scenario.
+        archive: Also keep settled calls in an SQLite file.
+        web_environ: Further settings of the web process.
+        worker_environ: Further settings of the workers.
+
+    Raises:
+        callkeeper_sandbox.demo.fleet.FleetFailed: A part did not start.
+        callkeeper_sandbox.demo.embedded_redis.EmbeddedRedisFailed: No Redis server could be started.
+    """
+    data.mkdir(parents=True, exist_ok=True)
+    with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
+        if "REDIS_URL" not in (worker_environ or {}):
+            with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+                thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
+        known = Secrets.keep(data / "secrets.json")
+        admin = f"demo:{known.admin_password}"
+        common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
+        if archive:
+            common["CALLKEEPER_ARCHIVE_URL"] = f"sqlite:///{(data / 'archive.db').absolute()}"
+            migration = fleet.start("archive", "archive", "migrate", environ=common)
+        web_settings = {
+            **common,
+            "CALLKEEPER_PUSH_HEADERS": known.push_headers,
+            "CALLKEEPER_ADMIN": admin,
+            "CALLKEEPER_DESK_TOKENS": f"demo:{known.desk_token}",
+            "CALLKEEPER_RULES": "demo",
+            **(web_environ or {}),
+        }
+        web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", "0", environ=web_settings)
+        web_url = web.wait_for(_web_url)
+        sandbox = fleet.start(
+            "sandbox",
+            "sandbox",
+            f"--seed={seed}",
+            f"--scenario={scenario}",
+            f"--push-url={web_url}/push",
+            f"--state-file={data / 'sandbox.json'}",
+            environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
+        )
+        service_url = sandbox.wait_for(sandbox_url)
+        if archive:
+            migration.wait_for(lambda line: line if "at version" in line else None)
+        environ = {**common, **service_environment(service_url), **(worker_environ or {})}
+        processes = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
+        for member in processes:
+            member.wait_for(_worker_started)
+        everything = {**web_settings, **environ, "CALLKEEPER_PUBLIC_URL": web_url}
+        members = (web, sandbox, *processes)
+        with _environ_file(data / "demo.env", everything) as written:
+            yield Demo(redis.url, service_url, web_url, admin, known.desk_token, fleet, members, everything, written)
+
+
+async def _claim_from(redis_url: str, keys: Keys) -> None:
+    """Claim once, so that Redis records its epoch before the first call begins.
+
+    For a call that is older than the first claim, workers assume an earlier Redis that was lost, and count checks that
+    it may have made as spent.
+    """
+    async with Redis.from_url(redis_url) as redis:
+        await Store(redis, keys=keys).claim(0)
+
+
+@contextmanager
+def _environ_file(path: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Write settings to a file that only its owner can read, for the time of the block."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in environ.items()), encoding="utf-8")
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def service_environment(service_url: str) -> dict[str, str]:
+    """Return the settings of a worker that uses a sandbox service."""
+    from callkeeper_sandbox.service.access import Credentials  # noqa: PLC0415  (only a demonstration needs the sandbox)
+
+    credentials = Credentials()
+    return {
+        "CALLKEEPER_SERVICE_URL": service_url,
+        "CALLKEEPER_ACCESS_TOKEN": credentials.access_token,
+        "CALLKEEPER_EMAIL": credentials.email,
+        "CALLKEEPER_PASSWORD": credentials.password,
+        "CALLKEEPER_REQUESTED_BY": "callkeeper",
+        "CALLKEEPER_RULES": "demo",
+    }
+
+
+def _web_url(line: str) -> str | None:
+    return _event(line, "web_listening").get("url")
+
+
+def _worker_started(line: str) -> str | None:
+    return _event(line, "worker_started").get("worker")
+
+
+def sandbox_url(line: str) -> str | None:
+    """Return the sandbox's address from the line in which it logs it."""
+    _, found, url = line.partition("sandbox listening on ")
+    return url.strip() if found else None
+
+
+def _event(line: str, name: str) -> dict[str, str]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) and entry.get("event") == name else {}

@@ -1,0 +1,157 @@
+"""Starts and stops callkeeper processes. Each has a log file and is stopped by its own process id.
+
+For ``callkeeper run`` and the tests that need real processes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, Self
+
+STOP_S = 10.0
+"""How long a process may take to stop after SIGTERM, as in the platform manifests."""
+
+
+START_S = 60.0
+"""How long a process may take to start. On a busy machine the first start after an installation compiles every module."""
+
+
+class FleetFailed(Exception):
+    """A process did not start; the message names it and its log."""
+
+
+class RunningProcess(Protocol):
+    """A running process: a ``subprocess.Popen``, or one that was started by other means."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return None while the process runs."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal if the process still runs."""
+
+    def kill(self) -> None:
+        """End the process."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not.
+        """
+
+
+@dataclass(slots=True)
+class ManagedProcess:
+    """One running process and its log."""
+
+    name: str
+    process: RunningProcess
+    log: Path
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_for(self, find: Callable[[str], str | None], deadline_s: float = START_S) -> str:
+        """Return what ``find`` finds in a line of the log, as soon as it does.
+
+        Raises:
+            FleetFailed: The process ended, or nothing was found in time.
+        """
+        until_s = time.monotonic() + deadline_s
+        why = f"did not start within {deadline_s:.0f} s"
+        while time.monotonic() < until_s:
+            has_ended = not self.is_running
+            for line in self.log.read_text(errors="replace").splitlines():
+                found = find(line)
+                if found is not None:
+                    return found
+            if has_ended:
+                why = "did not start"
+                break
+            time.sleep(0.02)
+        raise FleetFailed(f"{self.name} {why}: see {self.log}\n{self.tail()}")
+
+    def tail(self, lines: int = 8) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, deadline_s: float = STOP_S) -> float:
+        """Send SIGTERM, then SIGKILL after the deadline; return how many seconds it took."""
+        started_s = time.monotonic()
+        if self.is_running:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(deadline_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return time.monotonic() - started_s
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Processes that are started one after the other and ended together, the last first."""
+
+    log_dir: Path
+    members: list[ManagedProcess] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(
+        self,
+        name: str,
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+        module: tuple[str, ...] = ("callkeeper",),
+    ) -> ManagedProcess:
+        """Start ``callkeeper ARGUMENTS`` with the given environment, and write its output to a log file.
+
+        A Ctrl-C in the terminal does not reach it: the fleet ends it. ``module`` runs instead of callkeeper, with its
+        own arguments before the others.
+        """
+        log = self.log_dir / f"{name}.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+                [sys.executable, "-m", *module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**plain_environment(), **(environ or {})},
+                start_new_session=True,
+            )
+        member = ManagedProcess(name, process, log)
+        self.members.append(member)
+        return member
+
+    def stop(self) -> dict[str, float]:
+        """End every process, the last started first; return the seconds each took."""
+        took_s = {}
+        while self.members:
+            member = self.members.pop()
+            took_s[member.name] = member.stop()
+        return took_s
+
+
+def plain_environment() -> dict[str, str]:
+    """Return our environment without callkeeper's settings, so a member has only those that it is given."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("CALLKEEPER_") and name not in {"REDIS_URL", "PORT"}
+    }

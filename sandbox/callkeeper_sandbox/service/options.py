@@ -1,0 +1,173 @@
+"""Options for the open questions of the document: one field per choice, with the friendliest answer as default.
+
+`callkeeper_sandbox.service.questions` has the other answers.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from callkeeper_sandbox.service.answers import RefusedError
+from callkeeper_sandbox.service.institutions import InstitutionStatus
+from callkeeper_sandbox.service.records import Status
+
+T = TypeVar("T")
+
+Form = Callable[[Any], Any]
+"""Changes the form of a plain JSON value."""
+
+
+def unchanged(value: T) -> T:
+    """Return the value unchanged."""
+    return value
+
+
+def refuse_larger(limit: int) -> Callable[[int], int]:
+    """Return a function that refuses larger pages."""
+
+    def bounded(size: int) -> int:
+        if size > limit:
+            raise RefusedError(f"pageSize must be 1 to {limit}.", "Malformed")
+        return size
+
+    return bounded
+
+
+refuse_over_1000 = refuse_larger(1000)
+
+
+def skip_entries(entries: Sequence[T], skip: int, size: int) -> Sequence[T]:
+    """Read `continueFrom` as the number of entries to skip."""
+    return entries[skip : skip + size]
+
+
+def end_empty(_entries: Sequence[T], _size: int) -> Sequence[T]:
+    """Answer a page past the end with no entries."""
+    return ()
+
+
+def oldest_first(calls: Iterable[Any]) -> list[Any]:
+    """List the oldest call first."""
+    return sorted(calls, key=lambda call: (call.started_at, call.call_id))
+
+
+def write_utc(at: dt.datetime) -> str:
+    """Write an instant in UTC, with its zone."""
+    return at.isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The behaviour where the document says "not shown" or is ambiguous.
+
+    Attributes:
+        wrap_institutions: Form of the answer of the institution list.
+        institution_form: Form of one institution, in the list and by its key.
+        vpn_form: Form of its VPN config, which may be none.
+        status_with_calls: Status of the reseller's last institution from its first call on.
+        update_null: What an update with a null name does: the new name, made from the old one.
+        login_as_form: Form of the answer to login-as.
+        token_keys: The `institutionKeys` of a login, made from the keys of all institutions of the reseller.
+        login_ends_earlier: Whether a login ends the tokens of earlier logins.
+        login_keeps_token: Whether a login returns the token that is alive already.
+        expires_on: The `expiresOn` of a login, made from the instant of the login.
+        login_refusal_status: HTTP status of a login with wrong credentials.
+        page_size: The size of a page, made from `pageSize`.
+        page: The entries of a page, from all entries, `continueFrom` and the size.
+        past_end: The entries of a page past the end.
+        queue_order: The calls of a queue in the order in which they are listed.
+        bounds_are_exclusive: Whether a call that starts exactly at `startDate` or `endDate` is left out.
+        compared_start: Precision of the comparison of a start with the bounds.
+        listed_after_end_s: For how long the queue lists a call that has ended.
+        lists_assigned: Whether the queue lists a live call whose person is known.
+        null_persons: Whether `persons` is null, not an empty list, for a caller without candidates.
+        persons_after_s: Seconds after the start at which candidates are known.
+        prefills_person: Where a call that nobody has assigned shows the only matched member as its person.
+        phone_form: How phone numbers are written in answers and pushes.
+        accepts_type: Whether a content type is accepted, with or without a body; else 415.
+        refusal_status: HTTP status of a refusal, by its code.
+        refusal_form: Form of a refusal.
+        problem_form: Form of a problem response.
+        success_form: Additional form of every answer, for extras in successful ones.
+        answer_form: Form of every answer.
+        metadata_form: Form of `metaData` in the record of a call.
+        enrolled_form: Form of the record of a call whose enroll is in force.
+        case_status: Research status of a call without a scripted case, by the call and the present.
+        shows_nested, shows_top: Where the record is in the answer to details.
+        requests_per_s: Requests answered within one second; more get a 429. 0: no limit.
+        write_instant: How date-times are written in answers and pushes.
+        clock_ahead_s: By how much the clock of the service is ahead of true time.
+        shown_start: What `startDateTime` says, and the bounds compare, made from the start of a call.
+        end_writes_status: Whether the end of a call overwrites `status` with CallEnded.
+        assign_writes_status: Whether an assign writes the activity GrabbedCall.
+        assign_over: Whether an assign replaces an already assigned person, is refused, or is ignored.
+        refused_after_end: The operations that are refused once a call has ended.
+        starts_with_status: Whether a call has the status CallStarted before anything happens to it.
+        enroll_writes: The activities of an enroll, in order.
+        viewed_after_s: Seconds after which AgentViewed overwrites a status with a decision.
+        status_lag_s: Delay of the shown status.
+        policy_lag_s: Delay of the shown policies after their status.
+        unenroll_writes_status: Whether an un-enrolled call gets FullAuthenticationUnenrolled.
+        unenroll_after_s: Seconds from a reject until the member's other manual authentications are un-enrolled.
+        id_form: Form of the ids that the provider gives to a call.
+        moves_id: Whether the queue lists a call under its alternate id until somebody is assigned.
+        capital_ids: Where these are written in capital letters. Requests may then spell them either way.
+        addition_needs_key: Whether an institution can be added without a key.
+        addition_takes_key: Whether a given key is used.
+    """
+
+    wrap_institutions: Form = lambda records: {"institutions": records}
+    institution_form: Form = unchanged
+    vpn_form: Form = unchanged
+    status_with_calls: InstitutionStatus | None = None
+    update_null: Form = unchanged
+    login_as_form: Form = unchanged
+    token_keys: Callable[[list[str]], list[str]] = unchanged
+    login_ends_earlier: bool = False
+    login_keeps_token: bool = False
+    expires_on: Callable[[dt.datetime], dt.datetime] = lambda at: at + dt.timedelta(minutes=30)
+    login_refusal_status: int = 200
+    page_size: Callable[[int], int] = refuse_over_1000
+    page: Callable[[Sequence[Any], int, int], Sequence[Any]] = skip_entries
+    past_end: Callable[[Sequence[Any], int], Sequence[Any]] = end_empty
+    queue_order: Callable[[Iterable[Any]], list[Any]] = oldest_first
+    bounds_are_exclusive: bool = False
+    compared_start: Callable[[dt.datetime], dt.datetime] = unchanged
+    listed_after_end_s: float = 0.0
+    lists_assigned: bool = True
+    null_persons: bool = True
+    persons_after_s: float = 0.0
+    prefills_person: frozenset[Literal["queue", "details"]] = frozenset()
+    phone_form: Callable[[str], str] = unchanged
+    accepts_type: Callable[[str, bool], bool] = lambda _type, _has_body: True
+    refusal_status: Callable[[str], int] = lambda _code: 200
+    refusal_form: Form = unchanged
+    problem_form: Form = unchanged
+    success_form: Form = unchanged
+    answer_form: Form = unchanged
+    metadata_form: Form = unchanged
+    enrolled_form: Form = unchanged
+    case_status: Callable[[Any, dt.datetime], str | None] = lambda _call, _now: None
+    shows_nested: bool = True
+    shows_top: bool = True
+    requests_per_s: int = 0
+    write_instant: Callable[[dt.datetime], str] = write_utc
+    clock_ahead_s: float = 0.0
+    shown_start: Callable[[dt.datetime], dt.datetime] = unchanged
+    end_writes_status: bool = True
+    assign_writes_status: bool = True
+    assign_over: Literal["replaces", "refused", "ignored"] = "replaces"
+    refused_after_end: frozenset[str] = frozenset()
+    starts_with_status: bool = True
+    enroll_writes: tuple[Status, Status] = (Status.ACCEPTED, Status.FULL_AUTHENTICATION)
+    viewed_after_s: float | None = None
+    status_lag_s: float = 0.0
+    policy_lag_s: float = 0.0
+    unenroll_writes_status: bool = True
+    unenroll_after_s: float = 0.0
+    id_form: Callable[[str], str] = unchanged
+    moves_id: bool = False
+    capital_ids: frozenset[Literal["push", "queue", "details", "assign"]] = frozenset()
+    addition_needs_key: bool = False
+    addition_takes_key: bool = True

@@ -1,0 +1,234 @@
+"""``callkeeper calls``: lists of calls, and resolving a doubt without sending anything."""
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator
+from itertools import takewhile
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+from redis.asyncio import Redis
+
+from callkeeper.app.cli import main
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.record import Reason, encode_call
+from callkeeper.calls.store.delivery_log import DeliveryLog
+from callkeeper.calls.store.job_queue import RECONCILE
+from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.rig import KEY, PHONE, Rig
+from tests.sandbox_fixtures import Asgi
+
+
+@pytest.fixture
+async def rig(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[Rig]:
+    """Return a rig on the embedded real Redis, which the commands reach too."""
+    async with Redis.from_url(redis_url) as redis:
+        sandbox_asgi.begin_now()
+        yield Rig(sandbox_asgi, redis)
+
+
+async def callkeeper(redis_url: str, *arguments: str) -> Result:
+    """Run a command as the command line does, beside the loop of the test."""
+    runner = CliRunner(env={"REDIS_URL": redis_url})
+    return await asyncio.to_thread(runner.invoke, main, list(arguments))
+
+
+async def doubtful(rig: Rig) -> Call:
+    """Return a call whose reject nobody can prove: its answer was lost and its status overwritten."""
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.RESET, applied=False, times=1))
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now))
+    await rig.run(2)
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(30)
+    assert (await rig.record(call)).reject.state is EffectState.UNRESOLVED
+    return call
+
+
+async def test_calls_list_shows_a_call_and_what_needs_a_person(rig: Rig, redis_url: str) -> None:
+    """A live call is a line; an effect that nothing could prove is named as needing a human. No name is shown."""
+    call = await doubtful(rig)
+    told = await callkeeper(redis_url, "calls", "list")
+    assert told.exit_code == 0, told.output
+    assert "needs a human" in told.output
+    assert call.voice_id in told.output
+    assert "Ada" not in told.output
+    rows = await callkeeper(redis_url, "calls", "list", "--json")
+    row = json.loads(rows.output.splitlines()[0])
+    assert row["voice_id"] == call.voice_id
+    assert row["phone_last4"] == call.phone_number[-4:]
+
+
+async def test_calls_list_shows_whole_ids(rig: Rig, redis_url: str) -> None:
+    """The voice id can be copied into the other commands; where the output is piped, a call is one line."""
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    assert len(call.voice_id) == 36
+    for command in ("list", "find"):
+        told = await callkeeper(redis_url, "calls", command, KEY)
+        assert [call.voice_id in line for line in told.output.splitlines()] == [False, True]
+
+
+@pytest.mark.parametrize("command", ["list", "find"])
+async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, command: str) -> None:
+    """Words, institution and time mean the same in both commands, and all output formats show the same calls."""
+    live = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    # The rig's clock runs ahead of the machine's, which the commands go by.
+    for fits in (("watching",), (PHONE[-4:], "ada"), ("--institution", KEY), ("--since", "1h"), (live.voice_id[:7],)):
+        told = await callkeeper(redis_url, "calls", command, *fits)
+        assert (told.exit_code, live.voice_id in told.output) == (0, True), (fits, told.output)
+        assert json.loads((await callkeeper(redis_url, "calls", command, *fits, "--json")).output)["state"] == "watched"
+        lines = (await callkeeper(redis_url, "calls", command, *fits, "--csv")).output.splitlines()
+        assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", live.voice_id)
+    for other in (("rejected",), ("0000", "bob"), ("--institution", "cu-2")):
+        assert live.voice_id not in (await callkeeper(redis_url, "calls", command, *other)).output
+    mistyped = await callkeeper(redis_url, "calls", command, "--institution", "CU-1")
+    assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (2, True)
+
+
+async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:
+    """One institution is one job, none named means all of them; an unknown one exits with 2 and enqueues nothing."""
+    await rig.run(1)
+    unknown = await callkeeper(redis_url, "calls", "reconcile", "CU-1")
+    assert (unknown.exit_code, await rig.redis.llen(Keys().queue)) == (2, 0)
+    assert "did you mean cu-1" in unknown.output
+    one, every = (
+        await callkeeper(redis_url, "calls", "reconcile", KEY),
+        await callkeeper(redis_url, "calls", "reconcile"),
+    )
+    assert (one.exit_code, every.exit_code) == (0, 0), one.output
+    told = (await callkeeper(redis_url, "audit", "--event", "listed_queue", "--json")).output.splitlines()
+    assert {(line["entry"]["who"], line["entry"]["institution"]) for line in map(json.loads, told)} == {
+        ("command", KEY),
+        ("command", "*"),
+    }
+    known = await rig.queries.institutions()
+    assert await rig.redis.llen(Keys().queue) == 1 + len(known.names)
+    first = (await rig.redis.lindex(Keys().queue, 0)).decode()
+    assert f"{known.called(KEY)}: {first}" in one.output
+    data = zlib.decompress(await rig.redis.hget(f"rq:job:{first}", "data"))
+    assert json.loads(data)[:3] == [RECONCILE, None, [KEY]]
+
+
+async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_url: str) -> None:
+    """A person's resolution closes the effect and is in the trail; no request is sent."""
+    call = await doubtful(rig)
+    before = rig.ledger(call)["reject_voice"]
+    told = await callkeeper(redis_url, "calls", "resolve", call.voice_id, "--absent", "--operator", "ann")
+    assert told.exit_code == 0, told.output
+    await rig.run(1)
+    record = await rig.record(call)
+    assert record.reject.state is EffectState.ABSENT
+    assert await rig.queries.attention() == {}
+    assert any(entry.operator == "ann" and entry.what == "established" for entry in await rig.trail(call))
+    [said] = [entry for entry in await rig.trail(call) if entry.what == "said" and entry.kind == "resolved"]
+    assert said.wish, "without an id the Redis client's repetition of it would be heard again"
+    await rig.run(130)
+    assert rig.ledger(call)["reject_voice"] == before
+    assert (await rig.record(call)).reason is not Reason.UNRESOLVED
+
+
+async def test_calls_resolve_names_the_effect_where_two_are_in_doubt(rig: Rig, redis_url: str) -> None:
+    """One answer closes one effect: without a name nothing is written, and the name of another one is refused."""
+    call = await doubtful(rig)
+    record = await rig.record(call)
+    item = rig.store.keys.item(rig.call_id(call).member)
+    await rig.redis.hset(item, "rec", encode_call(replace(record, enroll=record.reject)))
+    resolve = ("calls", "resolve", call.voice_id, "--operator", "ann")
+    unnamed = await callkeeper(redis_url, *resolve, "--applied")
+    assert (unnamed.exit_code, "enroll and reject" in unnamed.output, "--effect" in unnamed.output) == (1, True, True)
+    named = await callkeeper(redis_url, *resolve, "--absent", "--effect", "enroll")
+    assert (named.exit_code, "enroll of" in named.output) == (0, True)
+    await rig.run(1)
+    record = await rig.record(call)
+    assert (record.enroll.state, record.reject.state) == (EffectState.ABSENT, EffectState.UNRESOLVED)
+    again = await callkeeper(redis_url, *resolve, "--absent", "--effect", "enroll")
+    assert (again.exit_code, "no enroll of" in again.output) == (1, True)
+    assert (await callkeeper(redis_url, *resolve, "--applied")).exit_code == 0
+    await rig.run(1)
+    assert (await rig.record(call)).reject.state is EffectState.CONFIRMED
+
+
+async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_url: str) -> None:
+    """Resolving a call without an unresolved effect changes nothing and says so; so does an unknown id."""
+    call = rig.stage.call(Happening(Kind.END, 60))
+    await rig.run(3)
+    for voice_id, words in ((call.voice_id, "no effect"), ("no-such-call", "nothing is known")):
+        told = await callkeeper(redis_url, "calls", "resolve", voice_id, "--applied", "--operator", "ann")
+        assert told.exit_code == 1
+        assert words in told.output
+    undecided = await callkeeper(redis_url, "calls", "resolve", call.voice_id, "--operator", "ann")
+    assert undecided.exit_code == 2
+    assert "--applied" in undecided.output
+
+
+async def test_calls_show_finds_a_call_by_its_alternate_id(rig: Rig, redis_url: str) -> None:
+    """The story of a call is found under the id that the agent's software happens to have."""
+    call = rig.stage.call(Happening(Kind.END, 60))
+    await rig.push(call)
+    await rig.run(3)
+    told = await callkeeper(redis_url, "calls", "show", call.alternate_id)
+    assert told.exit_code == 0, told.output
+    assert call.voice_id in told.output
+
+
+async def test_calls_say_in_one_line_that_redis_does_not_answer() -> None:
+    """Without Redis the command names its address in one line, without a traceback."""
+    told = await callkeeper("redis://127.0.0.1:1/0", "calls", "list")
+    assert told.exit_code == 1
+    assert "Traceback" not in told.output
+    assert "127.0.0.1:1" in told.output
+
+
+async def test_calls_find_by_what_is_known(rig: Rig, redis_url: str) -> None:
+    """Digits and a member's name lead to the call, in columns, as JSON lines and as CSV; what fits no call exits with 1."""
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    digits = PHONE[-4:]
+    for words in ((digits,), ("ada", KEY), (call.voice_id,), (call.voice_id[:7],)):
+        told = await callkeeper(redis_url, "calls", "find", *words)
+        assert (told.exit_code, call.voice_id in told.output) == (0, True), words
+        assert PHONE not in told.output
+    row = json.loads((await callkeeper(redis_url, "calls", "find", digits, "--json")).output)
+    assert row["voice_id"] == call.voice_id
+    lines = (await callkeeper(redis_url, "calls", "find", digits, "--csv")).output.splitlines()
+    assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", call.voice_id)
+    assert (await callkeeper(redis_url, "calls", "find", "nobody-of-this-name")).exit_code == 1
+
+
+async def test_unknown_call_leads_to_the_search(redis_url: str) -> None:
+    """The error about an unknown voice id names the command that searches."""
+    told = await callkeeper(redis_url, "calls", "explain", "v-none")
+    assert told.exit_code == 1
+    assert "nothing is known of v-none; search with callkeeper calls find" in told.output
+
+
+async def test_commands_take_the_beginning_of_an_id(rig: Rig, redis_url: str) -> None:
+    """The beginning of an id selects its call. If several match, the command names them and does nothing."""
+    first, second = rig.stage.call(Happening(Kind.END, 120)), rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    pairs = zip(first.voice_id, second.voice_id, strict=False)
+    shared = "".join(one for one, other in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    own = first.voice_id[: max(4, len(shared) + 1)]
+    await DeliveryLog(rig.redis, Keys().outbox).announce("https://outcomes.example")
+    shown = await callkeeper(redis_url, "calls", "show", own)
+    assert (shown.exit_code, first.voice_id in shown.output) == (0, True), shown.output
+    for command, code, words in (
+        (("calls", "explain"), 0, first.voice_id),
+        (("calls", "resolve", "--applied", "--operator", "ann"), 1, "no effect of"),
+        (("calls", "find"), 0, first.voice_id),
+        (("calls", "list"), 0, first.voice_id),
+        (("outcomes", "replay"), 0, ""),
+    ):
+        told = await callkeeper(redis_url, *command, own)
+        assert (told.exit_code, words in told.output) == (code, True), (command, told.output)
+    if len(shared) >= 4:
+        told = await callkeeper(redis_url, "calls", "show", shared)
+        assert (told.exit_code, second.voice_id in told.output) == (1, True)

@@ -1,0 +1,425 @@
+"""One command erases a person everywhere: then no table, no key of Redis, no log and no export holds their data."""
+
+import asyncio
+import json
+import os
+import platform
+import pwd
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+from redis.asyncio import Redis
+from sqlalchemy import select
+
+from callkeeper.app.cli import main
+from callkeeper.archive.database import Database
+from callkeeper.archive.keeping import Keeper
+from callkeeper.archive.lines import content_of
+from callkeeper.archive.tables import metadata
+from callkeeper.archive.verifying import verify
+from callkeeper.archive.writing import Writer
+from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.record import Call as Record
+from callkeeper.calls.record import encode_call
+from callkeeper.calls.store.earlier_calls import EarlierCalls, number_key
+from callkeeper.calls.store.erasing import Eraser, Holds, Whose
+from callkeeper.calls.store.intake import EventEntry
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.trail import Entry, encode_entry
+from callkeeper.service.secret import Secret
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.archivist import START, Archivist, settled, sqlite_archive
+from tests.rig import KEY
+from tests.sandbox_fixtures import Asgi
+
+NUMBER, OTHER = "5550177123", "5550177999"
+REMARK, REASON = "her first school was Elmwood", "sounded like her nephew"
+CANARIES = (NUMBER, "7123", "Zebedee", "Quillfeather", REMARK, REASON)
+
+EXPORTS = (
+    ("archive", "export"),
+    ("archive", "changes"),
+    ("calls", "list", "--json"),
+    ("outcomes", "log"),
+    ("audit", "--json"),
+)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Return an empty archive."""
+    with sqlite_archive(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+async def rig(sandbox_asgi: Asgi, redis_url: str, database: Database) -> AsyncIterator[Archivist]:
+    """Return a rig with an archive, and a member whose data is looked for."""
+    async with Redis.from_url(redis_url) as redis:
+        sandbox_asgi.begin_now()
+        sandbox_asgi.world.add_member(KEY, "p-7", [NUMBER], first_name="Zebedee", last_name="Quillfeather")
+        sandbox_asgi.world.add_member(KEY, "p-8", [OTHER])
+        yield Archivist(sandbox_asgi, redis, database)
+
+
+async def run(redis_url: str, *arguments: str, archive: str = "", token: str = "") -> Result:
+    """Run a command beside the loop of the test."""
+    environ = {"REDIS_URL": redis_url, "CALLKEEPER_ARCHIVE_URL": archive, "CALLKEEPER_ACCESS_TOKEN": token}
+    result = await asyncio.to_thread(CliRunner(env=environ).invoke, main, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result
+
+
+async def lived(rig: Archivist) -> tuple[Call, Call]:
+    """Return two calls of the member, one verified and one distrusted with words, settled and archived."""
+    calls = []
+    for said in (
+        Verified(
+            operator="ann",
+            said_at=rig.clock.now,
+            wish="a" * 32,
+            person_id="p-7",
+            validation_type="Other",
+            remark=REMARK,
+        ),
+        Distrusted(operator="ann", said_at=rig.clock.now, wish="b" * 32, reason=REASON),
+    ):
+        call = rig.stage.call(Happening(Kind.END, 40), phone_number=NUMBER)
+        await rig.push(call)
+        await rig.run(5)
+        await rig.note(call, said)
+        await rig.run(35)
+        await rig.push(call, "CallEnd")
+        await rig.run(60)
+        calls.append(call)
+    await rig.archive()
+    return calls[0], calls[1]
+
+
+def found_in(text: str, *canaries: str) -> list[str]:
+    """Return the canaries in a text. Digits count only where they stand alone: times and ids hold any four by chance."""
+    return [
+        one for one in canaries if re.search(rf"(?<![\w.-]){one}(?![\w-])" if len(one) == 4 else re.escape(one), text)
+    ]
+
+
+async def everything(redis: Any, database: Database | None) -> str:
+    """Return all that is stored, as one text."""
+    parts: list[str] = []
+    async for key in redis.scan_iter():
+        match await redis.type(key):
+            case b"string":
+                value = await redis.get(key)
+            case b"hash":
+                value = await redis.hgetall(key)
+            case b"list":
+                value = await redis.lrange(key, 0, -1)
+            case b"zset":
+                value = await redis.zrange(key, 0, -1)
+            case b"stream":
+                value = await redis.xrange(key)
+            case _:
+                value = await redis.smembers(key)
+        parts.append(f"{key!r} {value!r}")
+    if database is not None:
+        with database.reading() as connection:
+            for table in metadata.sorted_tables:
+                parts += [str(tuple(row)) for row in connection.execute(select(table))]
+    return "\n".join(parts)
+
+
+async def test_nothing_of_a_person_is_left_anywhere(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path
+) -> None:
+    """Number, last digits, names, notes and reasons are gone from Redis and the archive; ids and decisions stay."""
+    calls = await lived(rig)
+    before = await everything(rig.redis, database)
+    assert found_in(before, *CANARIES) == list(CANARIES)
+    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    told = await run(redis_url, *erase, archive=archive)
+    assert "Redis: 2 calls are erased" in told.output
+    after = await everything(rig.redis, database)
+    assert found_in(after, *CANARIES) == []
+    written = {"the log": str(rig.log.entries), "the command's answer": told.output}
+    for asked in EXPORTS:
+        written[" ".join(asked)] = (await run(redis_url, *asked, archive=archive)).output
+    await run(redis_url, "calls", "export", "--output", str(tmp_path / "calls.jsonl"), archive=archive)
+    written["calls export"] = (tmp_path / "calls.jsonl").read_text()
+    for call in calls:
+        written["the story"] = (await run(redis_url, "calls", "explain", call.voice_id, archive=archive)).output
+    for where in ("archive export", "calls export"):
+        assert call.voice_id in written[where], "calls stay, without the person"
+    assert [(where, found_in(text, *CANARIES)) for where, text in written.items() if found_in(text, *CANARIES)] == []
+    assert [(await rig.record(call)).reason for call in calls] == ["unenrolled", "rejected"]
+    assert verify(database).faults == []
+    shown = await run(redis_url, "archive", "changes", archive=archive)
+    assert "erased" in shown.output
+    assert "by dpo" in shown.output
+
+
+async def test_person_is_erased_without_an_archive(rig: Archivist, redis_url: str) -> None:
+    """By number too. A call that is live is counted and left; other people's calls keep their data."""
+    await lived(rig)
+    rig.stage.call(Happening(Kind.END, 500), phone_number=OTHER)
+    other = rig.stage.call(Happening(Kind.END, 500), phone_number=NUMBER)
+    await rig.run(5)
+    erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
+    told = await run(redis_url, *erase)
+    assert "2 calls are erased" in told.output
+    assert "1 calls are live" in told.output
+    assert (await rig.record(other)).phone_number == NUMBER
+    assert OTHER in await everything(rig.redis, None)
+    await rig.run(600)
+    await run(redis_url, *erase)
+    stored = await everything(rig.redis, None)
+    assert NUMBER not in stored
+
+
+async def test_export_of_calls_is_audited(rig: Archivist, redis_url: str, tmp_path: Path) -> None:
+    """As an export of the archive is."""
+    await lived(rig)
+    await run(redis_url, "calls", "export", "--output", str(tmp_path / "calls.jsonl"))
+    told = await run(redis_url, "audit", "--json")
+    assert "exported" in {json.loads(line)["entry"]["event"] for line in told.output.splitlines()}
+
+
+GUID = "1B9D6BCD-BBFD-4B2D-9B5D-AB8DFBBD4BED"
+
+
+async def put(redis: Any, call: Record, trail: tuple[Entry, ...]) -> str:
+    """Store a settled call that is not archived, with the events, marks and keys that it leaves; return its member."""
+    keys, member = Keys(), CallId(call.institution_key, call.voice_id).member
+    await redis.hset(keys.item(member), mapping={"rec": encode_call(call), "settled": "1"})
+    await redis.rpush(keys.trail(member), *map(encode_entry, trail))
+    await redis.zadd(keys.settled, {member: 1})
+    ending = (call.phone_number or "")[-4:]
+    event = EventEntry(f"e-{call.voice_id}", "CallStart", call.institution_key, call.alternate_id, phone_last4=ending)
+    await redis.zadd(keys.events, {msgspec.json.encode(event): 1})
+    for whose in (f"p:{quote(call.person_id or '', safe='')}", f"n:{call.phone_number}"):
+        await redis.zadd(keys.earlier(call.institution_key, whose), {f"fraud:{call.voice_id}": 1})
+    await redis.zadd(keys.enrolled(call.institution_key, call.person_id or ""), {call.voice_id: 1})
+    return member
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        ({}, ("--call", "v-1")),
+        ({}, ("--call", "alt-1")),
+        ({"voice_id": GUID.lower()}, ("--call", f"{{{GUID}}}")),
+        ({"alternate_id": GUID.lower()}, ("--call", GUID)),
+        ({"person_id": "mémb-Ö"}, ("--person", "mémb-Ö")),
+        ({"person_id": "STRASSE"}, ("--person", "straße")),
+        ({"alternate_id": "ключ"}, ("--call", "ключ")),
+        ({}, ("--person", "p-other")),
+        ({}, ()),
+    ],
+    ids=["id", "alternate", "guid", "alternate guid", "beyond ascii", "folded", "id beyond ascii", "candidate", "all"],
+)
+@pytest.mark.parametrize("is_archived", [False, True], ids=["in redis", "archived"])
+async def test_call_under_a_hold_is_not_changed(
+    is_archived: bool,
+    changes: dict[str, Any],
+    held: tuple[str, ...],
+    redis: "Redis",
+    redis_url: str,
+    database: Database,
+    tmp_path: Path,
+) -> None:
+    """However the hold names it, and whether it is archived before the hold, after it, or not at all; until the release."""
+    call, trail = settled(1, **changes)
+    await put(redis, call, trail)
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    place = ("--institution", KEY, "--operator", "dpo", "--reason", "case 1")
+    await run(redis_url, "archive", "hold", *held, *place, archive=archive)
+    if is_archived:
+        Writer(database).write(KEY, [content_of(call, trail)])
+        Keeper(database, "cron").retire(KEY, 2**53)
+    before = await everything(redis, database)
+    for whose in (("--person", call.person_id or ""), ("--phone", call.phone_number or "")):
+        told = await run(redis_url, "archive", "erase", *whose, *place, archive=archive)
+        assert "Redis: 0 calls are erased; 1 calls are under a hold" in told.output
+    after = await everything(redis, database)
+    assert sorted(line for line in before.splitlines() if line not in after and "audit" not in line) == []
+    assert verify(database).faults == []
+    await run(redis_url, "archive", "hold", *held, "--release", *place, archive=archive)
+    told = await run(redis_url, "archive", "erase", "--person", call.person_id or "", *place, archive=archive)
+    assert "Redis: 1 calls are erased; 0 calls are under a hold" in told.output
+    assert found_in(await everything(redis, None), "Marion", "12025550001", "0001", "sounds odd") == []
+
+
+async def test_exports_hold_nothing_that_people_typed(
+    redis: "Redis", redis_url: str, database: Database, tmp_path: Path
+) -> None:
+    """Not the reason of a statement or a pause, in which anybody may be named."""
+    call, (said, decided) = settled(1)
+    trail = (said, replace(decided, pause="by ann: Mrs. Quillfeather rang"))
+    await put(redis, call, trail)
+    Writer(database).write(KEY, [content_of(call, trail)])
+    for command in ("calls", "archive"):
+        file = tmp_path / f"{command}.jsonl"
+        await run(redis_url, command, "export", "--output", str(file), archive=f"sqlite:///{tmp_path}/archive.db")
+        exported = file.read_text()
+        assert '"what":"said","kind":"distrusted","operator":"agent-7"' in exported.replace(" ", "")
+        assert '"pause":"byann"' in exported.replace(" ", "")
+        assert [
+            text for text in ("sounds odd", "Quillfeather", "her dog", "Marion", "2025550001") if text in exported
+        ] == []
+
+
+async def test_holds_erasures_and_exports_are_listed(redis_url: str, database: Database, tmp_path: Path) -> None:
+    """When, by whom, where, and why; an export and a command have the system's user and the host beside."""
+    Writer(database).write(KEY, [content_of(*settled(1))])
+    archive, place = f"sqlite:///{tmp_path}/archive.db", ("--institution", KEY, "--operator", "dpo", "--reason")
+    await run(redis_url, "archive", "hold", "--call", "alt-1", *place, "case 1", archive=archive)
+    await run(redis_url, "archive", "hold", "--call", "alt-1", "--release", *place, "case 1 is over", archive=archive)
+    await run(redis_url, "archive", "erase", "--person", "p-1", *place, "request 7", archive=archive)
+    await run(redis_url, "archive", "export", "--institution", KEY, "--output", str(tmp_path / "a"), archive=archive)
+    await run(redis_url, "calls", "export", "--output", str(tmp_path / "b"))
+    changes = (await run(redis_url, "archive", "changes", archive=archive)).output.splitlines()
+    assert [line.partition("UTC  ")[2] for line in changes] == [
+        "cu-1  held  by dpo: call alt-1, case 1",
+        "cu-1  released  by dpo: call alt-1, case 1 is over",
+        "cu-1  erased  by dpo: 1 lines, request 7",
+    ]
+    exports = (await run(redis_url, "audit", "--event", "exported", "--json")).output.splitlines()
+    entries = [json.loads(line)["entry"] for line in exports]
+    assert {(entry["detail"], entry.get("institution"), entry.get("results")) for entry in entries} == {
+        ("archive", KEY, None),
+        ("archive, done", KEY, 1),
+        ("calls", None, None),
+        ("calls, done", None, 0),
+    }
+    assert {entry["origin"] for entry in entries} == {f"{pwd.getpwuid(os.getuid()).pw_name}@{platform.node()}"}
+
+
+async def test_hold_says_how_many_archived_calls_it_covers(redis_url: str, database: Database, tmp_path: Path) -> None:
+    """So a mistyped id is noticed, although a hold may come before its call."""
+    Writer(database).write(KEY, [content_of(*settled(n)) for n in (1, 2)])
+    place = ("--institution", KEY, "--operator", "dpo", "--reason", "case 1")
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    for said, covered in ((("--person", "p-other"), 2), (("--call", "alt-2"), 1), (("--call", "alt-9"), 0)):
+        told = await run(redis_url, "archive", "hold", *said, *place, archive=archive)
+        assert told.output == f"held: {covered} archived calls, and those that are archived later\n"
+
+
+async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis", redis_url: str) -> None:
+    """Merged records, calls past their days, marks under the number, and pushes of calls that are gone: by number."""
+    call, trail = settled(1)
+    others_own = {"person_id": "p-2", "candidates": (), "identity": None, "distrusted": None, "alternate_id": "a-2"}
+    other = replace(settled(2, phone_number="+12025559990001")[0], **others_own)
+    member, others = await put(redis, call, trail), await put(redis, other, trail[1:])
+    keys, gone = Keys(), CallId(KEY, "v-old").member
+    await redis.zrem(keys.settled, member)
+    await redis.hset(keys.item(gone), mapping={"moved": member, "was": encode_call(replace(call, voice_id="v-old"))})
+    lost = EventEntry("e-lost", "CallStart", KEY, "v-lost", phone_last4="0001")
+    await redis.zadd(keys.events, {msgspec.json.encode(lost): 1})
+    number = EarlierCalls(redis, keys, number_key=number_key(Secret("token")))
+    await number.keep(CallId(KEY, "v-expired"), replace(call, unenrolled_seen=True), days=30, now=START)
+    erase = ("calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
+    told = await run(redis_url, *erase, token="token")
+    assert told.output == "Redis: 1 calls are erased; 0 calls are under a hold\n"
+    stored = await everything(redis, None)
+    assert [text for text in ("12025550001", "v-lost", "Vale1", "her dog", "sounds odd") if text in stored] == []
+    marks = {key.decode() async for key in redis.scan_iter("ck:earlier:*")}
+    assert marks == {keys.earlier(KEY, "p:p-2"), keys.earlier(KEY, "n:+12025559990001"), keys.earlier(KEY, "p:p-1")}
+    assert await redis.zrange(keys.earlier(KEY, "p:p-2"), 0, -1) == [b"fraud:v-2"]
+    assert await redis.zrange(keys.earlier(KEY, "p:p-1"), 0, -1) == [b"unenrolled:v-expired"]
+    assert await redis.hget(keys.item(others), "rec") == encode_call(other)
+    assert len(await redis.zrange(keys.events, 0, -1)) == 1
+
+
+async def test_call_that_a_worker_has_is_counted_and_left(redis: "Redis", redis_url: str) -> None:
+    """Its worker would write the data back. The same for a note that waits, because it may hold a number."""
+    member = await put(redis, *settled(1))
+    erase = ("calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
+    for key, name in ((Keys().item(member), "nonce"), (Keys().inbox(member), "note")):
+        await redis.hset(key, name, "x")
+        assert (
+            "Redis: 0 calls are erased; 0 calls are under a hold; 1 calls are live"
+            in (await run(redis_url, *erase)).output
+        )
+        await redis.hdel(key, name)
+    await redis.hset(Keys().item(CallId(KEY, "v-9").member), "rec", b"{")
+    assert "1 calls cannot be read by this release" in (await run(redis_url, *erase)).output
+
+
+async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: "Redis", redis_url: str) -> None:
+    """Also by a process that does not know the archive's address: it does not know the legal holds either.
+
+    An archive that workers no longer use does not count.
+    """
+    await put(redis, *settled(1))
+    seconds, _ = await redis.time()
+    await redis.set(Keys().audit_archived, f"{seconds}000-1")
+    environ = {"REDIS_URL": redis_url}
+    arguments = ["calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo"]
+    told = await asyncio.to_thread(CliRunner(env=environ).invoke, main, arguments)
+    assert told.exit_code == 2
+    assert "use callkeeper archive erase" in told.output
+    assert "Marion" in await everything(redis, None)
+    await redis.set(Keys().audit_archived, f"{seconds - 8 * 86400}000-1")
+    assert "1 calls are erased" in (await run(redis_url, *arguments)).output
+
+
+async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: "Redis", redis_url: str) -> None:
+    """A call that was this member's once is another's now; of a number that others call from too, only their own go."""
+    await put(redis, *settled(1))
+    other, trail = settled(2, person_id="p-2", phone_number="+12025550001", candidates=(), identity=None)
+    await put(redis, other, trail)
+    keys = Keys()
+    for key in (keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1")):
+        await redis.zadd(key, {"rejected:v-2" if "earlier" in key else "v-2": 1})
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
+    assert await redis.exists(keys.earlier(KEY, "p:p-1"), keys.enrolled(KEY, "p-1")) == 0
+    assert await redis.zrange(keys.earlier(KEY, "n:+12025550001"), 0, -1) == [b"fraud:v-2"]
+    assert (await redis.hget(keys.item(CallId(KEY, "v-2").member), "rec")) == encode_call(other)
+
+
+class Overtaken:
+    """A Redis in which something happens to a call just before a record is watched."""
+
+    def __init__(self, redis: "Redis", happens: Callable[[], Awaitable[object]]) -> None:
+        self._redis = redis
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the real one otherwise."""
+        return getattr(self._redis, name)
+
+    def pipeline(self, **options: Any) -> Any:
+        """Return a pipeline that is overtaken."""
+        pipe: Any = self._redis.pipeline(**options)
+        watch = pipe.watch
+
+        async def overtaken(*names: str) -> None:
+            await self._happens()
+            await watch(*names)
+
+        pipe.watch = overtaken
+        return pipe
+
+
+@pytest.mark.parametrize("how", ["claimed", "live again", "pushed"])
+async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Redis", how: str) -> None:
+    """A worker that has read the record would store the erased data again, so the call is left for the next time."""
+    call, trail = settled(1)
+    member, keys, client = await put(redis, call, trail), Keys(), cast("Any", redis)
+    happens = {
+        "claimed": lambda: client.hset(keys.item(member), "nonce", "w:1"),
+        "live again": lambda: client.hdel(keys.item(member), "settled"),
+        "pushed": lambda: client.rpush(keys.inbox(member), "a note"),
+    }[how]
+    eraser = Eraser(cast("Redis", Overtaken(redis, happens)), keys=keys)
+    found = await eraser.erase(Whose(KEY, person_id="p-1"), holds=Holds())
+    assert (found.erased, found.live) == (0, 1)
+    assert await client.hget(keys.item(member), "rec") == encode_call(call)
+    assert "v-1" in await everything(redis, None)

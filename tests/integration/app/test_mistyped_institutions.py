@@ -1,0 +1,74 @@
+"""Commands other than ``pause`` refuse an unknown institution and name the most similar one."""
+
+import asyncio
+
+import pytest
+from click.testing import CliRunner, Result
+from redis.asyncio import Redis
+
+from callkeeper.app.cli import main
+from callkeeper_sandbox.service.state import Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+MEANT = "callkeeper knows no institution with the key 'CU-1'; did you mean cu-1 (First Example Credit Union)?"
+
+
+async def callkeeper(redis_url: str | None, *arguments: str) -> Result:
+    """Run a command as the command line does, beside the loop of the test."""
+    runner = CliRunner(env={"REDIS_URL": redis_url})
+    return await asyncio.to_thread(runner.invoke, main, list(arguments))
+
+
+@pytest.fixture
+async def voice_id(sandbox_asgi: Asgi, redis_url: str) -> str:
+    """Return the id of a live call of cu-1."""
+    async with Redis.from_url(redis_url) as redis:
+        sandbox_asgi.begin_now()
+        rig = Rig(sandbox_asgi, redis)
+        call = rig.stage.call(Happening(Kind.END, 120))
+        await rig.run(3)
+        return call.voice_id
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("show",), ("explain",), ("resolve", "--absent", "--operator", "ann")],
+    ids=lambda command: command[0],
+)
+async def test_calls_commands_refuse_an_unknown_institution(
+    redis_url: str, voice_id: str, command: tuple[str, ...]
+) -> None:
+    """Every command about one call says that the institution is wrong, rather than that the call is unknown."""
+    name, *options = command
+    result = await callkeeper(redis_url, "calls", name, voice_id, "--institution", "CU-1", *options)
+    assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
+
+
+async def test_replay_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
+    """`outcomes replay` refuses it with the same message."""
+    result = await callkeeper(redis_url, "outcomes", "replay", voice_id, "--institution", "CU-1")
+    assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
+
+
+async def test_calls_show_tells_a_wrong_id_from_a_wrong_institution(redis_url: str, voice_id: str) -> None:
+    """An unknown id at a known institution is a failure, not misuse."""
+    result = await callkeeper(redis_url, "calls", "show", "v-none", "--institution", "cu-1")
+    assert (result.exit_code, result.stderr) == (1, "Error: nothing is known of v-none at cu-1\n")
+
+
+async def test_schedule_fit_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
+    """A fit for an unknown institution is refused because of the key, not because of too few calls."""
+    result = await callkeeper(redis_url, "schedule", "fit", "--institution", "CU-1")
+    assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
+
+
+async def test_secret_token_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
+    """No token is made for an unknown institution, except with --force. Without Redis it is made with a note."""
+    asked = ("secret", "token", "ivr", "--institution", "CU-1")
+    refused = await callkeeper(redis_url, *asked)
+    assert (refused.exit_code, refused.stdout, MEANT in refused.stderr) == (2, "", True)
+    forced = await callkeeper(redis_url, *asked, "--force")
+    assert (forced.exit_code, "@CU-1" in forced.stdout) == (0, True)
+    elsewhere = await callkeeper(None, *asked)
+    assert (elsewhere.exit_code, "Not checked" in elsewhere.stderr) == (0, True)

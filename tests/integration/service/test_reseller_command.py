@@ -1,0 +1,264 @@
+"""``callkeeper reseller`` against the sandbox: every command, without secrets in the output."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from callkeeper.app.cli import main
+from callkeeper.app.commands.service_terminal import ADVICE
+from callkeeper.service import (
+    AccessRefused,
+    AnswerUnreadable,
+    NeedsPerson,
+    NotSent,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+)
+from tests.sandbox_fixtures import KEY, PHONE, ServedSandbox
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def environment(sandbox_server: ServedSandbox) -> dict[str, str]:
+    """Return the environment that reaches the stand-in."""
+    return {
+        "CALLKEEPER_SERVICE_URL": sandbox_server.url,
+        "CALLKEEPER_ACCESS_TOKEN": sandbox_server.credentials.access_token,
+        "CALLKEEPER_EMAIL": sandbox_server.credentials.email,
+        "CALLKEEPER_PASSWORD": sandbox_server.credentials.password,
+        "CALLKEEPER_REQUESTED_BY": "bot, cu-1=svc1",
+        "COLUMNS": "200",
+    }
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Run:
+    """Run a command of ``callkeeper reseller``."""
+
+    def run(*args: str, answer: str | None = None) -> Result:
+        return CliRunner().invoke(main, ["reseller", *args], env=environment, input=answer)
+
+    return run
+
+
+def ok(result: Result) -> str:
+    """Return the output of a command that went well."""
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def parsed(result: Result) -> Any:
+    """Return the JSON output of a command that went well."""
+    return json.loads(ok(result))
+
+
+def test_token_names_the_institutions_and_hides_itself(run: Run) -> None:
+    """Endpoint 1: the token is masked in the table and in JSON, unless --show-secrets is given."""
+    assert "cu-1" in ok(run("token"))
+    assert parsed(run("token", "--json"))["token"] == "***"
+    assert len(parsed(run("token", "--json", "--show-secrets"))["token"]) > 10
+
+
+def test_user_token_is_hidden_unless_asked_for(run: Run) -> None:
+    """Endpoint 2: the user token is masked likewise."""
+    assert ok(run("user-token", KEY)).strip() == "***"
+    assert len(ok(run("user-token", KEY, "--show-secrets")).strip()) > 10
+
+
+def test_call_is_worked_by_hand(run: Run, sandbox_server: ServedSandbox) -> None:
+    """Endpoints 3 to 6: find it, assign it, look at it, enroll it; the operator is the institution's own."""
+    voice_id = sandbox_server.call()["voice_id"]
+    listed = ok(run("queue", KEY, "--search", PHONE, "--start", "2020-01-01"))
+    assert voice_id in listed
+    assert "(p-1)" in listed
+    assert voice_id in ok(run("assign", KEY, "--person", "p-1", "--voice-id", voice_id))
+    enrolled = run("enroll", KEY, voice_id, "--person", "p-1", "--how", "KnowledgeBasedAuth", "--notes", "n", "--yes")
+    assert ok(enrolled) == f"enrolled: {voice_id}\n"
+    assert re.search(r"metaData.vendorPolicies\[0\] +Green Manual Authentication", ok(run("details", KEY, voice_id)))
+    record = parsed(run("details", KEY, voice_id, "--check", "--json"))
+    assert record["personId"] == "p-1"
+    assert record["coreUsername"] == "svc1"
+
+
+def test_candidates_in_json_have_nothing_sensitive(run: Run, sandbox_server: ServedSandbox) -> None:
+    """The service tells the terminal more of a member than it shows."""
+    sandbox_server.call()
+    ((person,),) = [entry["persons"] for entry in parsed(run("queue", KEY, "--json"))]
+    assert person["personId"]
+    assert not {"fullSsn", "last4Ssn", "dateOfBirth", "supportPassword", "driverLicense"} & person.keys()
+
+
+@pytest.mark.parametrize(("answer", "sent"), [("n\n", 0), ("\n", 0), ("y\n", 1)])
+def test_reject_asks_first(run: Run, sandbox_server: ServedSandbox, answer: str, sent: int) -> None:
+    """Endpoint 7: nothing is sent before the operator has confirmed."""
+    voice_id = sandbox_server.call()["voice_id"]
+    ok(run("assign", KEY, "--person", "p-1", "--voice-id", voice_id))
+    result = run("reject-voice", KEY, voice_id, answer=answer)
+    assert (result.exit_code == 0) == bool(sent)
+    assert sum(n for name, n in sandbox_server.tally(voice_id)["arrived"].items() if "reject" in name) == sent
+
+
+def test_enroll_asks_first(run: Run, sandbox_server: ServedSandbox) -> None:
+    """Endpoint 6: likewise."""
+    voice_id = sandbox_server.call()["voice_id"]
+    assert run("enroll", KEY, voice_id, "--person", "p-1", "--how", "Other", answer="n\n").exit_code == 1
+    assert "enroll" not in sandbox_server.tally(voice_id)["arrived"]
+
+
+def test_institutions_are_managed_by_hand(run: Run) -> None:
+    """Endpoints 8 to 12."""
+    assert "First Example Credit Union" in ok(run("institutions", "list"))
+    assert ok(run("institutions", "add", "name=Second Example", "core=None")) == "added\n"
+    assert len(parsed(run("institutions", "list", "--json"))) == 2
+    assert ok(run("institutions", "update", KEY, "--name", "Renamed", "--core", "None")) == f"updated: {KEY}\n"
+    assert "Renamed" in ok(run("institutions", "get", KEY))
+    actions = parsed(run("institutions", "login-as", KEY, "--json"))["actions"]
+    assert {action["ssoUrl"] for action in actions} == {"***"}
+
+
+def test_refusal_says_what_to_do(run: Run) -> None:
+    """A failure is one line with the reason and the remedy, and an exit code."""
+    result = run("details", KEY, "no-such-call")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: details: refused with status ")
+    assert result.stderr.endswith("; the service knows no such call\n")
+    assert result.stdout == ""
+
+
+def test_refused_login_names_the_variables(environment: dict[str, str]) -> None:
+    """Wrong credentials point at where they come from, without showing them."""
+    result = CliRunner().invoke(main, ["reseller", "token"], env=environment | {"CALLKEEPER_PASSWORD": "canary-1"})
+    assert result.exit_code == 1
+    assert "CALLKEEPER_PASSWORD" in result.stderr
+    assert "canary-1" not in result.output
+
+
+def test_missing_settings_are_named_at_once() -> None:
+    """No settings: every missing variable with its reason and an example, and no traceback."""
+    nothing = dict.fromkeys(
+        f"CALLKEEPER_{name}" for name in ("SERVICE_URL", "ACCESS_TOKEN", "EMAIL", "PASSWORD", "REQUESTED_BY")
+    )
+    result = CliRunner().invoke(main, ["reseller", "token"], env=nothing)
+    assert result.exit_code == 2
+    assert all(f"{name}: is required" in result.stderr for name in nothing)
+
+
+def test_field_without_a_value_is_refused(run: Run) -> None:
+    """An institution's field is NAME=VALUE."""
+    result = run("institutions", "add", "name")
+    assert result.exit_code == 1
+    assert "NAME=VALUE" in result.stderr
+
+
+def test_output_cannot_repaint_the_terminal(run: Run, sandbox_server: ServedSandbox) -> None:
+    """Markup and control characters in the service's texts are escaped."""
+    sandbox_server.call(phone_number="[red]\x1b[2J555")
+    listed = ok(run("queue", KEY))
+    assert "\x1b" not in listed
+    assert "[red]\\x1b[2J555" in listed
+
+
+def test_every_error_has_advice() -> None:
+    """Whatever the client raises, the command says what to do about it."""
+    leaves = [
+        *(ServiceUnavailable, ServiceRefused, AccessRefused, NotSent, TokenLapsed, OutcomeUnknown),
+        *(NeedsPerson, AnswerUnreadable),
+    ]
+    assert set(leaves) == set(ResellerError.__subclasses__())
+    assert set(leaves) <= {kind for kind, _ in ADVICE}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("queue", "CU-1"),
+        ("details", "CU-1", "v-1"),
+        ("user-token", "CU-1"),
+        ("reject-voice", "CU-1", "v-1", "--yes"),
+        ("institutions", "get", "CU-1"),
+        ("institutions", "login-as", "CU-1"),
+    ],
+    ids=" ".join,
+)
+def test_reseller_refuses_an_institution_that_the_account_does_not_manage(run: Run, command: tuple[str, ...]) -> None:
+    """A mistyped institution is an error with the nearest one and exit code 2; nothing is sent with its key."""
+    result = run(*command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no institution with the key 'CU-1'; did you mean cu-1 (First Example Credit Union)?" in result.stderr
+
+
+def test_refusal_is_shown_with_the_services_own_words(run: Run, sandbox_server: ServedSandbox) -> None:
+    """The person at the command line sees the service's whole error text."""
+    body = '{"success": false, "errors": ["Ada Example has two accounts", "Choose one"]}'
+    sandbox_server.fault("details", "refused", body=body)
+    result = run("details", KEY, "v-1")
+    assert result.exit_code == 1
+    assert "Ada Example has two accounts; Choose one" in result.stderr
+
+
+def test_messages_of_a_success_are_shown(run: Run, sandbox_server: ServedSandbox) -> None:
+    """What the service says besides goes to the person, each text once and in full; JSON stays JSON."""
+    sandbox_server.control("PUT", "/variants", ["messages-everywhere"])
+    voice_id = sandbox_server.call()["voice_id"]
+    for command in (("details", KEY, voice_id), ("reject-voice", KEY, voice_id, "--yes"), ("queue", KEY), ("token",)):
+        result = run(*command)
+        assert ok(result)
+        assert result.stderr.count("the service says: Maintenance on Sunday.") == 1
+    assert parsed(run("queue", KEY, "--json"))
+
+
+def test_message_about_an_addition_is_shown(run: Run) -> None:
+    """The key that the service gave to an added institution is in ``messages`` only."""
+    result = run("institutions", "add", "name=New One", "core=None")
+    assert ok(result)
+    assert "the service says: new-one" in result.stderr
+
+
+def test_what_changes_something_is_in_the_audit_log(
+    environment: dict[str, str], sandbox_server: ServedSandbox, redis_url: str
+) -> None:
+    """Each request that may have changed something is recorded, without persons, numbers and notes; a look is not."""
+    voice_id, runner = sandbox_server.call()["voice_id"], CliRunner(env={**environment, "REDIS_URL": redis_url})
+    for command in (
+        ("assign", KEY, "--person", "p-1", "--phone-number", PHONE),
+        ("enroll", KEY, voice_id, "--person", "p-1", "--how", "Other", "--notes", "canary", "--yes"),
+        ("details", KEY, voice_id),
+        ("details", KEY, voice_id, "--check"),
+        ("reject-voice", KEY, voice_id, "--yes"),
+        ("institutions", "add", "name=Canary One", "core=None"),
+        ("institutions", "update", KEY, "--core", "None"),
+        ("reject-voice", KEY, "canary", "--yes"),
+        ("reject-voice", "canary", "canary", "--yes"),
+    ):
+        runner.invoke(main, ["reseller", *command])
+    told = runner.invoke(main, ["audit", "--event", "said", "--json"]).output
+    entries = [json.loads(line)["entry"] for line in told.splitlines()]
+    found = [(each["detail"], each.get("institution"), each.get("voice_id")) for each in entries]
+    assert sorted(found, key=str) == [
+        ("add institution at the service", None, None),
+        ("assign at the service", KEY, None),
+        ("check at the service", KEY, voice_id),
+        ("enroll at the service", KEY, voice_id),
+        ("reject voice at the service", KEY, voice_id),
+        ("reject voice at the service, failed or unknown", None, None),
+        ("update institution at the service", KEY, None),
+    ]
+    assert "canary" not in told
+    assert PHONE not in told
+
+
+@pytest.mark.parametrize("url", [None, "redis://127.0.0.1:1/0"])
+def test_change_that_cannot_be_recorded_is_made_and_said(environment: dict[str, str], url: str | None) -> None:
+    """The command works without Redis; the person is told that the audit log lacks it."""
+    command = ["reseller", "institutions", "update", KEY, "--core", "None"]
+    result = CliRunner(env={**environment, "REDIS_URL": url}).invoke(main, command)
+    assert ok(result) == f"updated: {KEY}\n"
+    assert "not recorded in the audit log" in result.stderr

@@ -1,0 +1,34 @@
+"""A process imports only the libraries that it needs, so it starts fast and stays small."""
+
+import subprocess
+import sys
+
+import pytest
+
+SERVICE = frozenset({"aiohttp", "httpx", "httpx_aiohttp", "standardwebhooks"})
+ARCHIVE = frozenset({"sqlalchemy", "alembic", "psycopg"})
+LOGINS = frozenset({"authlib", "joserfc", "argon2", "zxcvbn"})
+PAGES = frozenset({"starlette", "uvicorn", "rq_dashboard", "flask", "jinja2", "markdown_it", "prometheus_client"})
+SELDOM = frozenset({"apprise", "phonenumbers"}) | ARCHIVE
+
+COMMAND = "from callkeeper.app.cli import main; main({}, standalone_mode=False)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        (COMMAND.format(["--help"]), SELDOM | SERVICE | LOGINS | PAGES | {"redis", "rq", "structlog"}),
+        (COMMAND.format(["pauses", "--help"]), SELDOM | SERVICE | LOGINS | PAGES | {"rq"}),
+        (COMMAND.format(["calls", "--help"]), SELDOM | SERVICE | LOGINS | PAGES | {"rq"}),
+        (COMMAND.format(["jobs", "--help"]), SELDOM | SERVICE | LOGINS | PAGES),
+        (COMMAND.format(["sandbox", "--help"]), SELDOM | SERVICE | LOGINS | PAGES | {"redis", "rq"}),
+        ("import callkeeper.app.commands.web", SELDOM | SERVICE | (LOGINS - {"argon2"})),
+        ("import callkeeper.app.commands.worker, callkeeper.app.wiring", SELDOM | LOGINS | PAGES),
+    ],
+    ids=["--help", "pauses --help", "calls --help", "jobs --help", "sandbox --help", "web", "worker"],
+)
+def test_a_process_imports_only_what_it_needs(statement: str, unwanted: frozenset[str]) -> None:
+    """A new interpreter that does this has not imported the libraries of other processes."""
+    code = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  (our own code)
+    assert unwanted & set(done.stderr.split()) == set()

@@ -1,0 +1,75 @@
+"""docs/operations.md and docs/configuration.md cover every message that refers to them."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from callkeeper.app.cli import main
+from callkeeper.app.doctor import Topic
+from callkeeper.app.documents import configuration_document
+from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
+
+ROOT = Path(__file__).parents[3]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/operations.md", "docs/configuration.md", "deploy/README.md")
+
+
+def sections(kind: str) -> list[str]:
+    """Return the sections of a kind, by name."""
+    return re.findall(rf"^### {kind}: (.+)$", OPERATIONS, re.MULTILINE)
+
+
+def headings() -> set[str]:
+    """Return the anchors of all headings of the runbook."""
+    return {
+        re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in OPERATIONS.splitlines()
+        if line.startswith("#")
+    }
+
+
+def test_every_line_of_the_doctor_has_a_section() -> None:
+    """The runbook has a section for each topic of the doctor, and no other ones."""
+    assert sections("doctor") == [str(topic) for topic in Topic]
+
+
+def test_every_alert_leads_to_a_section() -> None:
+    """The link of every alert leads to a section, and there is no section of a removed alert."""
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
+    alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for group in rules["groups"] for rule in group["rules"]}
+    assert {url.partition("/board/operations#")[2] for url in alerts.values()} <= headings()
+    assert set(sections("alert")) <= alerts.keys()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_names_only_what_exists(page: str) -> None:
+    """Commands, variables and files that a page names exist."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    commands = set(re.findall(r"(?:`|^ {4}(?:\S*/)?|run )callkeeper ([a-z]+)", text, re.MULTILINE))
+    assert commands <= set(main.list_commands(None))  # type: ignore[arg-type]  # no context is needed to list them
+    assert set(re.findall(r"CALLKEEPER_[A-Z_]*[A-Z]", text)) <= VARIABLES.keys()
+    for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", text):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_links_within_operations_lead_somewhere() -> None:
+    """Every link to a heading of the page finds it."""
+    assert set(re.findall(r"\]\(#([^)]+)\)", OPERATIONS)) <= headings()
+
+
+def test_configuration_is_the_one_that_is_generated() -> None:
+    """docs/configuration.md is never older than the settings."""
+    told = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert told == configuration_document(), "python -m callkeeper.app.documents > docs/configuration.md"
+
+
+def test_configuration_tells_who_reads_a_secret() -> None:
+    """The web process reads none of the service's credentials, a worker no push secret."""
+    web, worker = WebSettings.variables(), WorkerSettings.variables()
+    assert web["CALLKEEPER_PUSH_HEADERS"].is_required
+    assert worker["CALLKEEPER_PASSWORD"].is_required
+    assert not {"CALLKEEPER_PASSWORD", "CALLKEEPER_ACCESS_TOKEN"} & set(web)
+    assert "CALLKEEPER_PUSH_HEADERS" not in worker
+    assert set(web) | set(worker) == set(VARIABLES)

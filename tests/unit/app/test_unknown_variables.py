@@ -1,0 +1,51 @@
+"""Variables with our prefix that are no settings."""
+
+import pytest
+
+from callkeeper.app.environment import unknown_variables
+from callkeeper.app.settings import VARIABLES
+
+KNOWN = VARIABLES.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("CALLKEEPER_RECONCIL_S", "CALLKEEPER_RECONCILE_S"),
+        ("CALLKEEPER_RULE", "CALLKEEPER_RULES"),
+        ("CALLKEEPER_OUTCOMES_URL", "CALLKEEPER_OUTCOME_URL"),
+        ("CALLKEEPER_FORWARDED_HOP", "CALLKEEPER_FORWARDED_HOPS"),
+        ("CALLKEEPER_REDIS_URL", "REDIS_URL"),
+        ("CALLKEEPER_PORT", "PORT"),
+        ("callkeeper_rules", "CALLKEEPER_RULES"),
+        ("CALLKEPER_RULES", "CALLKEEPER_RULES"),
+        ("CALLKEEPER_ZZZZZZ", None),
+    ],
+)
+def test_misspelled_variable_is_found_with_the_nearest_that_exists(name: str, nearest: str | None) -> None:
+    """A variable that no setting has is named, with the most similar setting."""
+    assert unknown_variables({name: "canary", "CALLKEEPER_EMAIL": "canary"}, KNOWN) == [(name, nearest)]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        dict.fromkeys(VARIABLES, "canary"),
+        {"PATH": "/bin", "KEEPER_RULES": "x", "CALL_RULES": "x"},
+        {"CALLKEEPER_REMOVED_SECRETS": "CALLKEEPER_EMAIL"},
+        {
+            "CALLKEEPER_PORT": "tcp://10.0.0.1:80",
+            "CALLKEEPER_WEB_SERVICE_HOST": "10.0.0.1",
+            "CALLKEEPER_WEB_SERVICE_PORT": "80",
+            "CALLKEEPER_WEB_SERVICE_PORT_HTTP": "80",
+            "CALLKEEPER_WEB_PORT": "tcp://10.0.0.1:80",
+            "CALLKEEPER_WEB_PORT_80_TCP": "tcp://10.0.0.1:80",
+            "CALLKEEPER_WEB_PORT_80_TCP_PROTO": "tcp",
+            "CALLKEEPER_WEB_PORT_80_TCP_ADDR": "10.0.0.1",
+        },
+    ],
+    ids=["ours", "others", "ours-inside", "kubernetes"],
+)
+def test_variables_of_others_are_left_alone(environ: dict[str, str]) -> None:
+    """Settings, variables of other software, and those that Kubernetes sets for services are no misspellings."""
+    assert unknown_variables(environ, KNOWN) == []

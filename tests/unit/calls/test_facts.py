@@ -1,0 +1,45 @@
+"""The facts of a call that rules and the law use."""
+
+import ast
+import inspect
+
+import pytest
+
+from callkeeper.calls import facts
+from callkeeper.calls.facts import FACTS, Facts, facts_of
+from callkeeper.calls.record import Call
+from tests.unit.calls.specimens import BOOK, NOW, call, seconds
+
+
+@pytest.mark.parametrize(
+    ("assigned", "expected"),
+    [
+        (call(watch_from=NOW - seconds(29.9)), 29),
+        (call(watch_from=NOW), 0),
+        (call(watch_from=None), 0),
+        (call(watch_from=NOW - seconds(29), person_id=None), None),
+    ],
+    ids=["for a while", "just now", "not yet watched", "nobody"],
+)
+def test_time_since_the_assignment(assigned: Call, expected: int | None) -> None:
+    """Whole seconds since the call got its person; none while it has none."""
+    assert facts_of(assigned, BOOK.policies, NOW).assigned_s == expected
+
+
+def test_every_fact_is_derived_by_name() -> None:
+    """``facts_of`` sets every declared fact explicitly; none silently keeps its default."""
+    tree = ast.parse(inspect.getsource(facts_of))
+    (made,) = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Facts"
+    ]
+    assert {keyword.arg for keyword in made.keywords} == set(Facts.__struct_fields__)
+
+
+def test_facts_have_no_second_table() -> None:
+    """The names of facts are written only in the class; the table for rules is derived from it."""
+    tree = ast.parse(inspect.getsource(facts))
+    tables = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    keys = {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)}
+    assert not keys & set(FACTS)

@@ -1,0 +1,81 @@
+"""Bodies are decoded within a bound: neither what comes out nor what is held on the way exceeds it."""
+
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callkeeper.service.transport import BodyRefused, receive
+
+MIB = 1024 * 1024
+
+
+class Chunks(httpx.AsyncByteStream):
+    """A body that comes in pieces."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Give one piece after the other."""
+        for chunk in self._chunks:
+            yield chunk
+
+
+def encoded(body: bytes, encoding: str | None) -> bytes:
+    """Return a body in an encoding."""
+    match encoding:
+        case "gzip":
+            return gzip.compress(body)
+        case "deflate":
+            return zlib.compress(body)
+        case _:
+            return body
+
+
+async def received(*chunks: bytes, encoding: str | None, max_bytes: int) -> bytes:
+    """Return what a client reads of an answer."""
+    headers = {} if encoding is None else {"content-encoding": encoding}
+    response = httpx.Response(200, headers=headers, stream=Chunks(*chunks))
+    return (await receive(response, max_bytes)).content
+
+
+@given(st.binary(max_size=2000), st.sampled_from([None, "gzip", "deflate", "identity"]), st.integers(1, 50))
+async def test_body_within_the_bound_is_read_whole(body: bytes, encoding: str | None, size: int) -> None:
+    """However it is encoded and cut in pieces, a body of exactly the bound comes out as it was."""
+    raw = encoded(body, encoding)
+    chunks = [raw[at : at + size] for at in range(0, len(raw), size)]
+    assert await received(*chunks, encoding=encoding, max_bytes=max(1, len(body))) == body
+
+
+@pytest.mark.parametrize("encoding", [None, "gzip", "deflate"])
+async def test_body_one_byte_over_the_bound_is_refused(encoding: str | None) -> None:
+    """The bound is exact."""
+    raw = encoded(b"x" * 101, encoding)
+    with pytest.raises(BodyRefused, match="exceeds 100 bytes"):
+        await received(raw, encoding=encoding, max_bytes=100)
+
+
+async def test_bomb_is_never_unfolded() -> None:
+    """One piece that would unfold to 64 MiB takes no more memory than the bound and its own size."""
+    bomb = gzip.compress(b" " * (64 * MIB))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyRefused):
+            await received(bomb, encoding="gzip", max_bytes=MIB)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * MIB
+
+
+@pytest.mark.parametrize("chunks", [(gzip.compress(b"abc")[:-4],), (b"no gzip",), (gzip.compress(b"abc")[:5],)])
+async def test_broken_encoding_is_refused(chunks: tuple[bytes, ...]) -> None:
+    """Cut off, or not what the header says."""
+    with pytest.raises(BodyRefused):
+        await received(*chunks, encoding="gzip", max_bytes=100)

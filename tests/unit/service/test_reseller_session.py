@@ -1,0 +1,543 @@
+"""One login per lapse, no storm of logins, and who hears of what."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from callkeeper.service import (
+    AccessRefused,
+    AnswerUnreadable,
+    LoginRefused,
+    LoginTurn,
+    MemoryTokenStore,
+    NotSent,
+    PhoneCall,
+    ServiceRefused,
+    ServiceUnavailable,
+    SsoToken,
+    TokenFault,
+    TokenLapsed,
+)
+from callkeeper.service.client import Reseller
+from callkeeper.service.tokens import FIRST_WAIT_S, PROBE_EVERY_S
+from tests.unit.service.service import Clock, Service, reseller_on, success
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that stands."""
+    return Clock()
+
+
+@pytest.fixture
+def service() -> Service:
+    """Return a service that answers every call with its details."""
+    return Service(reply=lambda _: success(phoneCall={"voiceId": "v-1"}))
+
+
+@pytest.fixture
+def tokens(clock: Clock) -> MemoryTokenStore:
+    """Return an empty store on the test's clock."""
+    return MemoryTokenStore(clock)
+
+
+@pytest.fixture
+def reseller(service: Service, tokens: MemoryTokenStore, clock: Clock) -> Reseller:
+    """Return a client of the service."""
+    return reseller_on(service, tokens, clock)
+
+
+class CountingStore(MemoryTokenStore):
+    """Counts how often a login is asked for, and how often the token is read; takes its time for that."""
+
+    claims = 0
+    loads = 0
+
+    async def load(self) -> SsoToken | None:
+        """Count, and answer as ever, a moment later."""
+        self.loads += 1
+        await asyncio.sleep(0)
+        return await super().load()
+
+    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
+        """Count, and answer as ever."""
+        self.claims += 1
+        return await super().claim_login(nonce, instead_of=instead_of, lease_s=lease_s, account=account)
+
+
+async def read(reseller: Reseller) -> PhoneCall:
+    """Read details."""
+    return await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
+
+
+async def check(reseller: Reseller) -> PhoneCall:
+    """Check."""
+    return await reseller.details("cu-1", "v-1", check=True, requested_by="bot")
+
+
+async def test_requests_that_find_the_cache_over_read_the_store_once(service: Service, clock: Clock) -> None:
+    """Three hundred requests in the moment the cached token gets old: one reads the store, or its connections run out."""
+    tokens = CountingStore(clock)
+    reseller = reseller_on(service, tokens, clock)
+    await read(reseller)
+    before = tokens.loads
+    clock.now += 16
+    await asyncio.gather(*(read(reseller) for _ in range(300)))
+    assert tokens.loads == before + 1
+    assert service.logins == 1
+
+
+async def test_fifty_requests_on_a_lapsed_token_make_one_login(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """D1: fifty requests over five clients find the token lapsed: one login, each repeated once."""
+    clients = [reseller_on(service, tokens, clock) for _ in range(5)]
+    await asyncio.gather(*(read(client) for client in clients))
+    assert service.logins == 1
+    service.tokens.clear()
+    service.valid = "another"
+    clock.now += 60
+    await asyncio.gather(*(read(client) for client in clients for _ in range(10)))
+    assert service.logins == 2
+    assert service.tokens.count("sso-2") == 50
+    assert service.tokens.count("sso-1") <= 50
+
+
+async def test_fifty_first_requests_make_one_login(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """Nobody has a token: one login serves all."""
+    clients = [reseller_on(service, tokens, clock) for _ in range(5)]
+    await asyncio.gather(*(read(client) for client in clients for _ in range(10)))
+    assert service.logins == 1
+    assert len(service.requests) == 50
+
+
+async def test_waiting_for_one_login_spares_the_store(service: Service, clock: Clock) -> None:
+    """The requests of one process ask the store once between them, however many wait."""
+    tokens = CountingStore(clock)
+    reseller = reseller_on(service, tokens, clock)
+    await asyncio.gather(*(read(reseller) for _ in range(50)))
+    assert tokens.claims == 1
+    service.valid = "lapsed"
+    clock.now += 60
+    await asyncio.gather(*(read(reseller) for _ in range(50)))
+    assert tokens.claims == 2
+    assert service.logins == 2
+
+
+async def test_refused_older_token_is_only_read_again(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """A 401 on a token that somebody has already replaced costs no login."""
+    one, other = reseller_on(service, tokens, clock), reseller_on(service, tokens, clock)
+    await asyncio.gather(read(one), read(other))
+    clock.now += 14
+    service.valid = "lapsed"
+    await read(one)
+    assert service.logins == 2
+    await read(other)
+    assert service.logins == 2
+
+
+async def test_check_is_not_repeated_and_renew_logs_in(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """A 401 on a check is the caller's: renew, then the next check goes through."""
+    await read(reseller)
+    clock.now += 60
+    service.valid = "lapsed"
+    service.requests.clear()
+    with pytest.raises(TokenLapsed):
+        await check(reseller)
+    assert (len(service.requests), service.logins) == (1, 1)
+    await reseller.renew()
+    assert service.logins == 2
+    assert (await check(reseller)).voice_id == "v-1"
+
+
+async def test_token_never_accepted_is_a_fault_and_no_storm(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Every token is refused: one login, then `TokenFault` without a login until the pause is over; pauses grow."""
+    service.valid = None
+    for _ in range(20):
+        with pytest.raises(TokenFault):
+            await read(reseller)
+    assert service.logins == 1
+    clock.now += 11
+    with pytest.raises(TokenFault):
+        await read(reseller)
+    for _ in range(20):
+        with pytest.raises(AccessRefused):
+            await read(reseller)
+    assert service.logins == 2
+    clock.now += 11
+    with pytest.raises(TokenFault):
+        await read(reseller)
+    assert service.logins == 2
+
+
+async def test_token_fault_heals_when_the_service_does(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """After the pause one login is tried; when its token is accepted all is well again."""
+    service.valid = None
+    with pytest.raises(TokenFault):
+        await read(reseller)
+    service.valid = "sso"
+    clock.now += 11
+    assert (await read(reseller)).voice_id == "v-1"
+    assert service.logins == 2
+
+
+async def test_one_institution_s_401_does_not_stop_the_others(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """A token refused for one institution and accepted for the others goes on for those, without a storm of logins."""
+    refused = httpx.Response(401)
+    good = success(phoneCall={"voiceId": "v-1"})
+    service.reply = lambda request: refused if request.headers["InstitutionKey"] == "cu-bad" else good
+    for _ in range(10):
+        assert (await read(reseller)).voice_id == "v-1"
+        clock.now += 6
+        with pytest.raises((TokenFault, AccessRefused)):
+            await reseller.details("cu-bad", "v-1", check=False, requested_by="bot")
+        assert (await read(reseller)).voice_id == "v-1"
+    assert service.logins == 2
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 500, 503])
+async def test_refused_login_backs_off(reseller: Reseller, service: Service, clock: Clock, status: int) -> None:
+    """D2: refused credentials are tried once, then left alone for a growing while, and said so each time."""
+    service.login_reply = lambda: httpx.Response(status, json={"success": False, "error": "bad password pass-1"})
+    for _ in range(10):
+        with pytest.raises(LoginRefused) as caught:
+            await read(reseller)
+        assert "pass-1" not in repr(caught.value)
+    assert service.logins == 1
+    clock.now += 31
+    with pytest.raises(LoginRefused):
+        await read(reseller)
+    assert service.logins == 2
+    clock.now += 31
+    with pytest.raises(LoginRefused, match="possible in 29 s"):
+        await read(reseller)
+    assert service.logins == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"status_code": 400}, id="400 without a body"),
+        pytest.param({"status_code": 403, "html": "<p>Forbidden</p>"}, id="403 as a page"),
+        pytest.param({"status_code": 422, "json": {"title": "Invalid"}}, id="422 as a problem"),
+        pytest.param({"status_code": 200, "json": {"error": "Invalid credentials."}}, id="200 without success"),
+    ],
+)
+async def test_answered_login_that_is_no_success_counts_as_refused(
+    reseller: Reseller, service: Service, clock: Clock, answer: dict[str, Any]
+) -> None:
+    """A login that is answered without a token may have been counted against the account: it is tried after 30 s."""
+    service.login_reply = lambda: httpx.Response(**answer)
+    for _ in range(10):
+        with pytest.raises(LoginRefused):
+            await read(reseller)
+        clock.now += 2.9
+    assert service.logins == 1
+    clock.now += 2
+    with pytest.raises(LoginRefused):
+        await read(reseller)
+    assert service.logins == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"status_code": 502}, id="502"),
+        pytest.param({"status_code": 500, "html": "<p>Sorry</p>"}, id="500 as a page"),
+        pytest.param({"status_code": 500, "json": {"title": "Internal error"}}, id="500 as a problem"),
+        pytest.param({"status_code": 429, "json": {"success": False}}, id="429"),
+        pytest.param({"status_code": 404, "html": "<p>no such site</p>"}, id="404 of a gateway"),
+        pytest.param({"status_code": 200, "html": "<p>Back soon</p>"}, id="a page about maintenance"),
+    ],
+)
+async def test_login_without_an_answer_backs_off_shortly(
+    reseller: Reseller, service: Service, clock: Clock, answer: dict[str, Any]
+) -> None:
+    """D5: where nothing says that the credentials were refused, the login is tried again a second later."""
+    service.login_reply = lambda: httpx.Response(**answer)
+    for _ in range(5):
+        with pytest.raises((ServiceUnavailable, AnswerUnreadable)):
+            await read(reseller)
+    assert service.logins == 1
+    service.login_reply = None
+    clock.now += 1.1
+    assert (await read(reseller)).voice_id == "v-1"
+
+
+async def test_busy_login_is_left_alone_as_long_as_it_asks(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """D5: `Retry-After` on the login holds for every process."""
+    service.login_reply = lambda: httpx.Response(429, headers={"Retry-After": "40"})
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailable):
+            await read(reseller)
+        clock.now += 38
+    assert service.logins == 1
+
+
+async def test_lapse_right_after_a_login_waits_for_the_interval(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """Two good logins are never closer than the interval; within the deadline that is a wait, then unavailable."""
+    reseller = reseller_on(service, tokens, clock, deadline_s=0.05)
+    await read(reseller)
+    service.valid = "lapsed"
+    with pytest.raises(ServiceUnavailable):
+        await read(reseller)
+    assert service.logins == 1
+    clock.now += 5
+    await read(reseller)
+    assert service.logins == 2
+
+
+async def test_success_slides_the_token_s_life(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Each success moves the expiry: a token in use lives on past its 30 minutes; an idle one does not."""
+    for _ in range(10):
+        await read(reseller)
+        clock.now += 1700
+    assert service.logins == 1
+    clock.now += 1801
+    await read(reseller)
+    assert service.logins == 2
+
+
+async def test_renew_replaces_an_old_login_only(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Hourly, the institution keys are asked for anew; before that renew does nothing."""
+    for _ in range(3):
+        await read(reseller)
+        await reseller.renew()
+        clock.now += 1190
+    assert service.logins == 1
+    assert "cu-login-1" in await reseller.institution_keys()
+    clock.now += 100
+    await reseller.renew()
+    assert service.logins == 2
+    assert "cu-login-2" in await reseller.institution_keys()
+
+
+async def test_unknown_institution_logs_in_once_a_minute(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """B13: a push for an unknown key asks for the keys anew, at most once a minute."""
+    await read(reseller)
+    clock.now += 61
+    for _ in range(10):
+        await reseller.renew(max_age_s=60)
+    await read(reseller)
+    assert service.logins == 2
+
+
+async def test_refused_renewal_keeps_the_token_that_works(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Credentials that stop working do not take away a token that still does."""
+    await read(reseller)
+    clock.now += 1700
+    await read(reseller)
+    clock.now += 1700
+    await read(reseller)
+    clock.now += 300
+    service.login_reply = lambda: httpx.Response(401)
+    with pytest.raises(LoginRefused):
+        await reseller.renew()
+    assert (await read(reseller)).voice_id == "v-1"
+
+
+async def test_effect_without_a_login_is_not_sent(reseller: Reseller, service: Service) -> None:
+    """No token, no byte: the login's failure is the cause."""
+    service.login_reply = lambda: httpx.Response(401)
+    with pytest.raises(NotSent) as caught:
+        await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+    assert isinstance(caught.value.__cause__, LoginRefused)
+    assert service.requests == []
+
+
+async def test_cancelled_login_gives_its_turn_back(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """A request cancelled in the middle of its login holds up nobody beyond the pause."""
+    stuck, entered = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: httpx.Request) -> httpx.Response:
+        entered.set()
+        await stuck.wait()
+        raise AssertionError
+
+    config_of = reseller_on(service, tokens, clock)
+    hanging = Reseller(
+        config_of._exchange._config,
+        tokens,
+        reads_transport=httpx.MockTransport(hang),
+        effects_transport=httpx.MockTransport(hang),
+        clock=clock,
+    )
+    task = asyncio.create_task(read(hanging))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    clock.now += 1.1
+    assert (await read(config_of)).voice_id == "v-1"
+
+
+async def test_logins_are_logged_without_secrets(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """Logins, their failures and faults are events with counts and reasons, never with credentials or tokens."""
+    with structlog.testing.capture_logs() as captured:
+        reseller = reseller_on(service, tokens, clock)
+        service.valid = None
+        with pytest.raises(TokenFault):
+            await read(reseller)
+        clock.now += 100
+        service.login_reply = lambda: httpx.Response(401)
+        with pytest.raises(LoginRefused):
+            await read(reseller)
+    assert {entry["event"] for entry in captured} == {"login_made", "token_fault", "login_failed"}
+    assert not any(secret in str(captured) for secret in ("access-1", "pass-1", "sso-", "bot@"))
+
+
+GOOD = success(phoneCall={"voiceId": "v-1"})
+
+
+def refuse_one(service: Service, key: str = "cu-bad") -> None:
+    """Let the service answer 401 to one institution, whatever the token."""
+    service.reply = lambda request: httpx.Response(401) if request.headers["InstitutionKey"] == key else GOOD
+
+
+async def read_of(reseller: Reseller, key: str) -> PhoneCall:
+    """Read details of an institution's call."""
+    return await reseller.details(key, "v-1", check=False, requested_by="bot")
+
+
+async def test_one_institution_s_401_costs_one_login_for_all_workers(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """Five workers meet the 401 of one institution for ten minutes: one login, and few requests for it."""
+    clients = [reseller_on(service, tokens, clock) for _ in range(5)]
+    await asyncio.gather(*(read_of(client, "cu-1") for client in clients))
+    refuse_one(service)
+    clock.now += 60
+    for _ in range(600):
+        clock.now += 1
+        for client in clients:
+            with pytest.raises((AccessRefused, TokenFault)):
+                await read_of(client, "cu-bad")
+            assert (await read_of(client, "cu-1")).voice_id == "v-1"
+    assert service.logins == 2
+    bad = sum(request.headers["InstitutionKey"] == "cu-bad" for request in service.requests)
+    assert bad <= 600 / PROBE_EVERY_S + 5 * 3
+
+
+async def test_others_use_the_token_while_one_institution_logs_in(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """A login that one institution's 401 leads to, and that hangs, holds up nobody else."""
+    login = asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/external/token/request" and service.logins:
+            await login.wait()
+        return await service(request)
+
+    transport = httpx.MockTransport(slow)
+    config = reseller_on(service, tokens, clock)._exchange._config
+    reseller = Reseller(config, tokens, reads_transport=transport, effects_transport=transport, clock=clock)
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    task = asyncio.create_task(read_of(reseller, "cu-bad"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(1):
+        assert (await read_of(reseller, "cu-1")).voice_id == "v-1"
+        assert (await check(reseller)).voice_id == "v-1"
+    login.set()
+    with pytest.raises(TokenFault):
+        await task
+
+
+async def test_institution_is_asked_again_and_recovers_by_itself(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """Within ten seconds of the service accepting the institution again it is read, without a login."""
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    with structlog.testing.capture_logs():
+        for _ in range(30):
+            with pytest.raises((AccessRefused, TokenFault)):
+                await read_of(reseller, "cu-bad")
+            await read_of(reseller, "cu-1")
+            clock.now += 1
+    service.reply = lambda _: GOOD
+    recovered_after_s = None
+    for second in range(11):
+        clock.now += 1
+        with suppress(AccessRefused):
+            await read_of(reseller, "cu-bad")
+            recovered_after_s = recovered_after_s or second
+        await read_of(reseller, "cu-1")
+    assert recovered_after_s is not None
+    assert service.logins == 2
+
+
+async def test_refusal_of_what_was_asked_shows_that_the_institution_is_accepted(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """A barred scope whose try is answered 400 is open again: a smaller page may be asked for at once."""
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    with pytest.raises((AccessRefused, TokenFault)):
+        await read_of(reseller, "cu-bad")
+    service.reply = lambda _: httpx.Response(400, json={"success": False})
+    clock.now += FIRST_WAIT_S
+    with pytest.raises(ServiceRefused):
+        await read_of(reseller, "cu-bad")
+    service.reply = lambda _: GOOD
+    assert (await read_of(reseller, "cu-bad")).voice_id == "v-1"
+
+
+async def test_lapse_is_found_while_an_institution_is_barred(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """The token lapses while one institution is refused: the others log in once, at their first 401."""
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    for _ in range(2):
+        with pytest.raises((AccessRefused, TokenFault)):
+            await read_of(reseller, "cu-bad")
+        await read_of(reseller, "cu-1")
+    service.valid = "lapsed"
+    clock.now += 60
+    reads = [read_of(reseller, key) for key in ("cu-1", "cu-2", "cu-3", "cu-bad") for _ in range(10)]
+    answers = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(isinstance(answer, PhoneCall) for answer in answers[:30])
+    assert service.logins == 3
+
+
+async def test_lapse_is_found_by_an_account_with_one_institution(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """Token after token lapses, a minute and more apart or a few seconds: a single institution logs in each time."""
+    for n, pause_s in enumerate((61, 3600, 20, 20, 20, 7, 7, 7), start=1):
+        assert (await read(reseller)).voice_id == "v-1"
+        assert service.logins == n
+        service.valid = "lapsed"
+        clock.now += pause_s
+
+
+async def test_check_that_is_refused_alone_makes_one_login(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Checks are answered 401 and reads are not: after one login that did not help nobody logs in for them."""
+    await read(reseller)
+    service.reply = lambda request: httpx.Response(401) if "=true" in str(request.url) else GOOD
+    clock.now += 60
+    with pytest.raises(TokenLapsed):
+        await check(reseller)
+    await reseller.renew()
+    for _ in range(20):
+        with pytest.raises(AccessRefused):
+            await check(reseller)
+        await reseller.renew()
+        await read(reseller)
+        clock.now += 10
+    assert service.logins == 2

@@ -1,0 +1,183 @@
+"""What an answer means, row by row, and what an error may say."""
+
+import json
+import pickle
+
+import pytest
+
+from callkeeper.service import (
+    AnswerUnreadable,
+    CallNotFound,
+    InstitutionNotFound,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceBusy,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+)
+from callkeeper.service import errors as all_errors
+from callkeeper.service.answer_meaning import effect_verdict, retry_after_s, verdict
+from callkeeper.service.answer_parsing import Reader
+from callkeeper.service.answer_records import BaseAnswer
+from callkeeper.service.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
+from callkeeper.service.transport import ServiceResponse
+from tests.unit.service.service import responded
+
+BASE = Reader(BaseAnswer)
+
+
+def answer(status: int, **body: object) -> ServiceResponse:
+    """Make an answer of a JSON object."""
+    return responded(status, json.dumps(body).encode())
+
+
+def refusal(endpoint: Endpoint, given: ServiceResponse) -> ResellerError:
+    """Return the error that an answer amounts to."""
+    with pytest.raises(ResellerError) as caught:
+        verdict(endpoint, given, BASE)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "given", "kind"),
+    [
+        (DETAILS, answer(401, success=True), TokenLapsed),
+        (DETAILS, answer(429), ServiceBusy),
+        (DETAILS, answer(503, success=False), ServiceUnavailable),
+        (DETAILS, answer(500, success=False), ServiceUnavailable),
+        (DETAILS, responded(502, b"<html>"), ServiceUnavailable),
+        (DETAILS, answer(200, success=False), ServiceRefused),
+        (DETAILS, answer(200, success=False, error="no"), ServiceRefused),
+        (DETAILS, answer(200, success=False, errors=["no"]), ServiceRefused),
+        (DETAILS, answer(200, success=False, code="E1"), ServiceRefused),
+        (DETAILS, answer(200, success=False, error="Phone call not found."), CallNotFound),
+        (DETAILS, answer(200, success=False, code="NotFound"), CallNotFound),
+        (DETAILS, answer(200, success=False, errors=["PHONE_CALL_NOT_FOUND"]), CallNotFound),
+        (DETAILS, answer(404, success=False), CallNotFound),
+        (ENROLL, answer(200, success=False, error="Phone call not found"), CallNotFound),
+        (ENROLL, answer(200, success=False, error="Person not found"), ServiceRefused),
+        (REJECT_VOICE, answer(200, success=False, code="CallNotFound"), CallNotFound),
+        (ASSIGN, answer(200, success=False, error="a phone number or voice id must be provided"), ServiceRefused),
+        (INSTITUTION, answer(404, success=False), InstitutionNotFound),
+        (INSTITUTION, answer(200, success=False, error="Institution not found"), InstitutionNotFound),
+        (DETAILS, answer(200, success=False, error="Institution not found."), InstitutionNotFound),
+        (ENROLL, answer(200, success=False, code="InstitutionNotFound"), InstitutionNotFound),
+        (ADD_INSTITUTION, answer(400, title="Bad", detail="x"), ServiceRefused),
+        (ADD_INSTITUTION, answer(400, success=False), ServiceRefused),
+        (DETAILS, answer(400, title="Bad"), AnswerUnreadable),
+        (DETAILS, answer(403, success=True), AnswerUnreadable),
+        (DETAILS, answer(302, success=True), AnswerUnreadable),
+        (DETAILS, answer(200), AnswerUnreadable),
+        (DETAILS, responded(200, b"<html>"), ServiceUnavailable),
+        (DETAILS, responded(404, b"<html>"), ServiceUnavailable),
+        (DETAILS, responded(200, b""), AnswerUnreadable),
+    ],
+)
+def test_answer_amounts_to_its_error(endpoint: Endpoint, given: ServiceResponse, kind: type[ResellerError]) -> None:
+    """D3, D4, D5: `success` decides, and a status only where the Spec or plain HTTP gives it a meaning."""
+    assert type(refusal(endpoint, given)) is kind
+
+
+@pytest.mark.parametrize("status", [200, 201, 202])
+def test_success_is_success(status: int) -> None:
+    """A 2xx with `success: true` is the record."""
+    assert verdict(DETAILS, answer(status, success=True, code="C1"), BASE).code == "C1"
+
+
+@pytest.mark.parametrize(
+    "given", [answer(500), answer(429), answer(503), answer(200), responded(200, b"x"), answer(302)]
+)
+def test_effect_without_a_clear_answer_is_unknown(given: ServiceResponse) -> None:
+    """E1: whatever is neither applied nor declined is unknown, 429 and 503 too."""
+    with pytest.raises(OutcomeUnknown):
+        effect_verdict(ENROLL, given, BASE)
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("Declined", "Declined"),
+        ("E-1.2_b", "E-1.2_b"),
+        ("x" * 40, "x" * 40),
+        ("x" * 41, None),
+        ("member Jane", None),
+        ("123-45-6789", None),
+        ("SSN123456789", None),
+        ("a\nb", None),
+        ("", None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_code_is_kept_only_if_it_looks_like_one(code: object, kept: str | None) -> None:
+    """A code is a short word; anything that could be a name or a number stays out of messages."""
+    error = refusal(ENROLL, answer(200, success=False, code=code))
+    assert isinstance(error, ServiceRefused)
+    assert error.code == kept
+    assert str(error) == "enroll: refused with status 200" + (f", code {kept}" if kept else "")
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 429, 500, 503])
+def test_error_says_nothing_of_the_body(status: int) -> None:
+    """An error's text, arguments and chain hold neither the service's words nor the body."""
+    canary = "Jane 123-45-6789"
+    error = refusal(
+        DETAILS, answer(status, success=False, error=canary, errors=[canary], code=canary, messages=[canary])
+    )
+    assert "Jane" not in f"{error} {error!r} {error.args} {vars(error)}"
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "date", "expected"),
+    [
+        (None, None, None),
+        ("5", None, 5.0),
+        (" 5 ", None, 5.0),
+        ("0", None, 0.0),
+        ("-5", None, None),
+        ("999999999999999", None, 60.0),
+        ("soon", None, None),
+        ("\u0665", None, None),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", "Wed, 21 Oct 2026 07:28:00 GMT", 30.0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:30 GMT", 0.0),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", None, None),
+        ("Wed, 21 Oct 2026 07:28:30", "Wed, 21 Oct 2026 07:28:00 GMT", None),
+    ],
+)
+def test_retry_after_is_understood_or_none(retry_after: str | None, date: str | None, expected: float | None) -> None:
+    """D5: seconds or a date, at most a minute; nonsense is nothing said."""
+    given = {"retry-after": retry_after, "date": date}
+    headers = [(name.encode(), value.encode()) for name, value in given.items() if value is not None]
+    assert retry_after_s(responded(429, headers=headers)) == expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServiceBusy("queue", "status 429", 3.0),
+        CallNotFound("details", status=200, code="NotFound"),
+        OutcomeUnknown("enroll", "status 502"),
+    ],
+)
+def test_error_survives_pickling(error: ResellerError) -> None:
+    """A job queue may carry an error between processes: it arrives whole."""
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own bytes)
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_error_tree_is_drawn_as_it_is() -> None:
+    """The module's drawing names every error there is, each below its parent."""
+    drawing = [line for line in (all_errors.__doc__ or "").splitlines() if "──" in line]
+    drawn = [line.split("── ")[1].split()[0] for line in drawing]
+    kinds = {
+        name: kind for name, kind in vars(all_errors).items() if isinstance(kind, type) and issubclass(kind, Exception)
+    }
+    assert sorted(drawn) == sorted(name for name in kinds if name != "ResellerError")
+    parent = {0: "ResellerError"}
+    for line, name in zip(drawing, drawn, strict=True):
+        depth = line.index("── ") // 4
+        parent[depth] = name
+        assert kinds[name].__base__ is kinds[parent[depth - 1]]

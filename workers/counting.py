@@ -1,0 +1,181 @@
+"""Counts what happens to calls, for the metrics.
+
+Figures are counted from trail entries after these were written. So figures and trails agree, and a write that failed
+because of a lost lease is not counted.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from callkeeper.calls.answer_signs import HEARD_ENOUGH, is_voice_expected, is_voice_shown, signs_shown, unknown_names
+from callkeeper.calls.facts import Policies, has_result
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.schedule.plan import automatic_left
+from callkeeper.calls.settlement import NOT_LISTED
+from callkeeper.calls.trail import Entry
+
+NOT_OURS: Final = "unknown"
+"""The label for institutions that the service account does not own."""
+
+
+@dataclass(slots=True)
+class Counting:
+    """Counts what happens to calls. ``ours`` are the institutions we act for; None: every key is its own label."""
+
+    figures: Figures = field(default_factory=Figures)
+    ours: frozenset[str] | None = None
+
+    def label(self, institution_key: str) -> str:
+        """Return the label under which figures count an institution. All that are not ours share one.
+
+        Anyone who may push can invent keys, and every label stays in Redis for weeks.
+        """
+        return institution_key if self.ours is None or institution_key in self.ours else NOT_OURS
+
+    def listed(self, institution_key: str, outcome: str) -> None:
+        """Count a look at an institution's queue."""
+        self.figures.count(figure.LISTINGS, self.label(institution_key), outcome)
+
+    def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
+        """Count a call that its notes have just confirmed, by what reported it first, and a spent budget."""
+        self.found(before, after)
+        if before.hinted_at is None and after.hinted_at is not None:
+            self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "came")
+        self._spent(before, after, book, now)
+
+    def found(self, before: Call, after: Call) -> None:
+        """Count a call that the service has just confirmed, by what reported it first."""
+        if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
+            by = "push" if after.hinted_at is not None else "queue"
+            self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
+            if by == "queue":
+                self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
+            elif after.listed_at is not None:
+                self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "listed")
+            elif not _is_end_first_hint(after):  # the start of an unlisted call was counted when its hint was dropped
+                self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "unlisted")
+
+    def shown(self, before: Call, after: Call, policies: Policies) -> None:
+        """Count what a call's record shows for the first time: classified policies, others, an unknown status."""
+        label = self.label(after.institution_key)
+        for result in signs_shown(after, policies) - signs_shown(before, policies):
+            self.figures.count(figure.POLICIES_SHOWN, label, result)
+        for name in unknown_names(after, policies):
+            self.figures.note_name(name, figure.POLICIES_SHOWN, label)
+
+    def booked(self, call: Call, now: datetime) -> None:
+        """Measure how late a check is booked. A check that a person asked for has no planned time and is left out."""
+        if call.next_check_at is not None and call.check_wish is None:
+            self.figures.observe(figure.CHECK_LATE, max(0.0, (now - call.next_check_at).total_seconds()))
+
+    def answered(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
+        """Measure how long a new result may have waited, or count that no checks are left.
+
+        Args:
+            before: The call before the check.
+            after: The call after it.
+            book: The rules.
+            now: When the answer was folded.
+        """
+        since = before.answered_check_at or before.watch_from
+        if since is not None and has_result(after, book.policies) and not has_result(before, book.policies):
+            self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
+        self._provided(before, after, book)
+        self._spent(before, after, book, now)
+
+    def _provided(self, before: Call, after: Call, book: RuleBook) -> None:
+        """Count a call once its voice shows, and once eight checks were answered without that."""
+        label, is_shown = self.label(after.institution_key), is_voice_shown(after, book.policies)
+        if is_shown and not is_voice_shown(before, book.policies):
+            self.figures.count(figure.PROVIDER_ANSWERS, label, "shown")
+        answers = after.history.answered.bit_count()
+        if not is_shown and answers == HEARD_ENOUGH > before.history.answered.bit_count():
+            self.figures.count(figure.PROVIDER_ANSWERS, label, "pending" if is_voice_expected(after) else "silent")
+
+    def _spent(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
+        """Count a call whose last automatic check was just spent without a result."""
+        schedule, watch_from = book.schedule, after.watch_from
+        limit = schedule.automatic_limit
+        if watch_from is None or not automatic_left(before, limit) or automatic_left(after, limit):
+            return
+        if not has_result(after, book.policies):
+            last_but_one_s = schedule.paced(after.voice_id).at_s[-2:][0]
+            is_early = (now - watch_from).total_seconds() < last_but_one_s
+            self.figures.count(
+                figure.BUDGET_SPENT, self.label(after.institution_key), "early" if is_early else "planned"
+            )
+
+    def wrote(self, call: Call, entries: Sequence[Entry]) -> None:
+        """Count the entries that were just written to a call's trail."""
+        for entry in entries:
+            count = _COUNTS.get(entry.what)
+            if count is not None:
+                count(self, call, entry)
+
+
+def _is_end_first_hint(call: Call) -> bool:
+    """Tell whether the CallEnd push came first. The record keeps only the times, so within a second counts as first."""
+    if call.hinted_at is None or call.end_hinted_at is None:
+        return False
+    return call.end_hinted_at - call.hinted_at < timedelta(seconds=1)
+
+
+def _checked(counting: Counting, _call: Call, entry: Entry) -> None:
+    counting.figures.count(figure.CHECKS, "answered" if entry.what == "checked" else entry.because or "?")
+
+
+def _decided(counting: Counting, _call: Call, entry: Entry) -> None:
+    figures = counting.figures
+    for tried in entry.tried:
+        if tried.result == "shadowed":
+            figures.count(figure.DECISIONS, tried.rule, "shadow", "hold" if tried.forbidden else tried.then)
+    if entry.asked != "assign":
+        figures.count(figure.DECISIONS, entry.rule or "none", "live", entry.kind or "hold")
+
+
+def _effect(counting: Counting, _call: Call, entry: Entry) -> None:
+    if entry.kind == "check":
+        return  # a person's request for a check that was declined
+    state = entry.state if entry.what in {"answered", "established"} else entry.what
+    counting.figures.count(figure.EFFECTS, entry.kind or "?", state or "?")
+
+
+def _settled(counting: Counting, call: Call, entry: Entry) -> None:
+    if call.is_reopened:
+        return  # it was counted when it was first settled
+    figures, institution = counting.figures, counting.label(call.institution_key)
+    figures.count(figure.CALLS_SETTLED, institution, entry.because or "?")
+    if entry.because == Reason.UNCONFIRMED:
+        figures.count(figure.HINTS_DROPPED, institution)
+        return
+    figures.observe(figure.CHECKS_SPENT, call.checks_used)
+    if call.end_hinted_at is None:
+        figures.count(figure.PUSHES_LOST, institution, "CallEnd")
+    if call.hinted_at is None or _is_end_first_hint(call):
+        figures.count(figure.PUSHES_LOST, institution, "CallStart")
+
+
+def _dropped(counting: Counting, call: Call, entry: Entry) -> None:
+    label = counting.label(call.institution_key)
+    counting.figures.count(figure.HINTS_DROPPED, label)
+    if entry.because == NOT_LISTED and call.standing is None and not _is_end_first_hint(call):
+        counting.figures.count(figure.PUSHED_CALLS, label, "unlisted")
+
+
+_COUNTS: dict[str, Callable[[Counting, Call, Entry], None]] = {
+    "checked": _checked,
+    "check_failed": _checked,
+    "decided": _decided,
+    "intended": _effect,
+    "sent": _effect,
+    "answered": _effect,
+    "established": _effect,
+    "withdrawn": _effect,
+    "settled": _settled,
+    "dropped": _dropped,
+}

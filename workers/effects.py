@@ -1,0 +1,313 @@
+"""The steps that change something at the service: assign, enroll and reject.
+
+The decision and the ledger are written first, then one request is sent. ``sent`` is saved before the first byte, and no
+request is repeated without knowing the outcome of the last one.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import after_refusal, after_turning_away, is_repeated, word_for
+from callkeeper.calls.fold import MOST_TEXT
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.record import SCHEMA, Asked
+from callkeeper.calls.rules import Outcome
+from callkeeper.calls.rules.assignment import Assignment
+from callkeeper.calls.rules.matching import Verdict
+from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.trail import Entry
+from callkeeper.service import (
+    CallNotFound,
+    NotSent,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceRefused,
+    TokenLapsed,
+    TurnedAway,
+    Unsendable,
+    ValidationType,
+)
+from callkeeper.service.endpoints import canonical_id, is_voice_id
+from workers.checks import note_misnamed
+from workers.claimed_call import Claim
+
+
+def write_decision(claim: Claim, step: WriteDecision) -> None:
+    """Write a decision to the trail, with the pause in force."""
+    match step.verdict:
+        case Verdict() as verdict:
+            asked = _asked(claim, verdict)
+            claim.call = replace(claim.call, last_verdict=verdict.fingerprint, last_facts=step.facts, asked=asked)
+        case Assignment() as assignment:
+            claim.call = replace(claim.call, last_assignment=assignment.fingerprint)
+    claim.entries.append(replace(step.entry, pause=claim.pause))
+
+
+def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
+    """Return the question that is open for a person, if any. A rule asks once; the question ends with the verdict."""
+    if verdict.outcome is not Outcome.ASK:
+        return None
+    asked = claim.call.asked
+    if asked is not None and asked.rule == verdict.rule:
+        return asked
+    claim.tools.log.warning("person_asked", rule=verdict.rule)
+    return Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
+
+
+def write_facts(claim: Claim, step: WriteFacts) -> None:
+    """Write changed facts to the trail when the decision stays the same."""
+    claim.call = replace(claim.call, last_facts=step.facts)
+    claim.entries.append(step.entry)
+
+
+async def intend(claim: Claim, step: Intend) -> None:
+    """Save the intention to send an effect, with the rule or the person it comes from.
+
+    The intention of an enroll or reject is saved before the confirming read. An assign's is saved with the next write,
+    usually its ``sent``, because it often needs no read. If the claim is lost before, the assign is decided anew.
+    """
+    if step.kind is EffectKind.ENROLL:  # another call of the member may have been rejected since
+        await claim.look_up_earlier(anew=True)
+    now, verdict, kind = claim.now, step.verdict, step.kind
+    if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
+        claim.set_effect(kind, replace(claim.effect(kind), refusal=ENROLLED_SINCE))
+        establish(claim, Establish(kind, EffectState.REFUSED))
+        return
+    if step.decision is not None:
+        write_decision(claim, step.decision)
+    effect = replace(
+        _emptied(claim.effect(kind)),
+        state=EffectState.INTENDED,
+        person_id=step.person_id,
+        validation_type=step.validation_type,
+        operator=step.operator,
+        rule=verdict.rule if isinstance(verdict, Verdict) else None,
+        because=verdict.because,
+        intended_at=now,
+        person_stood=kind is EffectKind.ASSIGN and claim.call.person_id == step.person_id,
+        remark=claim.call.identity.remark if kind is EffectKind.ENROLL and claim.call.identity else None,
+    )
+    claim.set_effect(kind, effect)
+    claim.entries.append(
+        Entry(
+            at=now,
+            what="intended",
+            kind=kind,
+            person_id=step.person_id,
+            validation_type=step.validation_type,
+            because=verdict.because,
+            operator=step.operator,
+        )
+    )
+    if kind is not EffectKind.ASSIGN:
+        await claim.keep()
+
+
+ENROLLED_SINCE = "it is not repeated: the member was enrolled since"
+
+
+async def _would_undo_an_enroll(claim: Claim) -> bool:
+    """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
+    call, sent_at = claim.call, claim.call.reject.sent_at
+    if call.person_id is None or sent_at is None or not is_repeated(EffectKind.REJECT, call):
+        return False
+    members = claim.tools.store.members
+    return await members.were_enrolled_since(claim.call_id.institution_key, call.person_id, sent_at)
+
+
+_KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "last_word")
+
+
+def _emptied(effect: Effect) -> Effect:
+    """Return a ledger without intention that keeps what was sent."""
+    return replace(Effect(), **{name: getattr(effect, name) for name in _KEPT})
+
+
+def withdraw(claim: Claim, step: Withdraw) -> None:
+    """Withdraw an intention. Nothing was sent."""
+    claim.set_effect(step.kind, _emptied(claim.effect(step.kind)))
+    claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
+
+
+def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str | None = None) -> None:
+    """Record the outcome of a request. ``refusal`` is the service's reason for refusing, without personal data."""
+    claim.set_effect(kind, replace(claim.effect(kind), state=state))
+    claim.entries.append(
+        Entry(at=claim.now, what="answered", kind=kind, state=state, because=refusal, trace=claim.call.trace)
+    )
+    if state is EffectState.APPLIED:
+        claim.in_force(kind)
+    claim.tools.log.info("effect_answered", kind=kind, state=state, said=refusal)
+
+
+def establish(claim: Claim, step: Establish) -> None:
+    """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
+    kind, state, effect = step.kind, step.state, claim.effect(step.kind)
+    because = effect.refusal if state is EffectState.REFUSED else None
+    claim.set_effect(kind, replace(effect, state=state))
+    claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state, because=because))
+    if state is EffectState.REFUSED:
+        claim.call = replace(claim.call, schema=SCHEMA)
+        claim.tools.log.warning("effect_refused", kind=kind, said=because)
+    if state is EffectState.CONFIRMED:
+        claim.in_force(kind)
+    if state is EffectState.UNRESOLVED:
+        claim.tools.log.error("effect_unresolved", kind=kind)
+
+
+UNSENT_RETRY = timedelta(seconds=3)
+"""The wait after a failure before the first byte was written."""
+
+_STOPPED_BY = {
+    EffectKind.ASSIGN: PauseScope.ALL,
+    EffectKind.ENROLL: PauseScope.EFFECTS,
+    EffectKind.REJECT: PauseScope.EFFECTS,
+}
+"""The mildest pause that stops each effect. The write that saves ``sent`` checks it once more."""
+
+
+class FrozenTooLong(Exception):
+    """The process stood still between saving ``sent`` and sending: the lease no longer covers the request."""
+
+
+async def send(claim: Claim, kind: EffectKind) -> None:
+    """Save ``sent``, send the one request, and record the outcome.
+
+    Raises:
+        LeaseLost: Another worker holds the call now; nothing was sent.
+        FrozenTooLong: The process stood still; nothing was sent, but the ledger says ``sent``.
+    """
+    intended = claim.call
+    effect = _booked(claim, kind)
+    claim.set_effect(kind, effect)
+    claim.entries.append(
+        Entry(
+            at=claim.now, what="sent", kind=kind, operator=effect.requested_by, n=effect.attempts, trace=intended.trace
+        )
+    )
+    booked_at_s = claim.tools.monotonic()
+    try:
+        await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind], replicated=True)
+    except LeaseLost as lost:
+        if lost.why not in {"notes", "paused"}:
+            raise
+        claim.entries.pop()
+        claim.call = intended
+        await claim.let_go(claim.now)
+        return
+    state, refusal = await _request(claim, kind, effect, booked_at_s)
+    answered(claim, kind, state, refusal=refusal)
+    if state is EffectState.INTENDED:
+        await claim.let_go(claim.now + UNSENT_RETRY)
+
+
+def _booked(claim: Claim, kind: EffectKind) -> Effect:
+    """Return the ledger with one more request counted, and what stored details said directly before it."""
+    effect, reading, word = claim.effect(kind), claim.call.reading, word_for(kind, claim.call)
+    return replace(
+        effect,
+        last_word=word.number if word else effect.last_word,
+        state=EffectState.SENT,
+        sent_at=claim.now,
+        attempts=effect.attempts + 1,
+        retry_at=None,
+        status_before=reading.status if reading else None,
+        updated_before=reading.updated_at if reading else None,
+        requested_by=effect.operator or claim.bot,
+    )
+
+
+async def _request(
+    claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: float
+) -> tuple[EffectState, str | None]:
+    """Send the request of an effect. Return the state for its ledger, and the service's reason if it refused."""
+    log = claim.tools.log
+
+    def guard() -> None:
+        # Redis may have executed the write, and started the lease, any time after we sent it. So measure from there.
+        if claim.tools.monotonic() - booked_at_s > claim.tools.store.lease.first_byte_s:
+            raise FrozenTooLong
+
+    try:
+        await _emit(claim, kind, effect, guard)
+    except (CallNotFound, Unsendable) as error:
+        return EffectState.REFUSED, error.plain
+    except NotSent as error:
+        log.warning("effect_not_sent", kind=kind, error=type(error).__name__)
+        effect = claim.effect(kind)
+        claim.set_effect(kind, replace(effect, unsent=effect.unsent + 1))
+        return EffectState.INTENDED, None
+    except _Moved as moved:
+        return await _moved(claim, moved.voice_id)
+    except ResellerError as error:
+        claim.add("effects_in_doubt")
+        log.warning("effect_in_doubt", kind=kind, error=type(error).__name__, said=error.plain)
+        refusal = error.plain[:MOST_TEXT] if isinstance(error, ServiceRefused) else None
+        if refusal is not None:
+            claim.set_effect(kind, after_refusal(kind, claim.effect(kind), refusal, claim.now))
+        elif isinstance(error, TokenLapsed | TurnedAway):
+            claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
+        return EffectState.UNKNOWN, refusal
+    return EffectState.APPLIED, None
+
+
+TWO_RECORDS = "two records of one call"
+"""Stands in place of a rule's name where a person is asked whether two records are about one call."""
+
+
+class _Moved(OutcomeUnknown):
+    """An assign was answered with another voice id than the one it was sent for."""
+
+    def __init__(self, voice_id: str) -> None:
+        super().__init__(EffectKind.ASSIGN, "the answer names another call")
+        self.voice_id = voice_id
+
+
+async def _moved(claim: Claim, voice_id: str) -> tuple[EffectState, str | None]:
+    """Return the state of an assign that was answered with another voice id.
+
+    It may be the id to use from now on, which the next read finds out, unless the queue lists it as another call. If a
+    person works on a call with that id, a person decides.
+    """
+    note_misnamed(claim, voice_id, EffectKind.ASSIGN)
+    claim.add("effects_in_doubt")
+    other = await claim.tools.store.record(CallId(claim.call_id.institution_key, canonical_id(voice_id)))
+    if other is not None and other.listed_at is not None:
+        return EffectState.UNKNOWN, None
+    if other is not None and other.has_statements and not other.is_settled:
+        because = "the service goes on under the id of a call about which a person has spoken"
+        claim.call = replace(claim.call, asked=Asked(rule=TWO_RECORDS, because=because, asked_at=claim.now))
+        claim.tools.log.warning("person_asked", rule=TWO_RECORDS)
+        return EffectState.UNRESOLVED, because
+    if is_voice_id(voice_id):
+        claim.call = replace(claim.call, assigned_id=voice_id)
+    return EffectState.UNKNOWN, None
+
+
+async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[[], None]) -> None:
+    service, institution_key, voice_id = claim.tools.service, claim.call_id.institution_key, claim.spelled_id
+    person_id, requested_by = effect.person_id or "", effect.requested_by or claim.bot
+    match kind:
+        case EffectKind.ASSIGN:
+            real = await service.assign(
+                institution_key, person_id=person_id, requested_by=requested_by, voice_id=voice_id, guard=guard
+            )
+            if not claim.is_about(real):
+                raise _Moved(real)
+        case EffectKind.ENROLL:
+            await service.enroll(
+                institution_key,
+                voice_id,
+                person_id=person_id,
+                validation_type=ValidationType(effect.validation_type or ValidationType.OTHER),
+                notes=effect.remark or effect.because,
+                requested_by=requested_by,
+                guard=guard,
+            )
+        case EffectKind.REJECT:
+            await service.reject_voice(institution_key, voice_id, requested_by=requested_by, guard=guard)

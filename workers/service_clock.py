@@ -1,0 +1,73 @@
+"""The service's clock, which may differ from ours by hours: how old can a call be that was just found?"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from callkeeper.calls.claimed_item import Epoch
+
+FOUND_WITHIN_S = 10.0
+"""A call is found within this many seconds of its start. A process that has listed for that long knows older calls."""
+
+LISTED_ANEW = timedelta(seconds=120)
+"""How long after Redis was emptied a found call may be an old one, even if it was not in the first look."""
+
+MOST_LEARNED = 100
+
+
+class ServiceClock:
+    """Estimates the service's clock from the start times of the calls that it lists.
+
+    No call starts in the future, so the service's clock is at least at the newest start ever listed, plus the time
+    since. A new call is found within 10 s, so once this process has found one, the clock is at most 10 s past that.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        """Start without any observation. ``monotonic`` is this process's own clock, in seconds."""
+        self._monotonic = monotonic
+        self._began_s: float | None = None
+        self._found_s: float | None = None
+        self._learned: list[tuple[float, float]] = []  # when, and by how much the service's clock is ahead of ours
+
+    def see(self, starts: Iterable[datetime]) -> None:
+        """Learn from the start times on a page of a queue, which may be empty."""
+        now_s = self._monotonic()
+        self._began_s = now_s if self._began_s is None else self._began_s
+        ahead_s = max((started_at.timestamp() - now_s for started_at in starts), default=None)
+        if ahead_s is not None and (not self._learned or ahead_s > self._learned[-1][1]):
+            self._learned = [*self._learned[1 - MOST_LEARNED :], (now_s, ahead_s)]
+
+    def found(self, started_at: datetime | None, now: datetime, epoch: Epoch, *, may_be_old: bool) -> timedelta | None:
+        """Return the maximum age of a call that was just found, and learn from it if it must be new. As `age`."""
+        may_be_old = may_be_old or now - epoch.since < LISTED_ANEW
+        age = self.age(started_at, now, epoch, may_be_old=may_be_old)
+        if started_at is not None and not may_be_old:
+            self.see([started_at])
+            self._found_s = self._monotonic() if self._found_s is None else self._found_s
+        return age
+
+    def age(self, started_at: datetime | None, now: datetime, epoch: Epoch, *, may_be_old: bool) -> timedelta | None:
+        """Return the maximum age of a call; None if it may have any.
+
+        Args:
+            started_at: When it started, by the service's clock; None if the service does not tell.
+            now: Redis's time.
+            epoch: The Redis instance it was found with. If this process saw that instance begin, calls found now may be
+                old ones that were lost, so their start times say nothing about the service's clock.
+            may_be_old: Whether the call may be older than that instance. If so, a process that did not find a call
+                before the instance began cannot tell by how much the service's clock is ahead.
+        """
+        if started_at is None:
+            return None if may_be_old else timedelta()
+        now_s = self._monotonic()
+        if epoch.was_seen_to_begin:
+            began_s = now_s - (now - epoch.since).total_seconds()
+            known = [ahead_s for at_s, ahead_s in self._learned if at_s < began_s]
+            if known and self._found_s is not None and self._found_s < began_s:
+                return timedelta(seconds=now_s + known[-1] + FOUND_WITHIN_S - started_at.timestamp())
+        if may_be_old and epoch.is_replaced:
+            return None
+        ahead = [timedelta(seconds=now_s + self._learned[-1][1] - started_at.timestamp())] if self._learned else []
+        return max([*ahead, timedelta()] if self._was_familiar(now_s) else [*ahead, now - started_at])
+
+    def _was_familiar(self, at_s: float) -> bool:
+        return self._began_s is not None and at_s - self._began_s >= FOUND_WITHIN_S
