@@ -83,3 +83,11 @@ def test_release_is_built_of_the_commit_that_its_tag_names() -> None:
     commands = [step.get("run", "") for step in build["steps"]]
     compared = next(n for n, command in enumerate(commands) if "GITHUB_REF_NAME" in command)
     assert compared < commands.index("make release")
+
+
+def test_every_place_with_owners_exists() -> None:
+    """A folder that moved would lose its owners silently."""
+    lines = (ROOT / ".github" / "CODEOWNERS").read_text().splitlines()
+    places = [line.split()[0] for line in lines if line.startswith("/")]
+    assert places
+    assert [place for place in places if not (ROOT / place.removeprefix("/")).exists()] == []
