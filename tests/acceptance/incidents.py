@@ -314,7 +314,7 @@ INCIDENTS = (
     ),
     Case(
         "requests fail",
-        quiet_troubles.requests_fail_at_random,
+        quiet_troubles.requests_fail_between_others,
         "Many requests to the service fail",
         "requests_fail",
         "service",

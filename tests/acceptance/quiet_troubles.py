@@ -1,7 +1,9 @@
 """Troubles in which everything answers, and a process that vanishes. Each ends with the block, by a first good sign."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 
 from callkeeper_sandbox.service import population
 from tests.acceptance.stack import Stack, end
@@ -39,16 +41,25 @@ def calls_unlisted(stack: Stack) -> Iterator[None]:
 
 
 @contextmanager
-def requests_fail_at_random(stack: Stack) -> Iterator[None]:
-    """Answer a quarter of the requests for details with 502, at random: no breaker opens."""
+def requests_fail_between_others(stack: Stack) -> Iterator[None]:
+    """Answer one request for details with 502 every half second: never so many in a row that a breaker opens."""
     for key in ("cu-1", "cu-2", "bank-1"):
         for _ in range(3):
             stack.call(end(60), key=key)
-    stack.fault("details", "answer", status=502, share=0.25, seed=3)
-    try:
-        yield
-    finally:
-        stack.lift_faults()
+    is_over = Event()
+
+    def disturb() -> None:
+        while not is_over.wait(0.5):
+            stack.fault("details", "answer", status=502, times=1)
+
+    with ThreadPoolExecutor(1) as thread:
+        disturbing = thread.submit(disturb)
+        try:
+            yield
+        finally:
+            is_over.set()
+            disturbing.result()
+            stack.lift_faults()
 
 
 @contextmanager
