@@ -29,7 +29,7 @@ from callkeeper.archive.tables import chains, lines, metadata, people, terms
 from callkeeper.archive.writing import ChainEnd, Writer
 from callkeeper.calls.call_query import CallQuery, parse_query
 from callkeeper.calls.facts import Policies
-from callkeeper.calls.record import Call, Candidate, Phase, Reason
+from callkeeper.calls.record import Call, Candidate, Life, Names, Phase, Plan, Reason, Seen
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.report import report
 from callkeeper.calls.trail import Entry, Tried
@@ -191,14 +191,10 @@ def simulated_call(n: int) -> tuple[Call, list[Entry]]:
     call = Call(
         institution_key=f"cu-{n % INSTITUTIONS}",
         voice_id=f"v-{n}",
-        phase=Phase.SETTLED,
-        reason=reason,
-        phone_number=f"+1202{member % 10_000_000:07}",
-        person_id=f"m-{member}",
-        candidates=(Candidate(person_id=f"m-{member}", name=name),),
-        started_at=at,
-        settled_at=at + timedelta(seconds=90),
-        checks_used=6,
+        life=Life(phase=Phase.SETTLED, reason=reason, started_at=at, settled_at=at + timedelta(seconds=90)),
+        names=Names(phone_number=f"+1202{member % 10_000_000:07}"),
+        seen=Seen(person_id=f"m-{member}", candidates=(Candidate(person_id=f"m-{member}", name=name),)),
+        plan=Plan(checks_used=6),
     )
     tried = tuple(
         Tried(rule=f"rule {k}", then="enroll", stage="live", result="failed", fact="green", wanted=True, was=False)
@@ -211,7 +207,10 @@ def simulated_call(n: int) -> tuple[Call, list[Entry]]:
         "identity": "none",
     }
     came_s = 12 * chance.lognormvariate(0, 0.5)  # when the service had a result, if the call lasted that long
-    trail = [Entry(at=at, what="pushed", event_id=f"ev-{n}"), Entry(at=at, what="listed", person_id=call.person_id)]
+    trail = [
+        Entry(at=at, what="pushed", event_id=f"ev-{n}"),
+        Entry(at=at, what="listed", person_id=call.seen.person_id),
+    ]
     trail += [
         Entry(
             at=at + timedelta(seconds=5 * k),
@@ -229,7 +228,7 @@ def simulated_call(n: int) -> tuple[Call, list[Entry]]:
     ]
     if n % 10 == 0:
         trail.append(Entry(at=at, what="said", kind="verified", operator=f"agent-{chance.randrange(500)}"))
-    trail.append(Entry(at=call.settled_at or at, what="settled", because=reason, n=6, rules=digest))
+    trail.append(Entry(at=call.life.settled_at or at, what="settled", because=reason, n=6, rules=digest))
     return call, trail
 
 
@@ -268,7 +267,7 @@ def _measured(url: str, effort: Effort, rate: float | None) -> Answer:
 
 
 def _ask(reader: ArchiveReader, query: CallQuery, institutions: Sequence[str] | None = None) -> tuple[Call, ...]:
-    matches: Callable[[Call], bool] = lambda call: query.matches(call, state=str(call.reason))  # noqa: E731
+    matches: Callable[[Call], bool] = lambda call: query.matches(call, state=str(call.life.reason))  # noqa: E731
     return reader.find(query, matches=matches, most=100, institutions=institutions).calls
 
 

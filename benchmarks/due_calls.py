@@ -12,7 +12,7 @@ from benchmarks.answers import KEY, PERSON, STATUS
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import facts_of
 from callkeeper.calls.notes import Listed, fingerprint
-from callkeeper.calls.record import Call, Candidate, Marks, Phase, Reading, encode_call
+from callkeeper.calls.record import Call, Candidate, Ledger, Life, Marks, Names, Phase, Plan, Reading, Seen, encode_call
 from callkeeper.calls.rules import RuleBook
 from callkeeper.calls.rules.matching import judge
 from callkeeper.calls.store.job_queue import Waker
@@ -46,26 +46,31 @@ def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
     call = Call(
         institution_key=KEY,
         voice_id=voice_id,
-        phase=Phase.LIVE,
-        alternate_id=f"{voice_id}-alternate",
-        phone_number="5551000010",
         saved_at=now,
-        listed_at=now - timedelta(seconds=11),
-        started_at=now - timedelta(seconds=12),
-        first_seen_at=now - timedelta(seconds=12),
-        person_id=PERSON,
-        assigned_person_id=PERSON,
-        assigned_as="bench",
-        core_username="bench",
-        reading=Reading(read_at=now, voice_id=voice_id, person_id=PERSON, core_username="bench", status=STATUS),
-        watch_from=now - timedelta(seconds=11),
-        next_check_at=now,
-        next_read_at=now + timedelta(seconds=60),
-        earlier_marks=Marks(person_id=PERSON, has_number=True),  # looked up once for each member
-        assign=Effect(state=EffectState.APPLIED, person_id=PERSON, requested_by="bench", attempts=1),
+        life=Life(
+            phase=Phase.LIVE,
+            listed_at=now - timedelta(seconds=11),
+            started_at=now - timedelta(seconds=12),
+            first_seen_at=now - timedelta(seconds=12),
+        ),
+        names=Names(alternate_id=f"{voice_id}-alternate", phone_number="5551000010"),
+        seen=Seen(
+            person_id=PERSON,
+            core_username="bench",
+            reading=Reading(read_at=now, voice_id=voice_id, person_id=PERSON, core_username="bench", status=STATUS),
+            earlier_marks=Marks(person_id=PERSON, has_number=True),
+        ),
+        ledger=Ledger(
+            assigned_person_id=PERSON,
+            assigned_as="bench",
+            assign=Effect(state=EffectState.APPLIED, person_id=PERSON, requested_by="bench", attempts=1),
+        ),
+        plan=Plan(watch_from=now - timedelta(seconds=11), next_check_at=now, next_read_at=now + timedelta(seconds=60)),
     )
     facts = facts_of(call, book.policies)
-    return replace(call, last_verdict=judge(facts, book, KEY).fingerprint, last_facts=facts.signature)
+    return replace(
+        call, written=replace(call.written, verdict=judge(facts, book, KEY).fingerprint, facts=facts.signature)
+    )
 
 
 def lay_due_calls(redis: Any, voice_ids: list[str], book: RuleBook) -> None:
@@ -86,7 +91,7 @@ def lay_calls(redis: Any, calls: Mapping[str, Call], due_at: Mapping[str, dateti
             for call in everything[begin : begin + _BATCH]:
                 member = CallId(KEY, call.voice_id).member
                 scores[member] = int(due_at[call.voice_id].timestamp() * 1000)
-                pipe.hset(keys.item(member), mapping={"rec": encode_call(call), "checks": call.checks_used})
+                pipe.hset(keys.item(member), mapping={"rec": encode_call(call), "checks": call.plan.checks_used})
                 pipe.hset(keys.opened(KEY), call.voice_id, _LISTED_AS)
                 pipe.zadd(keys.live, {member: scores[member]})
                 pipe.rpush(

@@ -61,7 +61,11 @@ def _lost(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
 
 def last_look_s(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
     """Return when an undecided call is last read or checked before its end, in seconds after its assign."""
-    fresh = replace(due_call(voice_id, BEGIN, book), watch_from=None, next_check_at=None, first_seen_at=BEGIN)
+    fresh = replace(
+        due_call(voice_id, BEGIN, book),
+        plan=replace(TODO.plan, watch_from=None, next_check_at=None),
+        life=replace(TODO.life, first_seen_at=BEGIN),
+    )
     call = _looked(begin_watch(fresh, book.schedule, BEGIN, BEGIN), book, BEGIN, live)
     now, looked_at, end = BEGIN, BEGIN, BEGIN + timedelta(seconds=lives_s)
     while now < end:
@@ -80,7 +84,11 @@ def last_look_s(book: RuleBook, voice_id: str, lives_s: float, live: int) -> flo
 
 def _looked(call: Call, book: RuleBook, now: datetime, live: int) -> Call:
     """Return a call that was just read, and when it is read next."""
-    call = replace(call, reading=replace(call.reading, read_at=now)) if call.reading else call
+    call = (
+        replace(call, seen=replace(call.seen, reading=replace(call.seen.reading, read_at=now)))
+        if call.seen.reading
+        else call
+    )
     periods = (book.reads_undecided_s, book.reads_decided_s)
     read_at = next_read(call, book.policies, now, undecided_s=periods[0], decided_s=periods[1], live=live)
-    return replace(call, next_read_at=read_at)
+    return replace(call, plan=replace(call.plan, next_read_at=read_at))

@@ -228,8 +228,8 @@ async def _account(rig: Rig, calls: Sequence[Call], per_s: Counter[str]) -> Foun
         if call.ended_at is None or call.ended_at > rig.clock.now - timedelta(seconds=15):
             continue
         record, trail = await rig.record(call), await rig.trail(call)
-        if record.end_seen_at is not None:
-            ended.append((record.end_seen_at - call.ended_at).total_seconds())
+        if record.life.ended_at is not None:
+            ended.append((record.life.ended_at - call.ended_at).total_seconds())
         for truth in call.truth:
             status = SHOWN_BY.get(truth.kind)
             if status is None:

@@ -166,23 +166,26 @@ def _lay(on: Stage, begun: list[str], now: datetime) -> tuple[dict[str, Call], R
         schedule = book.schedule.paced(voice_id)
         call = replace(
             due_call(voice_id, now, book),
-            watch_from=watch_from,
-            next_check_at=schedule.next_slot(watch_from, now),
-            checks_used=schedule.slots_passed(watch_from, now),
+            plan=replace(
+                TODO.plan,
+                watch_from=watch_from,
+                next_check_at=schedule.next_slot(watch_from, now),
+                checks_used=schedule.slots_passed(watch_from, now),
+            ),
         )
         periods = (book.reads_undecided_s, book.reads_decided_s)
         latest = next_read(call, book.policies, now, undecided_s=periods[0], decided_s=periods[1], live=len(begun))
         read_at = now + (latest - now) * draw.random()
-        call = replace(call, next_read_at=read_at)
+        call = replace(call, plan=replace(call.plan, next_read_at=read_at))
         calls[voice_id] = call
-        due_at[voice_id] = min(read_at, call.next_check_at or read_at)
+        due_at[voice_id] = min(read_at, call.plan.next_check_at or read_at)
     lay_calls(on.redis, calls, due_at)
     return calls, book
 
 
 def _lateness_s(schedule: Schedule, call: Call, arrived_s: float) -> float:
     """Return how long after its slot a check arrived."""
-    paced, watch_from = schedule.paced(call.voice_id), call.watch_from or datetime.now(UTC)
+    paced, watch_from = schedule.paced(call.voice_id), call.plan.watch_from or datetime.now(UTC)
     after_s = arrived_s - watch_from.timestamp()
     return after_s - max((t for t in paced.at_s if t <= after_s), default=0.0)
 

@@ -138,7 +138,12 @@ def retired(database: Database) -> list[bytes]:
 def with_note(n: int) -> Content:
     """Return a call as release 0.2.0 archived it, with a note in its body."""
     call, trail = settled(n, institution_key=THEIRS)
-    call = msgspec.structs.replace(call, enroll=Effect(state=EffectState.APPLIED, person_id=f"p-{n}", remark=NOTE))
+    call = msgspec.structs.replace(
+        call,
+        ledger=msgspec.structs.replace(
+            call.ledger, enroll=Effect(state=EffectState.APPLIED, person_id=f"p-{n}", remark=NOTE)
+        ),
+    )
     new = content_of(call, trail)
     whole = msgspec.json.decode(new.body)
     whole["call"]["enroll"]["remark"] = NOTE

@@ -7,7 +7,7 @@ from callkeeper.archive.database import Database
 from callkeeper.archive.lines import Content, content_of
 from callkeeper.archive.migrating import migrate
 from callkeeper.archive.writing import Writer
-from callkeeper.calls.record import Call, Candidate, Identity, Phase, Reason, Word
+from callkeeper.calls.record import Call, Candidate, Identity, Life, Names, Phase, Reason, Seen, Statements, Word
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry
@@ -32,21 +32,25 @@ def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[
     call = Call(
         institution_key=INSTITUTION,
         voice_id=f"v-{n}",
-        alternate_id=f"alt-{n}",
-        phase=Phase.SETTLED,
-        reason=Reason.ENROLLED,
-        phone_number=f"+1202555{n:04}",
-        person_id=f"p-{n}",
-        candidates=(
-            Candidate(person_id=f"p-{n}", name=f"Marion Vale{n}"),
-            Candidate(person_id="p-other", name="Ned Roe"),
+        names=Names(alternate_id=f"alt-{n}", phone_number=f"+1202555{n:04}"),
+        life=Life(phase=Phase.SETTLED, reason=Reason.ENROLLED, started_at=at, settled_at=at + timedelta(seconds=60)),
+        seen=Seen(
+            person_id=f"p-{n}",
+            candidates=(
+                Candidate(person_id=f"p-{n}", name=f"Marion Vale{n}"),
+                Candidate(person_id="p-other", name="Ned Roe"),
+            ),
         ),
-        identity=Identity(
-            person_id=f"p-{n}", validation_type="OneTimePasswordAuth", by_desk=True, established_at=at, remark="her dog"
+        statements=Statements(
+            identity=Identity(
+                person_id=f"p-{n}",
+                validation_type="OneTimePasswordAuth",
+                by_desk=True,
+                established_at=at,
+                remark="her dog",
+            ),
+            distrusted=Word(operator="agent-7", said_at=at, reason="sounds odd"),
         ),
-        distrusted=Word(operator="agent-7", said_at=at, reason="sounds odd"),
-        started_at=at,
-        settled_at=at + timedelta(seconds=60),
     )
     said = Entry(at=at, what="said", kind="distrusted", operator="agent-7", because="sounds odd")
     decided = Entry(at=at, what="decided", rule="distrusted", rules="d1gest", kind="reject", asked="reject")

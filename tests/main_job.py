@@ -173,14 +173,14 @@ class MainJob:
 
     async def _are_settled(self) -> bool:
         records = [await self.rig.queries.load(self.rig.call_id(call)) for _, call in self._ours()]
-        return all(record is not None and record.phase is Phase.SETTLED for record in records)
+        return all(record is not None and record.life.phase is Phase.SETTLED for record in records)
 
     async def told(self) -> list[str]:
         """Return what became of each call, and what was logged as a problem."""
         lines = []
         for name, call in self.calls.items():
             record = await self.rig.queries.load(self.rig.call_id(call))
-            fate = f"{record.phase} {record.reason or ''}" if record else "unknown"
+            fate = f"{record.life.phase} {record.life.reason or ''}" if record else "unknown"
             lines.append(f"{name}: {fate}; found after {self.found_s.get(name)} s; {self.rig.ledger(call)}")
         problems = {str(e["event"]) for e in self.rig.log.entries if e["log_level"] in ("warning", "error")}
         return [*lines, f"problems: {', '.join(sorted(problems))}"]

@@ -71,7 +71,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
     real_id = await _real_id(claim, canonical_id(named), phone_call.alternate_ids)
     if real_id is not None and await _merge_into(claim, real_id):
         return
-    claim.call = replace(claim.call, other_voice_id=named)
+    claim.call = replace(claim.call, names=replace(claim.call.names, other_voice_id=named))
     note_misnamed(claim, named, kind)
     raise AnswerMisnamed(kind, "the answer names another call")
 
@@ -108,10 +108,10 @@ def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
 
     Assumed: the service creates the record of a call within a minute of its start in the queue.
     """
-    ours, theirs = digits_compared(call.phone_number), digits_compared(phone_call.phone_number)
-    if ours is None or ours != theirs or call.started_at is None or phone_call.created_at is None:
+    ours, theirs = digits_compared(call.names.phone_number), digits_compared(phone_call.phone_number)
+    if ours is None or ours != theirs or call.life.started_at is None or phone_call.created_at is None:
         return False
-    return abs(phone_call.created_at - call.started_at) <= STARTS_APART
+    return abs(phone_call.created_at - call.life.started_at) <= STARTS_APART
 
 
 AGAIN_S = 1.0
@@ -129,20 +129,20 @@ async def unite_spellings(claim: Claim) -> bool:
         LeaseLost: Another worker holds the call now.
     """
     call, store, institution_key = claim.call, claim.tools.store, claim.call_id.institution_key
-    if call.spelled == call.spelling_sought and canonical_id(call.voice_id) == call.voice_id:
+    if call.names.spelled == call.names.spelling_sought and canonical_id(call.voice_id) == call.voice_id:
         return False
     canonical = CallId(institution_key, canonical_id(claim.call_id.voice_id))
     if canonical != claim.call_id:
         is_history = call.is_settled and not await store.has_record(canonical)
         return not is_history and await _merge_into(claim, canonical.voice_id)
-    if call.spelled is None:
+    if call.names.spelled is None:
         return False
-    other = CallId(institution_key, call.spelled)
+    other = CallId(institution_key, call.names.spelled)
     if await store.has_record(other):
         await store.rouse(other, claim.now)
         await claim.let_go(claim.now + timedelta(seconds=AGAIN_S))
         return True
-    claim.call = replace(call, spelling_sought=call.spelled)
+    claim.call = replace(call, names=replace(call.names, spelling_sought=call.names.spelled))
     return False
 
 
@@ -157,7 +157,7 @@ async def _merge_into(claim: Claim, voice_id: str) -> bool:
     """
     other = CallId(claim.call_id.institution_key, voice_id)
     # If the queue has listed this call after all, this record stays: stored details must then be read first.
-    claim.call = replace(claim.call, needs_verifying=True)
+    claim.call = replace(claim.call, plan=replace(claim.call.plan, needs_verifying=True))
     await claim.keep()
     claim.is_over = await claim.tools.store.merge(claim.item, claim.call, other)
     if claim.is_over:
@@ -186,7 +186,7 @@ def take_in(
     reading = reading_of(phone_call, now)
     before, book = claim.call, claim.tools.book
     if phone_call.voice_id:
-        claim.call = replace(claim.call, spelled=spelling_of(phone_call.voice_id))
+        claim.call = replace(claim.call, names=replace(claim.call.names, spelled=spelling_of(phone_call.voice_id)))
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
@@ -200,10 +200,10 @@ def take_in(
         late=claim.item.late,
         busy=claim.tools.cpu_share(),
     )
-    claim.call = replace(claim.call, next_read_at=read_at)
+    claim.call = replace(claim.call, plan=replace(claim.call.plan, next_read_at=read_at))
     changed = _notable(before) != _notable(claim.call)
     if changed:
-        _report_unknown(claim, before.reading, reading)
+        _report_unknown(claim, before.seen.reading, reading)
         claim.tools.counting.shown(before, claim.call, claim.tools.book.policies)
     if check is not None or changed:
         claim.entries.append(
@@ -220,31 +220,35 @@ def take_in(
                 trace=before.trace,
             )
         )
-    if claim.call.unenrolled_seen and not before.unenrolled_seen:
+    if claim.call.seen.unenrolled and not before.seen.unenrolled:
         claim.entries.append(Entry(at=now, what="established", kind=EffectKind.ENROLL, state=EffectState.TAKEN_BACK))
         claim.tools.log.warning("enroll_taken_back")
-    if claim.call.end_seen_at is not None and before.end_seen_at is None:
+    if claim.call.life.ended_at is not None and before.life.ended_at is None:
         claim.entries.append(Entry(at=now, what="ended"))
 
 
 def _charged(claim: Claim, reading: Reading) -> Call:
     """Count checks that a lost record may have spent, if an answer shows the call before the queue does."""
     call, book = claim.call, claim.tools.book
-    if call.phase is not Phase.HINTED or claim.item.lost is not None:
+    if call.life.phase is not Phase.HINTED or claim.item.lost is not None:
         return call
     age: timedelta | None = timedelta(seconds=book.maximum_age_s)
     if reading.created_at is not None:
         epoch = claim.item.epoch
-        is_new = claim.now - epoch.since >= LISTED_ANEW and call.hinted_at is not None and call.end_hinted_at is None
+        is_new = (
+            claim.now - epoch.since >= LISTED_ANEW
+            and call.life.hinted_at is not None
+            and call.life.end_hinted_at is None
+        )
         age = claim.tools.clock.age(reading.created_at, claim.now, epoch, may_be_old=not is_new)
-    begun = replace(call, person_id=reading.person_id or call.person_id)
+    begun = replace(call, seen=replace(call.seen, person_id=reading.person_id or call.seen.person_id))
     charged = charge_earlier_record(begun, book, claim.item.epoch, claim.now, age=age)
-    return replace(charged, person_id=call.person_id)
+    return replace(charged, seen=replace(charged.seen, person_id=call.seen.person_id))
 
 
 def _notable(call: Call) -> tuple[object, ...]:
     """Return the parts of a reading whose change is worth a trail entry."""
-    reading = call.reading
+    reading = call.seen.reading
     if reading is None:
         return ()
     return (
@@ -271,12 +275,12 @@ def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> N
 async def request_listing(claim: Claim) -> None:
     """Ask for a listing of the institution's queue, because it has not listed the call yet."""
     await claim.tools.store.request_listing(claim.call_id.institution_key, Ask.WIDE)
-    claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
+    claim.call = replace(claim.call, life=replace(claim.call.life, confirm_looks=claim.call.life.confirm_looks + 1))
 
 
 async def look_back(claim: Claim) -> None:
     """Read once the stored details of a call that ended unlisted."""
-    before = claim.call = replace(claim.call, looked_back_at=claim.now)
+    before = claim.call = replace(claim.call, life=replace(claim.call.life, looked_back_at=claim.now))
     await read(claim)
     claim.tools.counting.found(before, claim.call)
 
@@ -294,7 +298,7 @@ async def read(claim: Claim) -> None:
             await claim.tools.store.ask_whether_listed(claim.call_id)
         return
     if not claim.is_over:
-        unanswered = must_read_first(claim.call) and claim.now - (claim.call.last_check_at or claim.now) < JUST_NOW
+        unanswered = must_read_first(claim.call) and claim.now - (claim.call.plan.last_check_at or claim.now) < JUST_NOW
         take_in(claim, phone_call)
         if unanswered:  # stored details can be read, so it is not the service that is away
             await _without_result(claim, "unanswered")
@@ -313,7 +317,7 @@ async def _follow_assign(claim: Claim) -> bool:
 
     Spec: Rules per operation 1 ("the voiceId to use afterwards").
     """
-    assigned_id = claim.call.assigned_id
+    assigned_id = claim.call.names.assigned_id
     if assigned_id is None:
         return False
     try:
@@ -325,7 +329,7 @@ async def _follow_assign(claim: Claim) -> bool:
         is_same = False
     if is_same and await _merge_into(claim, canonical_id(assigned_id)):
         return True
-    claim.call = replace(claim.call, assigned_id=None)
+    claim.call = replace(claim.call, names=replace(claim.call.names, assigned_id=None))
     return False
 
 
@@ -348,15 +352,21 @@ async def _without_result(claim: Claim, outcome: str) -> None:
 def _read_failed(claim: Claim, error: ResellerError) -> None:
     call, now = claim.call, claim.now
     # For a hint, an answer that names another call also means that the service has no call with this id.
-    is_unknown = isinstance(error, CallNotFound) or (isinstance(error, AnswerMisnamed) and call.phase is Phase.HINTED)
-    not_found_since = (call.not_found_since or now) if is_unknown else None
-    call = replace(call, not_found_since=not_found_since)
+    is_unknown = isinstance(error, CallNotFound) or (
+        isinstance(error, AnswerMisnamed) and call.life.phase is Phase.HINTED
+    )
+    not_found_since = (call.life.not_found_since or now) if is_unknown else None
+    call = replace(call, life=replace(call.life, not_found_since=not_found_since))
     if isinstance(error, AccessRefused):
         retry_at = now + timedelta(seconds=error.retry_after_s)
-        claim.call = replace(call, reads_failed=max(1, call.reads_failed), next_read_at=retry_at)
+        claim.call = replace(
+            call, plan=replace(call.plan, reads_failed=max(1, call.plan.reads_failed), next_read_at=retry_at)
+        )
         claim.hold_back(Why.REFUSED)
         return
-    claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
+    claim.call = replace(
+        call, plan=replace(call.plan, reads_failed=call.plan.reads_failed + 1, next_read_at=read_retry(call, now))
+    )
     claim.add("reads_failed")
     claim.tools.log.warning("read_failed", error=type(error).__name__, said=error.plain)
 
@@ -366,8 +376,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
 
     The write that books it refuses an automatic one under a pause of everything that came after the claim.
     """
-    call, now, n = claim.call, claim.now, claim.call.checks_used + 1
-    operator = call.check_wish.operator if by_desk and call.check_wish else None
+    call, now, n = claim.call, claim.now, claim.call.plan.checks_used + 1
+    operator = call.statements.check_wish.operator if by_desk and call.statements.check_wish else None
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
     try:
         await claim.keep(book_check=n, unless_paused=None if by_desk else PauseScope.ALL)
@@ -399,8 +409,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
-    if claim.call.reading is not None and claim.call.reading.provider_error is not None:
-        words = f"voice authentication error: {claim.call.reading.provider_error}"
+    if claim.call.seen.reading is not None and claim.call.seen.reading.provider_error is not None:
+        words = f"voice authentication error: {claim.call.seen.reading.provider_error}"
         await claim.tools.store.errors.note(ErrorArea.CHECK, claim.call_id.institution_key, words)
         await _without_result(claim, "provider_error")
     else:
@@ -412,8 +422,8 @@ def decline(claim: Claim, step: Decline) -> None:
 
     If it were kept, it might be made minutes later, when nobody waits for the answer any more.
     """
-    wish = claim.call.check_wish
-    claim.call = replace(claim.call, check_wish=None)
+    wish = claim.call.statements.check_wish
+    claim.call = replace(claim.call, statements=replace(claim.call.statements, check_wish=None))
     operator = wish.operator if wish else None
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind="check", because=step.because, operator=operator))
 
@@ -434,12 +444,11 @@ async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_d
     as an answer. After any other failure the next check is planned from the last answer.
     """
     if isinstance(error, TokenLapsed) and await claim.renew_token():
-        next_check_at = claim.call.next_check_at if by_desk else claim.now
+        next_check_at = claim.call.plan.next_check_at if by_desk else claim.now
         claim.call = replace(
             claim.call,
-            check_wish=before.check_wish,
-            last_check_at=before.last_check_at,
-            next_check_at=next_check_at,
+            statements=replace(claim.call.statements, check_wish=before.statements.check_wish),
+            plan=replace(claim.call.plan, last_check_at=before.plan.last_check_at, next_check_at=next_check_at),
         )
     elif not isinstance(error, CallNotFound):
         claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)

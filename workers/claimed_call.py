@@ -149,11 +149,14 @@ class Claim:
         held_until = item.epoch.since + tools.store.lease.hold
         call = replace(
             call,
-            checks_used=max(call.checks_used, item.checks),
-            standing=institutions.obstacle(call_id.institution_key),
-            standing_held_until=institutions.held_until(call_id.institution_key, item.now),
-            paused=item.pause.scope if item.pause else None,
-            effects_held_until=held_until if held_until > item.now else None,
+            plan=replace(call.plan, checks_used=max(call.plan.checks_used, item.checks)),
+            last_claim=replace(
+                call.last_claim,
+                standing=institutions.obstacle(call_id.institution_key),
+                standing_held_until=institutions.held_until(call_id.institution_key, item.now),
+                paused=item.pause.scope if item.pause else None,
+                effects_held_until=held_until if held_until > item.now else None,
+            ),
         )
         if item.lost is not None:
             call = charge_lost_writes(call, tools.book, item.lost)
@@ -164,10 +167,10 @@ class Claim:
             folded, lines = fold_note(call, note, item.now)
             call = in_shadow(call, folded, tools.book) if isinstance(note, Verified | Distrusted) else folded
             entries += lines
-        is_found = before.phase is Phase.HINTED and call.phase is not Phase.HINTED
+        is_found = before.life.phase is Phase.HINTED and call.life.phase is not Phase.HINTED
         if item.lost is None and is_found and not _is_begun(notes):
             is_old = any(isinstance(note, Listed) and note.is_first_look for note in notes)
-            age = tools.clock.found(call.started_at, item.now, item.epoch, may_be_old=is_old)
+            age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_old)
             call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
         trace = follow_trace(trace_of(notes) or call.trace)
         if trace != call.trace:
@@ -197,7 +200,7 @@ class Claim:
     @property
     def spelled_id(self) -> str:
         """Return the call's id as the service spelled it last."""
-        return self.call.spelled or self.call_id.voice_id
+        return self.call.names.spelled or self.call_id.voice_id
 
     def is_about(self, voice_id: str) -> bool:
         """Tell whether a voice id in an answer is the one that was asked about."""
@@ -209,7 +212,7 @@ class Claim:
         It is looked up once for each member and number that the call gets; ``anew``: once more.
         """
         earlier = self.tools.store.earlier_calls
-        if self.call.phase not in _UNDER_WAY or self.call.standing is not None:
+        if self.call.life.phase not in _UNDER_WAY or self.call.last_claim.standing is not None:
             return
         if anew or not earlier.were_looked_up(self.call):
             days = self.tools.book.history_days
@@ -230,13 +233,13 @@ class Claim:
         if kind is EffectKind.ASSIGN:
             self.call = assigned(self.call, self.tools.book, self.now)
             self.has_assigned = True
-        self.call = replace(self.call, next_read_at=self.now)
+        self.call = replace(self.call, plan=replace(self.call.plan, next_read_at=self.now))
 
     def hold_back(self, because: str) -> None:
         """Write once into the trail that no request can be sent now, and why."""
-        if self.call.held_back != because:
+        if self.call.written.held_back != because:
             self.entries.append(Entry(at=self.now, what="held_back", because=because))
-            self.call = replace(self.call, held_back=because)
+            self.call = replace(self.call, written=replace(self.call.written, held_back=because))
 
     async def keep(
         self,
@@ -266,7 +269,7 @@ class Claim:
     async def let_go(self, until: datetime | None) -> None:
         """Write the record and release the call. It is due again at ``until``; None: only when something wakes it."""
         due_in_ms = None if until is None else max(0, int((until - self.now).total_seconds() * 1000) + 1)
-        listed: ListName = "live" if self.call.phase in {Phase.LIVE, Phase.ENDED} else ""
+        listed: ListName = "live" if self.call.life.phase in {Phase.LIVE, Phase.ENDED} else ""
         entry = entry_expected(self.call) if self.has_assigned else ""
         await self.save(Placement(due_in_ms, listed=listed, attention=attention(self.call), entry=entry))
 
@@ -286,7 +289,9 @@ class Claim:
         await self._write(FORGET, Placement(None))
 
     async def _write(self, record: bytes, placement: Placement) -> None:
-        await self.tools.store.save(self.item, record, placement, entries=self.entries, checks=self.call.checks_used)
+        await self.tools.store.save(
+            self.item, record, placement, entries=self.entries, checks=self.call.plan.checks_used
+        )
         self._count()
         self.is_over = True
 
@@ -309,7 +314,7 @@ class Claim:
 
 def _is_begun(notes: Iterable[Note]) -> bool:
     """Tell whether a live record was merged into this one. Lost checks were charged when that was found."""
-    return any(isinstance(note, Merged) and note.call.phase in _UNDER_WAY for note in notes)
+    return any(isinstance(note, Merged) and note.call.life.phase in _UNDER_WAY for note in notes)
 
 
 def attention(call: Call) -> str:
@@ -320,4 +325,8 @@ def attention(call: Call) -> str:
         return TAKEN_BACK
     for kind in refusals(call):
         return f"{kind} {REFUSED_BY_SERVICE}: {call.effect(kind).refusal}"
-    return f"{ASKED} {call.asked.rule!r}" if call.asked is not None and call.asked.closed_by is None else ""
+    return (
+        f"{ASKED} {call.statements.asked.rule!r}"
+        if call.statements.asked is not None and call.statements.asked.closed_by is None
+        else ""
+    )

@@ -44,18 +44,18 @@ class Counting:
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count a call that its notes have just confirmed, by what reported it first, and a spent budget."""
         self.found(before, after)
-        if before.hinted_at is None and after.hinted_at is not None:
+        if before.life.hinted_at is None and after.life.hinted_at is not None:
             self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "came")
         self._spent(before, after, book, now)
 
     def found(self, before: Call, after: Call) -> None:
         """Count a call that the service has just confirmed, by what reported it first."""
-        if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
-            by = "push" if after.hinted_at is not None else "queue"
+        if before.life.phase is Phase.HINTED and after.life.phase is not Phase.HINTED:
+            by = "push" if after.life.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
             if by == "queue":
                 self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
-            elif after.listed_at is not None:
+            elif after.life.listed_at is not None:
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "listed")
             elif not _is_end_first_hint(after):  # the start of an unlisted call was counted when its hint was dropped
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "unlisted")
@@ -70,8 +70,8 @@ class Counting:
 
     def booked(self, call: Call, now: datetime) -> None:
         """Measure how late a check is booked. A check that a person asked for has no planned time and is left out."""
-        if call.next_check_at is not None and call.check_wish is None:
-            self.figures.observe(figure.CHECK_LATE, max(0.0, (now - call.next_check_at).total_seconds()))
+        if call.plan.next_check_at is not None and call.statements.check_wish is None:
+            self.figures.observe(figure.CHECK_LATE, max(0.0, (now - call.plan.next_check_at).total_seconds()))
 
     def answered(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Measure how long a new result may have waited, or count that no checks are left.
@@ -82,7 +82,7 @@ class Counting:
             book: The rules.
             now: When the answer was folded.
         """
-        since = before.answered_check_at or before.watch_from
+        since = before.plan.answered_check_at or before.plan.watch_from
         if since is not None and has_result(after, book.policies) and not has_result(before, book.policies):
             self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
         self._provided(before, after, book)
@@ -93,13 +93,13 @@ class Counting:
         label, is_shown = self.label(after.institution_key), is_voice_shown(after, book.policies)
         if is_shown and not is_voice_shown(before, book.policies):
             self.figures.count(figure.PROVIDER_ANSWERS, label, "shown")
-        answers = after.history.answered.bit_count()
-        if not is_shown and answers == HEARD_ENOUGH > before.history.answered.bit_count():
+        answers = after.seen.history.answered.bit_count()
+        if not is_shown and answers == HEARD_ENOUGH > before.seen.history.answered.bit_count():
             self.figures.count(figure.PROVIDER_ANSWERS, label, "pending" if is_voice_expected(after) else "silent")
 
     def _spent(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count a call whose last automatic check was just spent without a result."""
-        schedule, watch_from = book.schedule, after.watch_from
+        schedule, watch_from = book.schedule, after.plan.watch_from
         limit = schedule.automatic_limit
         if watch_from is None or not automatic_left(before, limit) or automatic_left(after, limit):
             return
@@ -120,9 +120,9 @@ class Counting:
 
 def _is_end_first_hint(call: Call) -> bool:
     """Tell whether the CallEnd push came first. The record keeps only the times, so within a second counts as first."""
-    if call.hinted_at is None or call.end_hinted_at is None:
+    if call.life.hinted_at is None or call.life.end_hinted_at is None:
         return False
-    return call.end_hinted_at - call.hinted_at < timedelta(seconds=1)
+    return call.life.end_hinted_at - call.life.hinted_at < timedelta(seconds=1)
 
 
 def _checked(counting: Counting, _call: Call, entry: Entry) -> None:
@@ -146,24 +146,24 @@ def _effect(counting: Counting, _call: Call, entry: Entry) -> None:
 
 
 def _settled(counting: Counting, call: Call, entry: Entry) -> None:
-    if call.is_reopened:
+    if call.life.is_reopened:
         return  # it was counted when it was first settled
     figures, institution = counting.figures, counting.label(call.institution_key)
     figures.count(figure.CALLS_SETTLED, institution, entry.because or "?")
     if entry.because == Reason.UNCONFIRMED:
         figures.count(figure.HINTS_DROPPED, institution)
         return
-    figures.observe(figure.CHECKS_SPENT, call.checks_used)
-    if call.end_hinted_at is None:
+    figures.observe(figure.CHECKS_SPENT, call.plan.checks_used)
+    if call.life.end_hinted_at is None:
         figures.count(figure.PUSHES_LOST, institution, "CallEnd")
-    if call.hinted_at is None or _is_end_first_hint(call):
+    if call.life.hinted_at is None or _is_end_first_hint(call):
         figures.count(figure.PUSHES_LOST, institution, "CallStart")
 
 
 def _dropped(counting: Counting, call: Call, entry: Entry) -> None:
     label = counting.label(call.institution_key)
     counting.figures.count(figure.HINTS_DROPPED, label)
-    if entry.because == NOT_LISTED and call.standing is None and not _is_end_first_hint(call):
+    if entry.because == NOT_LISTED and call.last_claim.standing is None and not _is_end_first_hint(call):
         counting.figures.count(figure.PUSHED_CALLS, label, "unlisted")
 
 

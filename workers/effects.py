@@ -42,9 +42,13 @@ def write_decision(claim: Claim, step: WriteDecision) -> None:
     match step.verdict:
         case Verdict() as verdict:
             asked = _asked(claim, verdict)
-            claim.call = replace(claim.call, last_verdict=verdict.fingerprint, last_facts=step.facts, asked=asked)
+            claim.call = replace(
+                claim.call,
+                written=replace(claim.call.written, verdict=verdict.fingerprint, facts=step.facts),
+                statements=replace(claim.call.statements, asked=asked),
+            )
         case Assignment() as assignment:
-            claim.call = replace(claim.call, last_assignment=assignment.fingerprint)
+            claim.call = replace(claim.call, written=replace(claim.call.written, assignment=assignment.fingerprint))
     claim.entries.append(replace(step.entry, pause=claim.pause))
 
 
@@ -52,7 +56,7 @@ def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
     """Return the question that is open for a person, if any. A rule asks once; the question ends with the verdict."""
     if verdict.outcome is not Outcome.ASK:
         return None
-    asked = claim.call.asked
+    asked = claim.call.statements.asked
     if asked is not None and asked.rule == verdict.rule:
         return asked
     claim.tools.log.warning("person_asked", rule=verdict.rule)
@@ -61,7 +65,7 @@ def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
 
 def write_facts(claim: Claim, step: WriteFacts) -> None:
     """Write changed facts to the trail when the decision stays the same."""
-    claim.call = replace(claim.call, last_facts=step.facts)
+    claim.call = replace(claim.call, written=replace(claim.call.written, facts=step.facts))
     claim.entries.append(step.entry)
 
 
@@ -89,8 +93,10 @@ async def intend(claim: Claim, step: Intend) -> None:
         rule=verdict.rule if isinstance(verdict, Verdict) else None,
         because=verdict.because,
         intended_at=now,
-        person_stood=kind is EffectKind.ASSIGN and claim.call.person_id == step.person_id,
-        remark=claim.call.identity.remark if kind is EffectKind.ENROLL and claim.call.identity else None,
+        person_stood=kind is EffectKind.ASSIGN and claim.call.seen.person_id == step.person_id,
+        remark=claim.call.statements.identity.remark
+        if kind is EffectKind.ENROLL and claim.call.statements.identity
+        else None,
     )
     claim.set_effect(kind, effect)
     claim.entries.append(
@@ -113,11 +119,11 @@ ENROLLED_SINCE = "it is not repeated: the member was enrolled since"
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:
     """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
-    call, sent_at = claim.call, claim.call.reject.sent_at
-    if call.person_id is None or sent_at is None or not is_repeated(EffectKind.REJECT, call):
+    call, sent_at = claim.call, claim.call.ledger.reject.sent_at
+    if call.seen.person_id is None or sent_at is None or not is_repeated(EffectKind.REJECT, call):
         return False
     members = claim.tools.store.members
-    return await members.were_enrolled_since(claim.call_id.institution_key, call.person_id, sent_at)
+    return await members.were_enrolled_since(claim.call_id.institution_key, call.seen.person_id, sent_at)
 
 
 _KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "last_word")
@@ -208,7 +214,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
     """Return the ledger with one more request counted, and what stored details said directly before it."""
-    effect, reading, word = claim.effect(kind), claim.call.reading, word_for(kind, claim.call)
+    effect, reading, word = claim.effect(kind), claim.call.seen.reading, word_for(kind, claim.call)
     return replace(
         effect,
         last_word=word.number if word else effect.last_word,
@@ -277,15 +283,20 @@ async def _moved(claim: Claim, voice_id: str) -> tuple[EffectState, str | None]:
     note_misnamed(claim, voice_id, EffectKind.ASSIGN)
     claim.add("effects_in_doubt")
     other = await claim.tools.store.record(CallId(claim.call_id.institution_key, canonical_id(voice_id)))
-    if other is not None and other.listed_at is not None:
+    if other is not None and other.life.listed_at is not None:
         return EffectState.UNKNOWN, None
-    if other is not None and other.has_statements and not other.is_settled:
+    if other is not None and other.statements.were_made and not other.is_settled:
         because = "the service goes on under the id of a call about which a person has spoken"
-        claim.call = replace(claim.call, asked=Asked(rule=TWO_RECORDS, because=because, asked_at=claim.now))
+        claim.call = replace(
+            claim.call,
+            statements=replace(
+                claim.call.statements, asked=Asked(rule=TWO_RECORDS, because=because, asked_at=claim.now)
+            ),
+        )
         claim.tools.log.warning("person_asked", rule=TWO_RECORDS)
         return EffectState.UNRESOLVED, because
     if is_voice_id(voice_id):
-        claim.call = replace(claim.call, assigned_id=voice_id)
+        claim.call = replace(claim.call, names=replace(claim.call.names, assigned_id=voice_id))
     return EffectState.UNKNOWN, None
 
 

@@ -48,18 +48,18 @@ async def settle(claim: Claim, reason: Reason) -> None:
     If a reject of the member is not followed up yet, the call is due again: its enroll may be taken back.
     """
     now = claim.now
-    claim.call = replace(claim.call, phase=Phase.SETTLED, reason=reason, settled_at=now)
+    claim.call = replace(claim.call, life=replace(claim.call.life, phase=Phase.SETTLED, reason=reason, settled_at=now))
     digest = claim.tools.book.digest
-    claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
+    claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.plan.checks_used, rules=digest))
     lost: ListName = "lost" if may_return(claim.call) else "settled"
     listed: ListName = "unconfirmed" if reason is Reason.UNCONFIRMED else lost
-    due_in_ms = None if claim.call.recheck_from is None else 0
+    due_in_ms = None if claim.call.plan.recheck_from is None else 0
     await claim.save(Placement(due_in_ms, listed=listed, attention=attention(claim.call)))
-    if claim.call.alternate_id is not None:
+    if claim.call.names.alternate_id is not None:
         with suppress(RedisError):
-            await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.alternate_id)
+            await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.names.alternate_id)
     claim.add("settled")
-    claim.tools.log.info("call_settled", reason=reason, checks=claim.call.checks_used)
+    claim.tools.log.info("call_settled", reason=reason, checks=claim.call.plan.checks_used)
 
 
 LISTED_WITHIN = timedelta(seconds=CONFIRM_LOOKS_S[-1])
@@ -76,8 +76,8 @@ async def drop(claim: Claim, step: Drop) -> None:
 
     A failed look proves nothing.
     """
-    now, hinted_at = claim.now, claim.call.hinted_at or claim.now
-    if claim.call.standing != FOREIGN and not is_not_found(claim.call, now):
+    now, hinted_at = claim.now, claim.call.life.hinted_at or claim.now
+    if claim.call.last_claim.standing != FOREIGN and not is_not_found(claim.call, now):
         listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
         if listed_at is None or listed_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.
@@ -117,7 +117,7 @@ async def move(claim: Claim) -> None:
             now,
             late=claim.item.late,
             busy=claim.tools.cpu_share(),
-            is_silent=claim.call.phase is Phase.HINTED and await _is_silent(claim),
+            is_silent=claim.call.life.phase is Phase.HINTED and await _is_silent(claim),
         )
         if isinstance(step, WriteFacts):
             write_facts(claim, step)
@@ -135,8 +135,8 @@ async def move(claim: Claim) -> None:
 
 async def _is_silent(claim: Claim) -> bool:
     """Tell whether a hint's queue could not be listed since, although it was asked for two looks."""
-    hinted_at = claim.call.hinted_at
-    if hinted_at is None or claim.call.confirm_looks < SILENT_LOOKS:
+    hinted_at = claim.call.life.hinted_at
+    if hinted_at is None or claim.call.life.confirm_looks < SILENT_LOOKS:
         return False
     listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
     # A listing that was late enough to show the call comes before the hint is dropped.

@@ -65,14 +65,16 @@ async def _instead_of(step: Gated, claim: Claim, held: Held) -> Deed | None:
             return await pass_gate(claim, Read("probe"))
         case Why.CHECKS_FAIL:
             until = min(until, claim.now + timedelta(seconds=TURN_AGAIN_S))
-            claim.call = replace(claim.call, next_check_at=until)  # reads go on meanwhile
+            claim.call = replace(
+                claim.call, plan=replace(claim.call.plan, next_check_at=until)
+            )  # reads go on meanwhile
             return None
         case Why.LOOK_BACKS:
-            claim.call = replace(claim.call, looked_back_at=claim.now)
+            claim.call = replace(claim.call, life=replace(claim.call.life, looked_back_at=claim.now))
             claim.tools.log.warning("look_back_refused")
             return None
         case Why.RATE if step == WATCH:
-            claim.call = replace(claim.call, next_read_at=until)
+            claim.call = replace(claim.call, plan=replace(claim.call.plan, next_read_at=until))
             return None  # a check may become due before this read gets its permit
         case Why.AWAY | Why.INSTITUTION_AWAY | Why.REFUSED:
             claim.hold_back(held.why)
@@ -84,7 +86,7 @@ _NEED_STANDING = (EffectKind.ENROLL, EffectKind.REJECT)
 
 def _leads_to_enroll_or_reject(step: Gated, call: Call) -> bool:
     """Tell whether a step begins or sends an enroll or reject, or is the read directly before."""
-    if call.standing is not None:
+    if call.last_claim.standing is not None:
         return False  # the law forbids it already
     match step:
         case Intend() | Send():
@@ -104,7 +106,11 @@ async def _confirm_standing(claim: Claim) -> Held | None:
     if held is not None:
         return held
     known = institutions.obstacle(key), institutions.held_until(key, now)
-    return None if known == (claim.call.standing, claim.call.standing_held_until) else Held(Why.STANDING)
+    return (
+        None
+        if known == (claim.call.last_claim.standing, claim.call.last_claim.standing_held_until)
+        else Held(Why.STANDING)
+    )
 
 
 def permits_of(step: Gated, call: Call, now: datetime) -> tuple[Permit, int]:
@@ -125,7 +131,7 @@ def permits_of(step: Gated, call: Call, now: datetime) -> tuple[Permit, int]:
         case Read() if step in (WATCH, BY_PUSH):
             return Permit.READ, 1
         case Read():
-            states = {call.assign.state, call.enroll.state, call.reject.state}
+            states = {call.ledger.assign.state, call.ledger.enroll.state, call.ledger.reject.state}
             if EffectState.INTENDED in states:
                 return Permit.EFFECT, 2
             return (Permit.EFFECT if states & IN_DOUBT else Permit.CHECK), 1

@@ -120,9 +120,9 @@ FOUND_BY: Final = ("voice_id", "alternate_id", "began_ms", "settled_ms")
 
 def found_columns(call: Call) -> dict[str, Any]:
     """Return the columns of a line that are used for searches."""
-    alternate_id = clean(call.alternate_id) if call.alternate_id else None
-    began_ms = ms_of(call.started_at or call.first_seen_at or call.hinted_at)
-    return dict(zip(FOUND_BY, (clean(call.voice_id), alternate_id, began_ms, ms_of(call.settled_at)), strict=True))
+    alternate_id = clean(call.names.alternate_id) if call.names.alternate_id else None
+    began_ms = ms_of(call.life.started_at or call.life.first_seen_at or call.life.hinted_at)
+    return dict(zip(FOUND_BY, (clean(call.voice_id), alternate_id, began_ms, ms_of(call.life.settled_at)), strict=True))
 
 
 def ms_of(instant: datetime | None) -> int | None:
@@ -209,16 +209,16 @@ def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
 
 def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[tuple[str, str | None]]:
     """Yield the paths that may hold personal values, and whose they are."""
-    yield "call/phone_number", call.person_id
-    for n, candidate in enumerate(call.candidates):
+    yield "call/phone_number", call.seen.person_id
+    for n, candidate in enumerate(call.seen.candidates):
         yield f"call/candidates/{n}/name", candidate.person_id
     for part in _WITH_REMARK:
-        yield f"call/{part}/remark", call.person_id
+        yield f"call/{part}/remark", call.seen.person_id
     for word in ("distrusted", "assign_wish", "check_wish"):
-        yield f"call/{word}/reason", call.person_id
+        yield f"call/{word}/reason", call.seen.person_id
     for n, line in enumerate(whole["trail"]):
         if line.get("what") == "said":
-            yield f"trail/{n}/because", call.person_id
+            yield f"trail/{n}/because", call.seen.person_id
 
 
 _WITH_REMARK: Final = ("identity", *EffectKind)
@@ -274,10 +274,10 @@ def end_of(beginning: str) -> str:
 
 def _terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]]:
     """Yield a call's search terms, without those of personal values."""
-    yield "outcome", str(call.reason or call.phase)
-    if call.reading is not None and call.reading.status:
-        yield "status", clean(call.reading.status).casefold()
-    for person_id in (call.person_id, *(candidate.person_id for candidate in call.candidates)):
+    yield "outcome", str(call.life.reason or call.life.phase)
+    if call.seen.reading is not None and call.seen.reading.status:
+        yield "status", clean(call.seen.reading.status).casefold()
+    for person_id in (call.seen.person_id, *(candidate.person_id for candidate in call.seen.candidates)):
         if person_id:
             yield "person", clean(person_id).casefold()
     for line in trail:

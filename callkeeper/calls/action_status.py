@@ -157,9 +157,9 @@ def _why_over(call: Call) -> str:
 
 
 def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
-    if call.reason is Reason.UNCONFIRMED:
-        return _held("other_call_named" if call.other_voice_id else "call_unconfirmed")
-    if call.standing == FOREIGN and line.kind != "resolved":
+    if call.life.reason is Reason.UNCONFIRMED:
+        return _held("other_call_named" if call.names.other_voice_id else "call_unconfirmed")
+    if call.last_claim.standing == FOREIGN and line.kind != "resolved":
         return _held("institution_not_allowed")
     match line.kind:
         case "assign":
@@ -185,8 +185,8 @@ def _withdrawal_of(line: Entry, trail: Sequence[Entry]) -> Entry | None:
 
 
 def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
-    effect, wish = call.assign, call.assign_wish
-    if call.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
+    effect, wish = call.ledger.assign, call.statements.assign_wish
+    if call.seen.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
         return ActionStatus(ActionState.DONE)  # somebody else has assigned the person since
     if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
@@ -198,7 +198,7 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         return _held("assigned_too_often")
     written = next((one.facts for one in reversed(trail) if one.facts is not None), None)
     facts = facts_of(call, Policies()) if written is None else Facts.from_dict(written)
-    return _held(*forbidden(EffectKind.ASSIGN, facts, person_stays=line.person_id == call.person_id))
+    return _held(*forbidden(EffectKind.ASSIGN, facts, person_stays=line.person_id == call.seen.person_id))
 
 
 def _is_answer_to(effect: Effect, line: Entry) -> bool:
@@ -211,7 +211,7 @@ def _is_answer_to(effect: Effect, line: Entry) -> bool:
 def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     if line.validation_type in _NO_PROOF:  # also after an enroll, which it cannot have caused
         return _held(_NO_PROOF[line.validation_type])
-    effect, identity = call.enroll, call.identity
+    effect, identity = call.ledger.enroll, call.statements.identity
     is_about_us = effect.person_id == line.person_id
     if not is_about_us and identity is not None and identity.person_id != line.person_id:
         return ActionStatus(ActionState.SUPERSEDED, operator=identity.operator)
@@ -251,7 +251,7 @@ def _was_sent(effect: Effect) -> bool:
 
 def _opted_out(call: Call) -> ActionStatus:
     """Return the state of an opt-out: it counts as soon as it is recorded, but takes no enroll back."""
-    was_enrolled = call.enrolled_seen or call.enroll.state in DONE or _was_sent(call.enroll)
+    was_enrolled = call.seen.enrolled or call.ledger.enroll.state in DONE or _was_sent(call.ledger.enroll)
     return ActionStatus(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
 
 
@@ -288,10 +288,12 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     doubts = unresolved(call)
     if doubts and line.asked is None:
         return PENDING if len(doubts) == 1 else _held("effect_not_named")
-    closed_by = call.unenroll_closed_by or (call.asked.closed_by if call.asked is not None else None)
+    closed_by = call.statements.unenroll_closed_by or (
+        call.statements.asked.closed_by if call.statements.asked is not None else None
+    )
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)
-    is_open = line.asked in doubts if line.asked else needs_person(call) or call.asked or refusals(call)
+    is_open = line.asked in doubts if line.asked else needs_person(call) or call.statements.asked or refusals(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 

@@ -15,31 +15,31 @@ HEARD_ENOUGH: Final = 8
 
 def is_voice_shown(call: Call, policies: Policies) -> bool:
     """Tell whether the provider has said anything of the voice: a result, a mismatch, a risk, or any policy."""
-    has_policy = call.reading is not None and any(name != MANUAL_GREEN for name in call.reading.policies)
-    return has_policy or call.mismatch_seen or call.risky_device_seen or has_result(call, policies)
+    has_policy = call.seen.reading is not None and any(name != MANUAL_GREEN for name in call.seen.reading.policies)
+    return has_policy or call.seen.mismatch or call.seen.risky_device or has_result(call, policies)
 
 
 def is_voice_expected(call: Call) -> bool:
     """Tell whether the provider must have something to say: it is still evaluating, or it has a voiceprint."""
-    return call.pending_seen or (call.reading is not None and call.reading.is_voice_enrolled)
+    return call.seen.pending or (call.seen.reading is not None and call.seen.reading.is_voice_enrolled)
 
 
 def signs_shown(call: Call, policies: Policies) -> set[str]:
     """Return whether the policies of a call are classified, and whether its status is unknown: labels of a figure."""
-    if call.reading is None:
+    if call.seen.reading is None:
         return set()
-    colours = [policies.colour(name) for name in call.reading.policies]
+    colours = [policies.colour(name) for name in call.seen.reading.policies]
     shown = {"unclassified" if Colour.UNCLASSIFIED in colours else "classified"} if colours else set()
     return shown | ({"status_unknown"} if _is_status_unknown(call) else set())
 
 
 def unknown_names(call: Call, policies: Policies) -> list[str]:
     """Return the policies of a call that have no colour, and its status if that is unknown."""
-    if call.reading is None:
+    if call.seen.reading is None:
         return []
-    names = [f"policy {name!r}" for name in call.reading.policies if policies.colour(name) is Colour.UNCLASSIFIED]
-    return [*names, f"status {call.reading.status!r}"] if _is_status_unknown(call) else names
+    names = [f"policy {name!r}" for name in call.seen.reading.policies if policies.colour(name) is Colour.UNCLASSIFIED]
+    return [*names, f"status {call.seen.reading.status!r}"] if _is_status_unknown(call) else names
 
 
 def _is_status_unknown(call: Call) -> bool:
-    return call.reading is not None and call.reading.status not in {None, *STATUSES}
+    return call.seen.reading is not None and call.seen.reading.status not in {None, *STATUSES}

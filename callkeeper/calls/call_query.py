@@ -108,11 +108,11 @@ class CallQuery:
             and all(self._is_number(call, number) or _is_id(call, number) for number in self.numbers)
             and self._is_time(call)
             and all(_is_word(call, word, name, state) for word in self.words)
-            and any((each or "").startswith(self.id_prefix) for each in (call.voice_id, call.alternate_id))
+            and any((each or "").startswith(self.id_prefix) for each in (call.voice_id, call.names.alternate_id))
         )
 
     def _is_number(self, call: Call, typed: str) -> bool:
-        known, digits = call.phone_number or "", digits_of(typed)
+        known, digits = call.names.phone_number or "", digits_of(typed)
         if not known or len(digits) < FEWEST_DIGITS:
             return False
         is_end = digits_of(known).endswith(digits)
@@ -141,17 +141,22 @@ class CallQuery:
 
 def _began(call: Call) -> datetime | None:
     """Return a call's start, or when it was first heard of."""
-    return call.started_at or call.first_seen_at or call.hinted_at
+    return call.life.started_at or call.life.first_seen_at or call.life.hinted_at
 
 
 def _is_word(call: Call, word: str, name: str, state: str) -> bool:
     """Tell whether a word is part of the institution's name or key, a person's name or the state, or begins an id."""
-    people = " ".join(candidate.name for candidate in call.candidates)
+    people = " ".join(candidate.name for candidate in call.seen.candidates)
     return any(word in text.casefold() for text in (name, call.institution_key, people, state)) or _is_id(call, word)
 
 
 def _is_id(call: Call, word: str) -> bool:
-    ids = (call.voice_id, call.alternate_id, call.person_id, *(candidate.person_id for candidate in call.candidates))
+    ids = (
+        call.voice_id,
+        call.names.alternate_id,
+        call.seen.person_id,
+        *(candidate.person_id for candidate in call.seen.candidates),
+    )
     known = [each.casefold() for each in ids if each]
     return word in known or (len(word) >= FEWEST_LETTERS and any(each.startswith(word) for each in known))
 

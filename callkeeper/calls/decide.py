@@ -74,13 +74,13 @@ def decide(
     """
     if call.is_settled:
         return _rest(call, now)
-    if call.phase is Phase.HINTED:
+    if call.life.phase is Phase.HINTED:
         return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > LATE_TOLERANCE, is_silent=is_silent)
-    if call.standing == FOREIGN:
+    if call.last_claim.standing == FOREIGN:
         return age_out(call, book, facts_of(call, book.policies, now, lists=book.lists), now) or Wait(
             now + FOREIGN_WAIT
         )
-    if call.needs_verifying and not is_lost(call, book, now):
+    if call.plan.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
     facts = facts_of(call, book.policies, now, lists=book.lists)
     acted = _clear_doubt(call, now) or age_out(call, book, facts, now) or _act(call, book, facts, now)
@@ -91,9 +91,9 @@ def decide(
         or _patiently(close(call, book, facts, now), call, now)
         or _check_or_read(call, book, facts, now, late, busy)
     )
-    if call.reading is None or (signature := facts.signature) == call.last_facts:
+    if call.seen.reading is None or (signature := facts.signature) == call.written.facts:
         return step
-    changed = Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.reading.policies)
+    changed = Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.seen.reading.policies)
     return WriteFacts(changed, signature, step)
 
 
@@ -107,8 +107,8 @@ def _rest(call: Call, now: datetime) -> Deed:
 
 def _read_or_wait(call: Call, because: str, now: datetime) -> Deed:
     """Read now, or when the wait after a failed read is over."""
-    if call.reads_failed and call.next_read_at is not None and call.next_read_at > now:
-        return Wait(call.next_read_at)
+    if call.plan.reads_failed and call.plan.next_read_at is not None and call.plan.next_read_at > now:
+        return Wait(call.plan.next_read_at)
     return Read(because)
 
 
@@ -137,8 +137,8 @@ def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None
 
 
 def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
-    effect = call.assign
-    if effect.state not in _ASSIGN_OPEN and call.assign_wish is None:
+    effect = call.ledger.assign
+    if effect.state not in _ASSIGN_OPEN and call.statements.assign_wish is None:
         return None
     assignment = judge_assignment(call, book, facts)
     person = assignment.allowed_person
@@ -152,10 +152,10 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | N
         return None
     if person is not None:
         return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
-    is_open = call.listed_at is not None and not facts.assigned and not facts.ended
+    is_open = call.life.listed_at is not None and not facts.assigned and not facts.ended
     return (
         _written_assignment(call, assignment, now)
-        if is_open and assignment.fingerprint != call.last_assignment
+        if is_open and assignment.fingerprint != call.written.assignment
         else None
     )
 
@@ -165,7 +165,7 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
 
     It must be for another person, or for the same one if the assign failed.
     """
-    wish, effect = call.assign_wish, call.assign
+    wish, effect = call.statements.assign_wish, call.ledger.assign
     if wish is None or person_id is None or wish.person_id != person_id:
         return False
     if effect.state in ASSIGN_FAILED:
@@ -179,15 +179,17 @@ def is_confirmed_free(call: Call, person_id: str | None, now: datetime) -> bool:
     Nobody has claimed it, and nobody else stands on the record. Otherwise the details must have been read since the
     assign was intended.
     """
-    is_free = call.person_id is None or (call.person_id == person_id and not call.core_username)
-    if not is_free and not call.assign.was_read_since:
+    is_free = call.seen.person_id is None or (call.seen.person_id == person_id and not call.seen.core_username)
+    if not is_free and not call.ledger.assign.was_read_since:
         return False
-    seen = [at for at in (call.listed_at, call.reading.read_at if call.reading else None) if at is not None]
+    seen = [
+        at for at in (call.life.listed_at, call.seen.reading.read_at if call.seen.reading else None) if at is not None
+    ]
     return bool(seen) and now - max(seen) <= FRESH
 
 
 def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
-    if call.reading is None:
+    if call.seen.reading is None:
         return None
     verdict = judge(facts, book, call.institution_key)
     asked = EFFECTS.get(verdict.outcome)
@@ -196,16 +198,16 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Dee
         if effect.state is EffectState.INTENDED:
             if not wanted or not _same_effect(call, kind, verdict):
                 return Withdraw(kind, ", ".join(verdict.forbidden) or f"now {verdict.outcome}: {verdict.rule}")
-            if effect.was_read_since and now - call.reading.read_at <= FRESH:
+            if effect.was_read_since and now - call.seen.reading.read_at <= FRESH:
                 return Send(kind)
             return _read_or_wait(call, f"before {kind}", now)
         if wanted and may_begin(kind, effect, call):
             decision = _written_verdict(call, book, facts, verdict, now)
-            return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
-    is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
-    is_new = verdict.fingerprint != call.last_verdict
+            return Intend(kind, call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
+    is_asking = verdict.outcome is Outcome.ASK or call.statements.asked is not None
+    is_new = verdict.fingerprint != call.written.verdict
     # A person's statement clears the last verdict: what was decided after it is written in any case.
-    if is_new and (call.last_verdict is None or verdict.shadows or is_asking or not is_done(call)):
+    if is_new and (call.written.verdict is None or verdict.shadows or is_asking or not is_done(call)):
         return _written_verdict(call, book, facts, verdict, now)
     return None
 
@@ -223,7 +225,7 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         validation_type=verdict.validation_type,
         forbidden=verdict.forbidden,
         facts=facts.as_dict(),
-        policies=call.reading.policies if call.reading else (),
+        policies=call.seen.reading.policies if call.seen.reading else (),
         tried=table(facts, book, call.institution_key),
     )
     return WriteDecision(verdict, entry, facts.signature)
@@ -239,7 +241,7 @@ def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> Wr
         because=assignment.because,
         operator=assignment.operator,
         forbidden=assignment.forbidden,
-        candidates=len(call.candidates),
+        candidates=len(call.seen.candidates),
     )
     return WriteDecision(assignment, entry)
 
@@ -247,20 +249,20 @@ def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> Wr
 def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:
     """Tell whether the intention still matches what is wanted: person, validation type and operator."""
     effect = call.effect(kind)
-    wanted = (call.person_id, verdict.validation_type, _operator(call, kind))
+    wanted = (call.seen.person_id, verdict.validation_type, _operator(call, kind))
     return (effect.person_id, effect.validation_type, effect.operator) == wanted
 
 
 def is_done(call: Call) -> bool:
     """Tell whether an enroll or a reject is in force. Further verdicts about the same facts are then not written."""
-    return call.enroll.state in DONE or call.reject.state in DONE or call.unenrolled_seen
+    return call.ledger.enroll.state in DONE or call.ledger.reject.state in DONE or call.seen.unenrolled
 
 
 def _operator(call: Call, kind: EffectKind) -> str | None:
     """Return the person whose statement an effect follows; None if only a rule asks for it."""
     if kind is EffectKind.REJECT:
-        return call.distrusted.operator if call.distrusted else None
-    return call.identity.operator if call.identity else None
+        return call.statements.distrusted.operator if call.statements.distrusted else None
+    return call.statements.identity.operator if call.statements.identity else None
 
 
 def _check_or_read(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Deed:
@@ -269,15 +271,20 @@ def _check_or_read(call: Call, book: RuleBook, facts: Facts, now: datetime, late
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
     turn_at = next_turn(book, begun_at(call), now, call.institution_key)
-    ends = (call.effects_held_until, call.standing_held_until, _assign_retry_at(call, now), turn_at)
+    ends = (
+        call.last_claim.effects_held_until,
+        call.last_claim.standing_held_until,
+        _assign_retry_at(call, now),
+        turn_at,
+    )
     due = [at for at in ends if at is not None]
-    if call.check_wish is not None and desk_check_obstacle(call, book.schedule, book.policies) is None:
+    if call.statements.check_wish is not None and desk_check_obstacle(call, book.schedule, book.policies) is None:
         return Check(by_desk=True)
-    if may_check(call, book.policies) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
-        if call.next_check_at <= now:
+    if may_check(call, book.policies) and _may_check_unasked(call, book, facts) and call.plan.next_check_at is not None:
+        if call.plan.next_check_at <= now:
             return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
-        due.append(call.next_check_at)
-    read_at = put_off(call, call.next_read_at or now, now, decided_s=book.reads_decided_s, late=late, busy=busy)
+        due.append(call.plan.next_check_at)
+    read_at = put_off(call, call.plan.next_read_at or now, now, decided_s=book.reads_decided_s, late=late, busy=busy)
     if read_at <= now:
         return WATCH
     return Wait(min([read_at, *due]))
@@ -285,13 +292,17 @@ def _check_or_read(call: Call, book: RuleBook, facts: Facts, now: datetime, late
 
 def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
     """Return when an assign that got 401 or 429 may be sent again, if that is in the future."""
-    retry_at = call.assign.retry_at
-    return retry_at if call.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
+    retry_at = call.ledger.assign.retry_at
+    return (
+        retry_at if call.ledger.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
+    )
 
 
 def _decline(call: Call, book: RuleBook) -> Deed | None:
     """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
-    obstacle = desk_check_obstacle(call, book.schedule, book.policies) if call.check_wish is not None else None
+    obstacle = (
+        desk_check_obstacle(call, book.schedule, book.policies) if call.statements.check_wish is not None else None
+    )
     return Decline(obstacle) if obstacle is not None else None
 
 

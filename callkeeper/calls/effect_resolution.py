@@ -46,7 +46,7 @@ DOUBT_GIVE_UP = timedelta(minutes=10)
 
 def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
     """Return what is proved about an effect in doubt; None while another read may tell."""
-    effect, reading = call.effect(kind), call.reading
+    effect, reading = call.effect(kind), call.seen.reading
     sent_at = effect.sent_at or effect.intended_at
     if sent_at is None:
         return EffectState.UNRESOLVED
@@ -59,8 +59,8 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
             is_final = effect.refusal is not None and not is_another and assigned_too_often(effect)
             return EffectState.REFUSED if is_final else EffectState.ABSENT
         if reading.read_at >= _shown_by(effect, reading):
-            return _absent_or_unresolved(kind, effect, reading, was_rejected=call.rejected_seen)
-    if call.reads_failed and now - (effect.doubted_at or sent_at) > DOUBT_GIVE_UP:
+            return _absent_or_unresolved(kind, effect, reading, was_rejected=call.seen.rejected)
+    if call.plan.reads_failed and now - (effect.doubted_at or sent_at) > DOUBT_GIVE_UP:
         return _unproved(effect)
     return None
 
@@ -123,7 +123,7 @@ def unresolved(call: Call) -> list[EffectKind]:
 
 def is_asking(call: Call) -> bool:
     """Tell whether a rule asks a person about the call, and nobody has handled it."""
-    return call.asked is not None and call.asked.closed_by is None
+    return call.statements.asked is not None and call.statements.asked.closed_by is None
 
 
 REFUSED_BY_SERVICE = "refused by the service"
@@ -147,11 +147,11 @@ def _stands_refused(kind: EffectKind, call: Call) -> bool:
         return False
     match kind:
         case EffectKind.ASSIGN:
-            wish = call.assign_wish
-            is_open = call.person_id is None or (effect.person_stood and not call.core_username)
-            return is_open or (wish is not None and wish.person_id != call.person_id)
+            wish = call.statements.assign_wish
+            is_open = call.seen.person_id is None or (effect.person_stood and not call.seen.core_username)
+            return is_open or (wish is not None and wish.person_id != call.seen.person_id)
         case EffectKind.ENROLL:
-            return not call.enrolled_seen
+            return not call.seen.enrolled
         case EffectKind.REJECT:
             return not is_rejected(call)
 
@@ -163,8 +163,8 @@ def assigned_too_often(effect: Effect) -> bool:
 
 def may_assign(call: Call) -> bool:
     """Tell whether another assign may be sent: by the budget, or because a person asks again after a failed one."""
-    effect = call.assign
-    is_asked = effect.state in {*ASSIGN_FAILED, EffectState.NONE} and is_later(call.assign_wish, effect)
+    effect = call.ledger.assign
+    is_asked = effect.state in {*ASSIGN_FAILED, EffectState.NONE} and is_later(call.statements.assign_wish, effect)
     return is_asked or not assigned_too_often(effect)
 
 
@@ -189,11 +189,15 @@ def word_for(kind: EffectKind, call: Call) -> Word | Identity | None:
     """Return the last statement of a person that asks for an effect."""
     match kind:
         case EffectKind.ASSIGN:
-            return call.assign_wish
+            return call.statements.assign_wish
         case EffectKind.ENROLL:
-            return call.identity if call.identity is not None and call.identity.by_desk else None
+            return (
+                call.statements.identity
+                if call.statements.identity is not None and call.statements.identity.by_desk
+                else None
+            )
         case EffectKind.REJECT:
-            return call.distrusted
+            return call.statements.distrusted
 
 
 def is_repeated(kind: EffectKind, call: Call) -> bool:
@@ -215,13 +219,13 @@ def is_later(word: Word | Identity | None, effect: Effect) -> bool:
 def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
     """Return when to read next for an effect in doubt. A failed read is repeated a little later."""
     sent_at = effect.sent_at or effect.intended_at or now
-    read_at = call.reading.read_at if call.reading else sent_at
+    read_at = call.seen.reading.read_at if call.seen.reading else sent_at
     slots = [sent_at + timedelta(seconds=s) for s in DOUBT_READS_S]
-    if call.reading is not None and read_at > sent_at:
-        slots[-1] = _shown_by(effect, call.reading)
+    if call.seen.reading is not None and read_at > sent_at:
+        slots[-1] = _shown_by(effect, call.seen.reading)
     slot = next((slot for slot in slots if slot > read_at), now)
-    if call.reads_failed and call.next_read_at is not None:
-        return max(slot, min(call.next_read_at, now + DOUBT_RETRY))
+    if call.plan.reads_failed and call.plan.next_read_at is not None:
+        return max(slot, min(call.plan.next_read_at, now + DOUBT_RETRY))
     return slot
 
 
@@ -282,25 +286,25 @@ _ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATI
 
 def is_enrolled(call: Call) -> bool:
     """Tell whether an enroll of the call is known to be in force, by whomever."""
-    return not call.unenrolled_seen and (call.enroll.state in DONE or call.enrolled_seen)
+    return not call.seen.unenrolled and (call.ledger.enroll.state in DONE or call.seen.enrolled)
 
 
 def is_rejected(call: Call) -> bool:
     """Tell whether a reject of the call is recorded. A reject by a validation rule does not count: it keeps enrolls."""
-    return call.reject.state in DONE or (call.rejected_seen and not call.rejected_by_rule_only)
+    return call.ledger.reject.state in DONE or (call.seen.rejected and not call.seen.rejected_by_rule_only)
 
 
 def needs_person(call: Call) -> bool:
     """Tell whether a person must learn that the enroll was taken back. Not needed if this call itself was rejected."""
-    return call.unenrolled_seen and call.unenroll_closed_by is None and not is_rejected(call)
+    return call.seen.unenrolled and call.statements.unenroll_closed_by is None and not is_rejected(call)
 
 
 def fold_member_rejected(call: Call, now: datetime) -> Call:
     """Record a reject in another call of the member."""
     if not is_enrolled(call):
         return call
-    next_read_at = call.next_read_at if call.is_settled else now + timedelta(seconds=RECHECK_S[0])
-    return replace(call, recheck_from=now, next_read_at=next_read_at)
+    next_read_at = call.plan.next_read_at if call.is_settled else now + timedelta(seconds=RECHECK_S[0])
+    return replace(call, plan=replace(call.plan, recheck_from=now, next_read_at=next_read_at))
 
 
 def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
@@ -310,20 +314,21 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     """
     is_policy_gone = MANUAL_GREEN not in reading.policies and _showed_policy(before, reading)
     is_stated = reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
-    was_taken = is_stated or (is_policy_gone and (call.recheck_from is not None or is_rejected(call)))
+    was_taken = is_stated or (is_policy_gone and (call.plan.recheck_from is not None or is_rejected(call)))
     if not was_taken or (is_policy_gone and not is_stated and reading.status in _ENROLLED_ANEW):
         is_anew = reading.status in _ENROLLED_ANEW
-        return replace(call, unenrolled_seen=False) if call.unenrolled_seen and is_anew else call
-    enroll = replace(call.enroll, state=EffectState.TAKEN_BACK) if call.enroll.state in DONE else call.enroll
+        return replace(call, seen=replace(call.seen, unenrolled=False)) if call.seen.unenrolled and is_anew else call
+    enroll = (
+        replace(call.ledger.enroll, state=EffectState.TAKEN_BACK)
+        if call.ledger.enroll.state in DONE
+        else call.ledger.enroll
+    )
     return replace(
         call,
-        enroll=enroll,
-        unenrolled_seen=True,
-        recheck_from=None,
-        enrolled_seen=False,
-        authenticated_seen=False,
-        full_authentication_seen=False,
-        reason=Reason.UNENROLLED if call.reason is Reason.ENROLLED else call.reason,
+        ledger=replace(call.ledger, enroll=enroll),
+        seen=replace(call.seen, unenrolled=True, enrolled=False, authenticated=False, full_authentication=False),
+        plan=replace(call.plan, recheck_from=None),
+        life=replace(call.life, reason=Reason.UNENROLLED if call.life.reason is Reason.ENROLLED else call.life.reason),
     )
 
 
@@ -332,23 +337,23 @@ def _showed_policy(before: Call, reading: Reading) -> bool:
 
     Two other activities in a row can hide both ends of an enroll from us, but the member's reject is known anyway.
     """
-    if before.reading is not None and MANUAL_GREEN in before.reading.policies:
+    if before.seen.reading is not None and MANUAL_GREEN in before.seen.reading.policies:
         return True
-    enrolled_at = before.enroll.sent_at if before.enroll.state in DONE else before.recheck_from
+    enrolled_at = before.ledger.enroll.sent_at if before.ledger.enroll.state in DONE else before.plan.recheck_from
     is_late = enrolled_at is not None and reading.read_at >= enrolled_at + POLICY_SHOWS
-    return is_late and before.recheck_from is not None and is_enrolled(before)
+    return is_late and before.plan.recheck_from is not None and is_enrolled(before)
 
 
 def recheck(call: Call, now: datetime) -> Deed:
     """Return the next step of a settled call whose enroll may have been taken back."""
-    if call.recheck_from is None or call.not_found_since is not None:
+    if call.plan.recheck_from is None or call.life.not_found_since is not None:
         return Rest()
     spread = timedelta(seconds=crc32(call.voice_id.encode()) % SPREAD_S)
-    read_at = call.reading.read_at if call.reading else None
-    times = [call.recheck_from + spread + timedelta(seconds=after_s) for after_s in RECHECK_S]
+    read_at = call.seen.reading.read_at if call.seen.reading else None
+    times = [call.plan.recheck_from + spread + timedelta(seconds=after_s) for after_s in RECHECK_S]
     due = next((at for at in times if read_at is None or read_at < at), None)
     if due is None or now > times[-1] + timedelta(seconds=RECHECK_S[-1]):
         return Rest()
-    if call.reads_failed and call.next_read_at is not None:
-        due = max(due, call.next_read_at)
+    if call.plan.reads_failed and call.plan.next_read_at is not None:
+        due = max(due, call.plan.next_read_at)
     return Read("a reject of the member") if due <= now else Wait(due)

@@ -425,71 +425,71 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         lists: The lists that rules ask about, if the facts are for rules.
     """
     now = call.saved_at if now is None else now
-    reading = call.reading or _UNREAD
+    reading = call.seen.reading or _UNREAD
     status, names = reading.status, reading.policies
     colours, by_hand = _colours_by_voice(reading, policies), _is_by_hand(call)
     red = _RED in colours
-    authenticated = call.authenticated_seen and not by_hand and not red
+    authenticated = call.seen.authenticated and not by_hand and not red
     answers, is_final = _usable(call).bit_count(), has_final_analysis(call)
     candidate = _candidate(call)
-    identity = call.identity
-    has_voiceprint_or_pending = call.pending_seen or reading.is_voice_enrolled
+    identity = call.statements.identity
+    has_voiceprint_or_pending = call.seen.pending or reading.is_voice_enrolled
     research, research_elsewhere = research_of(call)
-    earlier = call.earlier_marks.kinds if call.earlier_marks is not None else ()
+    earlier = call.seen.earlier_marks.kinds if call.seen.earlier_marks is not None else ()
     return Facts(
         green=authenticated or (_GREEN in colours and not red),
         manual=by_hand,
         red=red,
         unclassified=_UNCLASSIFIED in colours,
-        red_seen=red or call.red_seen,
+        red_seen=red or call.seen.red,
         rejected=is_rejected_by_anyone(call),
         enrolled=by_hand,
         verified=identity is not None,
         verified_by_desk=identity is not None and identity.by_desk,
-        verified_in_time=identity is not None and _is_in_time(identity, call.end_seen_at),
+        verified_in_time=identity is not None and _is_in_time(identity, call.life.ended_at),
         verified_s=_seconds_since(identity.established_at if identity else None, now),
         verified_person_is_assigned=identity is not None
-        and call.person_id is not None
-        and identity.person_id == call.person_id,
+        and call.seen.person_id is not None
+        and identity.person_id == call.seen.person_id,
         validation_type=identity.validation_type if identity else None,
-        assigned=call.person_id is not None,
-        distrusted=call.distrusted is not None,
+        assigned=call.seen.person_id is not None,
+        distrusted=call.statements.distrusted is not None,
         verified_in_shadow=identity is not None and identity.in_shadow,
-        distrusted_in_shadow=call.distrusted is not None and call.distrusted.in_shadow,
-        opted_out=call.opted_out_seen,
-        opted_in=call.opted_in_seen,
-        voice_mismatch=call.mismatch_seen,
-        high_risk_device=call.risky_device_seen or reading.is_high_risk_device,
+        distrusted_in_shadow=call.statements.distrusted is not None and call.statements.distrusted.in_shadow,
+        opted_out=call.seen.opted_out,
+        opted_in=call.seen.opted_in,
+        voice_mismatch=call.seen.mismatch,
+        high_risk_device=call.seen.risky_device or reading.is_high_risk_device,
         voice_pending=status == _PENDING,
-        voice_checked=_is_voice_checked(call.reading, answers, is_final=is_final),
+        voice_checked=_is_voice_checked(call.seen.reading, answers, is_final=is_final),
         voice_undecided=has_voiceprint_or_pending
-        and not (authenticated or call.mismatch_seen or not colours.isdisjoint(_RESULTS)),
+        and not (authenticated or call.seen.mismatch or not colours.isdisjoint(_RESULTS)),
         checks_answered=answers,
-        ended=call.end_seen_at is not None,
-        ended_s=_seconds_since(call.end_seen_at, now),
+        ended=call.life.ended_at is not None,
+        ended_s=_seconds_since(call.life.ended_at, now),
         final_analysis=is_final,
         fraud=research == FRAUD,
         fraud_elsewhere=research_elsewhere == FRAUD,
         research=research,
         research_elsewhere=research_elsewhere,
         real_voice_id=has_real_voice_id(call),
-        allowed=call.standing is None,
+        allowed=call.last_claim.standing is None,
         status=status,
-        checks_used=call.checks_used,
-        candidates=len(call.candidates),
+        checks_used=call.plan.checks_used,
+        candidates=len(call.seen.candidates),
         person_type=candidate.person_type if candidate is not None else None,
         person_is_candidate=candidate is not None,
-        person=lists.of_person(call.person_id) if lists.persons else (),
-        number=lists.of_number(call.phone_number) if lists.numbers else (),
+        person=lists.of_person(call.seen.person_id) if lists.persons else (),
+        number=lists.of_number(call.names.phone_number) if lists.numbers else (),
         hour=None,  # ``RuleBook.local``
         weekday=None,
         questions=reading.verification_questions,
         authenticated=authenticated,
-        paused=call.paused is not None,
-        paused_entirely=call.paused is _EVERYTHING,
+        paused=call.last_claim.paused is not None,
+        paused_entirely=call.last_claim.paused is _EVERYTHING,
         assigned_by_us=_is_ours(call),
-        redis_changed=call.effects_held_until is not None,
-        standing_unconfirmed=call.standing_held_until is not None,
+        redis_changed=call.last_claim.effects_held_until is not None,
+        standing_unconfirmed=call.last_claim.standing_held_until is not None,
         voice_enrolled=reading.is_voice_enrolled,
         account_enrolled=reading.is_account_enrolled,
         behavior_enrolled=reading.is_behavior_enrolled,
@@ -499,17 +499,17 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         voice_match_rule=reading.has_voice_match_rule,
         validation_rule=reading.validation_rule,
         provider_error=reading.provider_error is not None,
-        unenrolled=call.unenrolled_seen,
-        fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
-        rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
+        unenrolled=call.seen.unenrolled,
+        fully_authenticated=call.seen.full_authentication or call.seen.authenticated,
+        rejected_by_rule=call.seen.rejected_by_rule_only and call.ledger.reject.state not in DONE,
         rejected_before=_REJECTED in earlier,
         unenrolled_before=_UNENROLLED in earlier,
         fraud_before=_FRAUD in earlier,
         suspected_before=_SUSPECTED in earlier,
         green_policy=_GREEN in colours or MANUAL_GREEN in names,
         policies=names,
-        assigned_s=(_seconds_since(call.watch_from, now) or 0) if call.person_id is not None else None,
-        history=coloured(call.history, policies) if call.history.policies else call.history,
+        assigned_s=(_seconds_since(call.plan.watch_from, now) or 0) if call.seen.person_id is not None else None,
+        history=coloured(call.seen.history, policies) if call.seen.history.policies else call.seen.history,
         at=now,
     )
 
@@ -524,26 +524,26 @@ def _colours_by_voice(reading: Reading, policies: Policies) -> frozenset[Colour]
 
 def _is_by_hand(call: Call) -> bool:
     """Tell whether the caller counts as authenticated because of somebody's enroll."""
-    ours = call.enroll.state in DONE or call.enroll.state in IN_DOUBT
-    shown = call.reading is not None and MANUAL_GREEN in call.reading.policies
-    return not call.unenrolled_seen and (shown or ours or call.enrolled_seen)
+    ours = call.ledger.enroll.state in DONE or call.ledger.enroll.state in IN_DOUBT
+    shown = call.seen.reading is not None and MANUAL_GREEN in call.seen.reading.policies
+    return not call.seen.unenrolled and (shown or ours or call.seen.enrolled)
 
 
 def has_result(call: Call, policies: Policies) -> bool:
     """Tell whether the call is ``green`` or ``red``, without deriving the other facts."""
-    colours = _colours_by_voice(call.reading or _UNREAD, policies)
-    return not colours.isdisjoint(_RESULTS) or (call.authenticated_seen and not _is_by_hand(call))
+    colours = _colours_by_voice(call.seen.reading or _UNREAD, policies)
+    return not colours.isdisjoint(_RESULTS) or (call.seen.authenticated and not _is_by_hand(call))
 
 
 def is_decided(call: Call, policies: Policies) -> bool:
     """Tell whether the call is ``green``, ``red``, ``manual`` or ``fully_authenticated``, without the other facts."""
-    is_full = call.full_authentication_seen or call.authenticated_seen
+    is_full = call.seen.full_authentication or call.seen.authenticated
     return is_full or _is_by_hand(call) or has_result(call, policies)
 
 
 def is_rejected_by_anyone(call: Call) -> bool:
     """Tell whether the call is ``rejected``."""
-    return call.rejected_seen or call.reject.state in DONE
+    return call.seen.rejected or call.ledger.reject.state in DONE
 
 
 def research_of(call: Call) -> tuple[str | None, str | None]:
@@ -552,10 +552,10 @@ def research_of(call: Call) -> tuple[str | None, str | None]:
     Assumed: the case's voice id, real or alternate, is that of the call under investigation; ``otherCalls`` are calls
     that were looked at as well. A case without a voice id is about another call.
     """
-    reading = call.reading
+    reading = call.seen.reading
     if reading is None or reading.research_status is None:
         return None, None
-    about, ours = reading.research_voice_id, (call.voice_id, call.alternate_id)
+    about, ours = reading.research_voice_id, (call.voice_id, call.names.alternate_id)
     if about is not None and any(is_same_id(about, one) for one in ours if one is not None):
         return reading.research_status, None
     return None, reading.research_status
@@ -563,12 +563,12 @@ def research_of(call: Call) -> tuple[str | None, str | None]:
 
 def has_real_voice_id(call: Call) -> bool:
     """Tell whether an answer of the service gave this record's id as the call's voice id."""
-    return call.reading is not None and call.reading.voice_id == call.voice_id
+    return call.seen.reading is not None and call.seen.reading.voice_id == call.voice_id
 
 
 def is_named_by_service(call: Call) -> bool:
     """Tell whether the service uses this record's id as a call's voice id, in its queue or in an answer."""
-    return call.listed_at is not None or call.is_confirmed or has_real_voice_id(call)
+    return call.life.listed_at is not None or call.names.is_confirmed or has_real_voice_id(call)
 
 
 def signs_of(reading: Reading) -> tuple[str, ...]:
@@ -590,17 +590,17 @@ def begun_at(call: Call) -> dict[str, datetime | None]:
 def _came_true_at(call: Call, fact: str) -> datetime | None:
     match fact:
         case "assigned":  # Checks are planned from the call's first person on too.
-            return call.watch_from if call.person_id is not None else None
+            return call.plan.watch_from if call.seen.person_id is not None else None
         case "ended":
-            return call.end_seen_at
+            return call.life.ended_at
         case _:
-            return call.identity.established_at if call.identity is not None else None
+            return call.statements.identity.established_at if call.statements.identity is not None else None
 
 
 def _candidate(call: Call) -> Candidate | None:
     """Return the candidate who is assigned; None if nobody is, or somebody who is not among the candidates."""
-    for candidate in call.candidates if call.person_id is not None else ():
-        if candidate.person_id == call.person_id:
+    for candidate in call.seen.candidates if call.seen.person_id is not None else ():
+        if candidate.person_id == call.seen.person_id:
             return candidate
     return None
 
@@ -614,9 +614,9 @@ def _seconds_since(instant: datetime | None, now: datetime | None) -> int | None
 
 def has_final_analysis(call: Call) -> bool:
     """Tell whether two reads after the end, far enough apart, showed the same."""
-    reading, since = call.reading, call.final_since
+    reading, since = call.seen.reading, call.seen.final_since
     return (
-        call.end_seen_at is not None
+        call.life.ended_at is not None
         and reading is not None
         and since is not None
         and reading.read_at - since >= FINAL_APART
@@ -631,15 +631,15 @@ def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) 
 
 def _usable(call: Call) -> int:
     """Return the checks for the assigned member that said something, as a bit set."""
-    history = call.history
+    history = call.seen.history
     unusable = history.signs.get("provider_error", 0) | history.signs.get("voice_pending", 0)
-    return history.answered & ~unusable & ~call.all_unusable_answers
+    return history.answered & ~unusable & ~call.seen.all_unusable_answers
 
 
 def is_suspected(call: Call) -> bool:
     """Tell whether something spoke against the caller, and the voice was not authenticated."""
-    is_suspicious = call.mismatch_seen or call.risky_device_seen or call.red_seen
-    return is_suspicious and not call.authenticated_seen
+    is_suspicious = call.seen.mismatch or call.seen.risky_device or call.seen.red
+    return is_suspicious and not call.seen.authenticated
 
 
 def _is_in_time(identity: Identity, ended_at: datetime | None) -> bool:
@@ -660,6 +660,6 @@ def coloured(history: History, policies: Policies) -> History:
 
 def _is_ours(call: Call) -> bool:
     """Tell whether the current assignment is ours: our person, and no core username on the call but ours."""
-    is_our_person = call.assigned_person_id is not None and call.assigned_person_id == call.person_id
+    is_our_person = call.ledger.assigned_person_id is not None and call.ledger.assigned_person_id == call.seen.person_id
     # Assumed: the core username on a record is that of whoever assigned or claimed the call last.
-    return is_our_person and call.core_username in {None, call.assigned_as}
+    return is_our_person and call.seen.core_username in {None, call.ledger.assigned_as}

@@ -13,7 +13,7 @@ from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, E
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, is_named_by_service, signs_of
 from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
-from callkeeper.calls.record import Call, Identity, Phase, Reading, Reason, with_effect
+from callkeeper.calls.record import Call, Identity, Life, Phase, Reading, Reason, with_effect
 from callkeeper.calls.redis_restart import charge_if_assigned
 from callkeeper.calls.rules.assignment import is_free
 from callkeeper.calls.rules.book import RuleBook
@@ -49,21 +49,24 @@ def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
             return replace(
                 note.call,
                 voice_id=call_id.voice_id,
-                alternate_id=_other_id(call_id.voice_id, note.call),
-                spelled=note.call.spelled or spelling_of(note.call.voice_id),
-                checks_moved=0,
-                assigned_id=None,
-                reading=None,
-                listed_at=None,
-                is_confirmed=False,
-                other_voice_id=None,
+                names=replace(
+                    note.call.names,
+                    alternate_id=_other_id(call_id.voice_id, note.call),
+                    spelled=note.call.names.spelled or spelling_of(note.call.voice_id),
+                    assigned_id=None,
+                    is_confirmed=False,
+                    other_voice_id=None,
+                ),
+                plan=replace(note.call.plan, checks_moved=0),
+                seen=replace(note.call.seen, reading=None),
+                life=replace(note.call.life, listed_at=None),
             )
-    return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, first_seen_at=now)
+    return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, life=Life(first_seen_at=now))
 
 
 def _other_id(voice_id: str, merged: Call) -> str | None:
     """Return the alternate id that a merged record gives: its own id, unless that is only another spelling."""
-    return merged.alternate_id if is_same_id(voice_id, merged.voice_id) else merged.voice_id
+    return merged.names.alternate_id if is_same_id(voice_id, merged.voice_id) else merged.voice_id
 
 
 def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:
@@ -74,16 +77,18 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
         case Listed():
             return _listed(call, note, now)
         case Unlisted():
-            if call.is_settled or call.is_unlisted or _is_old(note, call):
+            if call.is_settled or call.life.is_unlisted or _is_old(note, call):
                 return call, []
-            return replace(call, is_unlisted=True, next_read_at=now), [Entry(at=now, what="unlisted")]
+            return replace(
+                call, life=replace(call.life, is_unlisted=True), plan=replace(call.plan, next_read_at=now)
+            ), [Entry(at=now, what="unlisted")]
         case Merged():
             return _merged(call, note, now)
         case MemberRejected():
             return fold_member_rejected(call, now), []
         case _:
             call, lines = fold_statement(call, note, now)
-            return (without_withdrawn(call) if call.withdrawn else call), lines
+            return (without_withdrawn(call) if call.statements.withdrawn else call), lines
 
 
 def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
@@ -97,20 +102,27 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
     )
     call = replace(
         call,
-        alternate_id=call.alternate_id or note.alternate_id,
-        phone_number=call.phone_number or note.phone_number,
-        hinted_at=call.hinted_at or recorded_at,
-        spelled=call.spelled if is_named_by_service(call) else note.spelled,
+        names=replace(
+            call.names,
+            alternate_id=call.names.alternate_id or note.alternate_id,
+            phone_number=call.names.phone_number or note.phone_number,
+            spelled=call.names.spelled if is_named_by_service(call) else note.spelled,
+        ),
+        life=replace(call.life, hinted_at=call.life.hinted_at or recorded_at),
     )
     if note.has_ended and not call.is_settled:
-        last = call.reading.read_at if call.reading else now - PUSH_READ_GAP
-        call = replace(call, end_hinted_at=now, next_read_at=max(now, last + PUSH_READ_GAP))
+        last = call.seen.reading.read_at if call.seen.reading else now - PUSH_READ_GAP
+        call = replace(
+            call,
+            life=replace(call.life, end_hinted_at=now),
+            plan=replace(call.plan, next_read_at=max(now, last + PUSH_READ_GAP)),
+        )
     return call, [entry]
 
 
 def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
-    if call.reason is Reason.UNCONFIRMED:
-        call = replace(call, phase=Phase.HINTED, reason=None, settled_at=None)
+    if call.life.reason is Reason.UNCONFIRMED:
+        call = replace(call, life=replace(call.life, phase=Phase.HINTED, reason=None, settled_at=None))
     if _is_old(note, call):
         return call, []
     call = returned(call) if may_return(call) else call
@@ -118,16 +130,21 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         return call, []
     call = replace(
         call,
-        phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
-        listed_at=min(note.listed_at, now),
-        started_at=note.started_at or call.started_at,
-        phone_number=note.phone_number or call.phone_number,
-        person_id=note.person_id or call.person_id,
-        core_username=note.core_username or call.core_username,
-        candidates=note.candidates,
-        is_unlisted=False,
-        spelled=note.spelled,
-        not_found_since=None if call.phase is Phase.HINTED else call.not_found_since,
+        life=replace(
+            call.life,
+            phase=Phase.LIVE if call.life.phase is Phase.HINTED else call.life.phase,
+            listed_at=min(note.listed_at, now),
+            started_at=note.started_at or call.life.started_at,
+            is_unlisted=False,
+            not_found_since=None if call.life.phase is Phase.HINTED else call.life.not_found_since,
+        ),
+        names=replace(call.names, phone_number=note.phone_number or call.names.phone_number, spelled=note.spelled),
+        seen=replace(
+            call.seen,
+            person_id=note.person_id or call.seen.person_id,
+            core_username=note.core_username or call.seen.core_username,
+            candidates=note.candidates,
+        ),
     )
     entry = Entry(
         at=now,
@@ -141,66 +158,93 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
 
 def _is_old(note: Listed | Unlisted, call: Call) -> bool:
     """Tell whether a later look at the queue was already folded: the note came late, or twice."""
-    return call.listed_at is not None and note.listed_at < call.listed_at
+    return call.life.listed_at is not None and note.listed_at < call.life.listed_at
 
 
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
     """Take over the contents of the other record. The more advanced ledger wins, and doubts stay doubts."""
     call = returned(call) if may_return(call) else call
-    other, distrusted, identity = note.call, call.distrusted, call.identity
-    is_other_person = call.answered_for is not None and other.answered_for not in {None, call.answered_for}
+    other, distrusted, identity = note.call, call.statements.distrusted, call.statements.identity
+    is_other_person = call.seen.answered_for is not None and other.seen.answered_for not in {
+        None,
+        call.seen.answered_for,
+    }
     for kind in EffectKind:
         theirs = other.effect(kind)
         if _RANK.index(theirs.state) > _RANK.index(call.effect(kind).state):
             call = with_effect(call, kind, theirs)
     call = replace(
         call,
-        alternate_id=call.alternate_id or _other_id(call.voice_id, other),
-        spelled=call.spelled or spelling_of(other.voice_id),
-        phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
-        person_id=call.person_id or other.person_id,
-        assigned_person_id=call.assigned_person_id or other.assigned_person_id,
-        assigned_as=call.assigned_as or other.assigned_as,
-        started_at=call.started_at or other.started_at,
-        phone_number=call.phone_number or other.phone_number,
-        candidates=call.candidates or other.candidates,
-        watch_from=call.watch_from or other.watch_from,
-        checks_by_desk=max(call.checks_by_desk, other.checks_by_desk),
-        history=call.history.joined(other.history),
-        answered_for=call.answered_for if call.answered_for is not None else other.answered_for,
-        unusable_answers=call.unusable_answers
-        | (other.history.answered if is_other_person else other.unusable_answers),
-        asked=call.asked or other.asked,
-        checks_if_assigned=max(call.checks_if_assigned, other.checks_if_assigned),
-        is_age_unknown=call.is_age_unknown or other.is_age_unknown,
-        next_check_at=call.next_check_at or other.next_check_at,
-        identity=stronger(call.identity, other.identity),
-        distrusted=later(call.distrusted, other.distrusted),
-        assign_wish=later(call.assign_wish, other.assign_wish),
-        withdrawn=_latest(call.withdrawn, other.withdrawn),
-        check_wish=later(call.check_wish, other.check_wish),
-        heard_at=max((at for at in (call.heard_at, other.heard_at) if at is not None), default=None),
-        has_statements=call.has_statements or other.has_statements,
-        core_username=call.core_username or other.core_username,
-        authenticated_seen=call.authenticated_seen or other.authenticated_seen,
-        full_authentication_seen=call.full_authentication_seen or other.full_authentication_seen,
-        opted_in_seen=call.opted_in_seen or other.opted_in_seen,
-        mismatch_seen=call.mismatch_seen or other.mismatch_seen,
-        risky_device_seen=call.risky_device_seen or other.risky_device_seen,
-        red_seen=call.red_seen or other.red_seen,
-        pending_seen=call.pending_seen or other.pending_seen,
-        rejected_seen=call.rejected_seen or other.rejected_seen,
-        rejected_by_rule_only=all(one.rejected_by_rule_only for one in (call, other) if one.rejected_seen)
-        and (call.rejected_seen or other.rejected_seen),
-        enrolled_seen=call.enrolled_seen or other.enrolled_seen,
-        unenrolled_seen=call.unenrolled_seen or other.unenrolled_seen,
-        opted_out_seen=call.opted_out_seen or other.opted_out_seen,
-        end_hinted_at=call.end_hinted_at or other.end_hinted_at,
-        next_read_at=call.next_read_at if call.is_settled else now,
+        names=replace(
+            call.names,
+            alternate_id=call.names.alternate_id or _other_id(call.voice_id, other),
+            spelled=call.names.spelled or spelling_of(other.voice_id),
+            phone_number=call.names.phone_number or other.names.phone_number,
+        ),
+        life=replace(
+            call.life,
+            phase=Phase.LIVE if call.life.phase is Phase.HINTED else call.life.phase,
+            started_at=call.life.started_at or other.life.started_at,
+            end_hinted_at=call.life.end_hinted_at or other.life.end_hinted_at,
+        ),
+        seen=replace(
+            call.seen,
+            person_id=call.seen.person_id or other.seen.person_id,
+            candidates=call.seen.candidates or other.seen.candidates,
+            history=call.seen.history.joined(other.seen.history),
+            answered_for=call.seen.answered_for if call.seen.answered_for is not None else other.seen.answered_for,
+            unusable_answers=call.seen.unusable_answers
+            | (other.seen.history.answered if is_other_person else other.seen.unusable_answers),
+            core_username=call.seen.core_username or other.seen.core_username,
+            authenticated=call.seen.authenticated or other.seen.authenticated,
+            full_authentication=call.seen.full_authentication or other.seen.full_authentication,
+            opted_in=call.seen.opted_in or other.seen.opted_in,
+            mismatch=call.seen.mismatch or other.seen.mismatch,
+            risky_device=call.seen.risky_device or other.seen.risky_device,
+            red=call.seen.red or other.seen.red,
+            pending=call.seen.pending or other.seen.pending,
+            rejected=call.seen.rejected or other.seen.rejected,
+            rejected_by_rule_only=all(one.seen.rejected_by_rule_only for one in (call, other) if one.seen.rejected)
+            and (call.seen.rejected or other.seen.rejected),
+            enrolled=call.seen.enrolled or other.seen.enrolled,
+            unenrolled=call.seen.unenrolled or other.seen.unenrolled,
+            opted_out=call.seen.opted_out or other.seen.opted_out,
+        ),
+        ledger=replace(
+            call.ledger,
+            assigned_person_id=call.ledger.assigned_person_id or other.ledger.assigned_person_id,
+            assigned_as=call.ledger.assigned_as or other.ledger.assigned_as,
+        ),
+        plan=replace(
+            call.plan,
+            watch_from=call.plan.watch_from or other.plan.watch_from,
+            checks_by_desk=max(call.plan.checks_by_desk, other.plan.checks_by_desk),
+            checks_if_assigned=max(call.plan.checks_if_assigned, other.plan.checks_if_assigned),
+            is_age_unknown=call.plan.is_age_unknown or other.plan.is_age_unknown,
+            next_check_at=call.plan.next_check_at or other.plan.next_check_at,
+            next_read_at=call.plan.next_read_at if call.is_settled else now,
+        ),
+        statements=replace(
+            call.statements,
+            asked=call.statements.asked or other.statements.asked,
+            identity=stronger(call.statements.identity, other.statements.identity),
+            distrusted=later(call.statements.distrusted, other.statements.distrusted),
+            assign_wish=later(call.statements.assign_wish, other.statements.assign_wish),
+            withdrawn=_latest(call.statements.withdrawn, other.statements.withdrawn),
+            check_wish=later(call.statements.check_wish, other.statements.check_wish),
+            heard_at=max(
+                (at for at in (call.statements.heard_at, other.statements.heard_at) if at is not None), default=None
+            ),
+            were_made=call.statements.were_made or other.statements.were_made,
+        ),
     )
     call = without_withdrawn(call)
-    is_distrusted = call.distrusted != distrusted and may_reopen(call, EffectKind.REJECT, now)
-    verified_at = call.identity.established_at if call.identity is not None and call.identity != identity else None
+    is_distrusted = call.statements.distrusted != distrusted and may_reopen(call, EffectKind.REJECT, now)
+    verified_at = (
+        call.statements.identity.established_at
+        if call.statements.identity is not None and call.statements.identity != identity
+        else None
+    )
     if is_distrusted or (verified_at is not None and may_reopen(call, EffectKind.ENROLL, verified_at)):
         call = reopened(call)
     return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
@@ -260,34 +304,38 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     ``reading`` must be about this call: it names this id, or none.
     """
     status = reading.status
-    before, previous = call, call.reading.status if call.reading else None
-    by_us = call.assign.person_id if call.assign.state in DONE else None
+    before, previous = call, call.seen.reading.status if call.seen.reading else None
+    by_us = call.ledger.assign.person_id if call.ledger.assign.state in DONE else None
     call = replace(
         call,
-        held_back=None,
-        phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
-        reading=reading,
-        final_since=_final_since(call, reading, now),
-        is_confirmed=call.is_confirmed or reading.voice_id == call.voice_id,
-        other_voice_id=None,
-        person_id=reading.person_id or by_us or call.person_id,
-        core_username=reading.core_username or call.core_username,
-        authenticated_seen=call.authenticated_seen or _is_authenticated(call, reading),
-        full_authentication_seen=call.full_authentication_seen or status == Status.FULL_AUTHENTICATION,
-        rejected_seen=call.rejected_seen or status in REJECTED,
-        rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE
-        and (call.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not call.rejected_seen)),
-        enrolled_seen=call.enrolled_seen or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
-        opted_out_seen=call.opted_out_seen or status == Status.OPT_OUT,
-        opted_in_seen=call.opted_in_seen or status == Status.OPT_IN,
-        mismatch_seen=call.mismatch_seen or status == Status.MISMATCH or reading.is_voice_mismatch,
-        risky_device_seen=call.risky_device_seen or reading.is_high_risk_device,
-        red_seen=call.red_seen or Colour.RED in book.policies.colours(reading.policies),
-        pending_seen=call.pending_seen or status == Status.PENDING,
-        identity=_identity(call, reading, previous, now),
-        reads_failed=0,
-        not_found_since=None,
-        needs_verifying=False,
+        written=replace(call.written, held_back=None),
+        life=replace(
+            call.life, phase=Phase.LIVE if call.life.phase is Phase.HINTED else call.life.phase, not_found_since=None
+        ),
+        seen=replace(
+            call.seen,
+            reading=reading,
+            final_since=_final_since(call, reading, now),
+            person_id=reading.person_id or by_us or call.seen.person_id,
+            core_username=reading.core_username or call.seen.core_username,
+            authenticated=call.seen.authenticated or _is_authenticated(call, reading),
+            full_authentication=call.seen.full_authentication or status == Status.FULL_AUTHENTICATION,
+            rejected=call.seen.rejected or status in REJECTED,
+            rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE
+            and (call.seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not call.seen.rejected)),
+            enrolled=call.seen.enrolled or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
+            opted_out=call.seen.opted_out or status == Status.OPT_OUT,
+            opted_in=call.seen.opted_in or status == Status.OPT_IN,
+            mismatch=call.seen.mismatch or status == Status.MISMATCH or reading.is_voice_mismatch,
+            risky_device=call.seen.risky_device or reading.is_high_risk_device,
+            red=call.seen.red or Colour.RED in book.policies.colours(reading.policies),
+            pending=call.seen.pending or status == Status.PENDING,
+        ),
+        names=replace(
+            call.names, is_confirmed=call.names.is_confirmed or reading.voice_id == call.voice_id, other_voice_id=None
+        ),
+        statements=replace(call.statements, identity=_identity(call, reading, previous, now)),
+        plan=replace(call.plan, reads_failed=0, needs_verifying=False),
     )
     call = fold_unenrolled(before, call, reading)
     for kind in EffectKind:
@@ -298,14 +346,16 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
     ended_at = believed_end(call, reading, now)
     if ended_at is not None:
-        phase = call.phase if call.is_settled else Phase.ENDED
-        call = replace(call, phase=phase, end_seen_at=ended_at)
+        phase = call.life.phase if call.is_settled else Phase.ENDED
+        call = replace(call, life=replace(call.life, phase=phase, ended_at=ended_at))
     elif call.is_settled:
         return call
-    elif call.person_id is not None and not _may_still_be_assigned(call, before, book):
-        call = _watched(call, book, now, was_free=_was_assigned_by_us(call.assign, reading))
-    elif book.checks_unassigned and call.next_check_at is None:
-        call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
+    elif call.seen.person_id is not None and not _may_still_be_assigned(call, before, book):
+        call = _watched(call, book, now, was_free=_was_assigned_by_us(call.ledger.assign, reading))
+    elif book.checks_unassigned and call.plan.next_check_at is None:
+        call = replace(
+            call, plan=replace(call.plan, next_check_at=book.schedule.next_slot(call.life.first_seen_at or now, now))
+        )
     return call
 
 
@@ -314,10 +364,10 @@ def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | No
 
     A read within ``SETTLE_AFTER`` of the end begins nothing: the provider's analysis comes with the end or after it.
     """
-    ended_at = before.end_seen_at or believed_end(before, reading, now)
+    ended_at = before.life.ended_at or believed_end(before, reading, now)
     if ended_at is None:
         return None
-    shown, since = before.reading, before.final_since
+    shown, since = before.seen.reading, before.seen.final_since
     if shown is None or since is None or since > reading.read_at or since < ended_at + SETTLE_AFTER:
         return reading.read_at
     is_same = (shown.policies, signs_of(shown)) == (reading.policies, signs_of(reading))
@@ -329,12 +379,12 @@ def _watched(call: Call, book: RuleBook, now: datetime, *, was_free: bool) -> Ca
 
     Otherwise a record that Redis lost may have checked the call as an assigned one. Those checks count as spent.
     """
-    if call.watch_from is not None:
+    if call.plan.watch_from is not None:
         return call
-    if was_free or not call.checks_if_assigned:
-        return begin_watch(replace(call, checks_if_assigned=0), book.schedule, now, now)
+    if was_free or not call.plan.checks_if_assigned:
+        return begin_watch(replace(call, plan=replace(call.plan, checks_if_assigned=0)), book.schedule, now, now)
     charged = charge_if_assigned(call, book.schedule)
-    return begin_watch(charged, book.schedule, min(now, call.first_seen_at or now), now)
+    return begin_watch(charged, book.schedule, min(now, call.life.first_seen_at or now), now)
 
 
 def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
@@ -342,13 +392,13 @@ def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
 
     If our assign succeeds, none can have (``_was_free``). Rules assign at once, or when the queue names the candidates.
     """
-    if not call.checks_if_assigned or call.assign.state is not EffectState.NONE:
+    if not call.plan.checks_if_assigned or call.ledger.assign.state is not EffectState.NONE:
         return False
-    if call.candidates:
+    if call.seen.candidates:
         return is_free(call, book)
-    shown, listed_at = before.reading, call.listed_at
+    shown, listed_at = before.seen.reading, call.life.listed_at
     is_listed_since = shown is not None and shown.person_id and listed_at is not None and listed_at >= shown.read_at
-    return book.assign.automatic and not call.core_username and not is_listed_since
+    return book.assign.automatic and not call.seen.core_username and not is_listed_since
 
 
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
@@ -367,18 +417,21 @@ def _was_free(assign: Effect) -> bool:
 
 def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
     """Record what the answer of one check showed, for whom it was made, and whether it came after the end."""
-    after_end = 1 << (check - 1) if call.end_seen_at is not None else 0
+    after_end = 1 << (check - 1) if call.life.ended_at is not None else 0
     return replace(
         call,
-        history=call.history.with_answer(check, reading.policies, signs),
-        answered_for=call.person_id or "",
-        unusable_answers=call.all_unusable_answers | after_end,
+        seen=replace(
+            call.seen,
+            history=call.seen.history.with_answer(check, reading.policies, signs),
+            answered_for=call.seen.person_id or "",
+            unusable_answers=call.seen.all_unusable_answers | after_end,
+        ),
     )
 
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:
     """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
-    by_hand = call.enroll.state in DONE or call.enroll.state in IN_DOUBT or call.enrolled_seen
+    by_hand = call.ledger.enroll.state in DONE or call.ledger.enroll.state in IN_DOUBT or call.seen.enrolled
     by_voice = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 
@@ -391,8 +444,8 @@ def _identity(call: Call, reading: Reading, previous: str | None, now: datetime)
     Assumed: a status that the first read after the end shows was written before the end.
     """
     validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
-    known = call.identity
-    is_kept = known is not None and (known.by_desk or previous == reading.status or call.end_seen_at is not None)
+    known = call.statements.identity
+    is_kept = known is not None and (known.by_desk or previous == reading.status or call.life.ended_at is not None)
     if validation_type is None or is_kept:
         return known
     ended_at = believed_end(call, reading, now)
@@ -400,17 +453,16 @@ def _identity(call: Call, reading: Reading, previous: str | None, now: datetime)
         person_id=reading.person_id or "",
         validation_type=validation_type,
         by_desk=False,
-        established_at=min(reading.read_at, ended_at) if ended_at and call.end_seen_at is None else reading.read_at,
+        established_at=min(reading.read_at, ended_at) if ended_at and call.life.ended_at is None else reading.read_at,
     )
 
 
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
     """Start watching a call that was just assigned, and remember that we assigned this person."""
-    person_id = call.assign.person_id
+    person_id = call.ledger.assign.person_id
     call = replace(
         call,
-        person_id=person_id,
-        assigned_person_id=person_id,
-        assigned_as=call.assign.requested_by,
+        seen=replace(call.seen, person_id=person_id),
+        ledger=replace(call.ledger, assigned_person_id=person_id, assigned_as=call.ledger.assign.requested_by),
     )
-    return _watched(call, book, now, was_free=_was_free(call.assign))
+    return _watched(call, book, now, was_free=_was_free(call.ledger.assign))

@@ -297,7 +297,7 @@ def entry_expected(call: Call) -> str:
     Assumed: the queue shows the person, the core username that assigned, and the same candidates as before. If it shows
     anything else, the call gets a note.
     """
-    return _fingerprint(call.assigned_person_id, call.assigned_as, call.candidates)
+    return _fingerprint(call.ledger.assigned_person_id, call.ledger.assigned_as, call.seen.candidates)
 
 
 def _fingerprint(person_id: str | None, core_username: str | None, candidates: Sequence[Candidate]) -> str:

@@ -90,8 +90,8 @@ def message_of(call: Call, outcome: CallOutcome) -> OutcomeMessage:
     data = OutcomeData(
         institution_key=call.institution_key,
         voice_id=call.voice_id,
-        alternate_id=call.alternate_id,
-        person_id=line.person_id or call.person_id,
+        alternate_id=call.names.alternate_id,
+        person_id=line.person_id or call.seen.person_id,
         reason=cause.reason,
         effect=cause.effect,
         validation_type=cause.validation_type,
@@ -100,7 +100,7 @@ def message_of(call: Call, outcome: CallOutcome) -> OutcomeMessage:
         rule=cause.rule,
         status=cause.status,
         forbidden=line.forbidden,
-        checks_used=call.checks_used,
+        checks_used=call.plan.checks_used,
     )
     return OutcomeMessage(type=f"call.{outcome.type}", timestamp=outcome.at, data=data)
 

@@ -11,10 +11,13 @@ new meaning, a new line of the trail that has an outcome), the new release raise
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from inspect import isclass
+from itertools import accumulate, chain, pairwise
+from operator import attrgetter
+from typing import Any, Final, get_type_hints
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, fields, replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.pause import PauseScope
@@ -195,129 +198,76 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.person_id == other.person_id and self.has_number == other.has_number
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything we keep of one call. See the module's docstring."""
+class _Part(msgspec.Struct, frozen=True):
+    """A part of a record."""
 
-    institution_key: str
-    voice_id: str
-    schema: int = 1
-    """The lowest ``SCHEMA`` of a release that may act on this record."""
-    unknown: Mapping[str, msgspec.Raw] = {}
-    """Fields that a newer release wrote. They are stored beside the others, not under this name."""
+
+class Names(_Part):
+    """The ids of a call, their spelling, and its number."""
+
     spelled: str | None = None
     """How the service last spelled this id, if not in the canonical way. Requests spell it so."""
     spelling_sought: str | None = None
     """The spelling under which an earlier release may have kept a record of this call, once there is none."""
+    alternate_id: str | None = None
     assigned_id: str | None = None
     """The id that assign returned, "to use afterwards", if it is another one. It counts once details confirm it."""
-    checks_moved: int = 0
-    """How many of this record's checks were counted on another one, into which it was merged."""
-    phase: Phase = Phase.HINTED
-    epoch: str = ""
-    saved_at: datetime | None = None
-    needs_verifying: bool = False
-
-    trace: str | None = None
-    """The trace of the event that the call is handled for."""
-    alternate_id: str | None = None
+    other_voice_id: str | None = None
+    """The id in the last answer that was not used because it names another call."""
+    is_confirmed: bool = False
+    """An answer gave this id as the call's own. The record is then never merged into another one."""
     phone_number: str | None = None
+
+
+class Life(_Part):
+    """How far the call is: from the first hint to the end, and to the settled record."""
+
+    phase: Phase = Phase.HINTED
+    first_seen_at: datetime | None = None
     hinted_at: datetime | None = None
     confirm_looks: int = 0
     looked_back_at: datetime | None = None
     """When the look-back of an ended, unlisted call was made, or skipped because the allowance was used up."""
     listed_at: datetime | None = None
     started_at: datetime | None = None
-    first_seen_at: datetime | None = None
     is_unlisted: bool = False
-    is_confirmed: bool = False
-    """An answer gave this id as the call's own. The record is then never merged into another one."""
-    other_voice_id: str | None = None
-    """The id in the last answer that was not used because it names another call."""
     not_found_since: datetime | None = None
-    held_back: str | None = None
-    """Why no request can be sent, as last written to the trail; None once the service has answered."""
     end_hinted_at: datetime | None = None
-    end_seen_at: datetime | None = None
-    final_since: datetime | None = None
-    """Since when reads after the end have shown the same policies and signs; None before the end."""
+    ended_at: datetime | None = msgspec.field(name="end_seen_at", default=None)
+    """When the end was seen."""
     settled_at: datetime | None = None
     reason: Reason | None = None
     is_reopened: bool = False
     """It was settled before, and reopened because a person distrusted the caller after the end."""
 
+
+class Seen(_Part):
+    """What the service has shown of the call. What was true once is remembered for the whole call.
+
+    The names in storage are older: most end in ``_seen``.
+    """
+
     person_id: str | None = None
     core_username: str | None = None
-    assigned_person_id: str | None = None
-    """Whom we have assigned. The current assignment is ours if this equals ``person_id``."""
-    assigned_as: str | None = None
-    """The core username we assigned under."""
     candidates: tuple[Candidate, ...] = ()
-    standing: str | None = None
-    """Why nothing may be done for this institution; None if there is no obstacle."""
-    paused: PauseScope | None = None
-    """What a person has paused, as of the last claim."""
-    standing_held_until: datetime | None = None
-    """Set if the institution's standing is too old and the service did not answer, as of the last claim. Then it is asked
-    again."""
-    effects_held_until: datetime | None = None
-    """Set if Redis has changed, as of the last claim: until then an effect that it lost may still be in flight."""
-
     reading: Reading | None = None
-    authenticated_seen: bool = False
-    full_authentication_seen: bool = False
-    rejected_seen: bool = False
+    final_since: datetime | None = None
+    """Since when reads after the end have shown the same policies and signs; None before the end."""
+    authenticated: bool = msgspec.field(name="authenticated_seen", default=False)
+    full_authentication: bool = msgspec.field(name="full_authentication_seen", default=False)
+    rejected: bool = msgspec.field(name="rejected_seen", default=False)
     rejected_by_rule_only: bool = False
-    """``rejected_seen`` is only due to a validation rule: nobody has rejected the voice since."""
-    enrolled_seen: bool = False
-    unenrolled_seen: bool = False
+    """``rejected`` is only due to a validation rule: nobody has rejected the voice since."""
+    enrolled: bool = msgspec.field(name="enrolled_seen", default=False)
+    unenrolled: bool = msgspec.field(name="unenrolled_seen", default=False)
     """A reject of the member took an enroll back, ours or somebody else's."""
-    unenroll_closed_by: str | None = None
-    """Core username of the person who acknowledged that; None before."""
-    recheck_from: datetime | None = None
-    """Since when a reject of the member may have taken the enroll back. Stored details will show it."""
-    enrolled_for: str | None = None
-    """The person for whom the enroll was stored for later rejects (``callkeeper.calls.store.inbox``)."""
-    rejected_for: str | None = None
-    """The person whose other calls got a note about the reject."""
-    kept_marks: Marks | None = None
-    """What was stored of this call for later calls of its member or number (``callkeeper.calls.store.earlier_calls``)."""
-    earlier_marks: Marks | None = None
-    """What other calls of its member or number showed, when this was last looked up."""
-    opted_out_seen: bool = False
-    opted_in_seen: bool = False
-    mismatch_seen: bool = False
-    risky_device_seen: bool = False
-    red_seen: bool = False
-    pending_seen: bool = False
-    identity: Identity | None = None
-    distrusted: Word | None = None
-    assign_wish: Word | None = None
-    check_wish: Word | None = None
-    withdrawn: Mapping[str, int] = {}
-    """Up to which number statements of a kind were taken back, by kind (``callkeeper.calls.notes.Withdrawn``)."""
-    has_statements: bool = False
-    """A person made a statement about it. The record is kept until the outcome of that is known."""
-    heard_at: datetime | None = None
-    """When the last statement was taken up. The call is not given up for a minute from then on."""
-
-    checks_used: int = 0
-    checks_by_desk: int = 0
-    """How many of them people asked for."""
-    checks_if_assigned: int = 0
-    """Automatic checks that a record lost by Redis may have made in addition, if the call had a person by then."""
-    is_age_unknown: bool = False
-    """It may be older than the data in Redis. If any process knew other data, all its checks may have been made."""
-    watch_from: datetime | None = None
-    next_check_at: datetime | None = None
-    next_read_at: datetime | None = None
-    reads_failed: int = 0
-    last_check_at: datetime | None = None
-    answered_check_at: datetime | None = None
-    """When the last check was made that got an answer."""
-    checks_failed: int = 0
-    """Checks without an answer since then."""
-    asked: Asked | None = None
-    """What a rule asks a person. It stays after the call's end until somebody has handled it."""
+    opted_out: bool = msgspec.field(name="opted_out_seen", default=False)
+    """Also if a person at the desk said so."""
+    opted_in: bool = msgspec.field(name="opted_in_seen", default=False)
+    mismatch: bool = msgspec.field(name="mismatch_seen", default=False)
+    risky_device: bool = msgspec.field(name="risky_device_seen", default=False)
+    red: bool = msgspec.field(name="red_seen", default=False)
+    pending: bool = msgspec.field(name="pending_seen", default=False)
     history: History = History()
     """What the checks' answers showed. A release without this field drops it, and rules then see too few checks."""
     answered_for: str | None = None
@@ -325,16 +275,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unusable_answers: int = 0
     """The checks of ``history`` that say nothing of that person's voice: answered before they were assigned, or after the
     end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
-    last_verdict: str | None = None
-    """Fingerprint of the last decision in the trail, so that a repeated decision is written once."""
-    last_facts: str | None = None
-    """Signature of the facts last written to the trail."""
-    last_assignment: str | None = None
-    """Fingerprint of the last decision about an assign in the trail."""
-
-    assign: Effect = Effect()
-    enroll: Effect = Effect()
-    reject: Effect = Effect()
+    earlier_marks: Marks | None = None
+    """What other calls of its member or number showed, when this was last looked up."""
 
     @property
     def all_unusable_answers(self) -> int:
@@ -342,25 +284,137 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         is_same = self.answered_for in {None, self.person_id or ""}
         return self.unusable_answers if is_same else self.history.answered
 
+
+class Plan(_Part):
+    """When the service is asked again, and how many of the 20 checks were used."""
+
+    checks_used: int = 0
+    checks_by_desk: int = 0
+    """How many of them people asked for."""
+    checks_if_assigned: int = 0
+    """Automatic checks that a record lost by Redis may have made in addition, if the call had a person by then."""
+    checks_moved: int = 0
+    """How many of this record's checks were counted on another one, into which it was merged."""
+    is_age_unknown: bool = False
+    """It may be older than the data in Redis. If any process knew other data, all its checks may have been made."""
+    watch_from: datetime | None = None
+    next_check_at: datetime | None = None
+    last_check_at: datetime | None = None
+    answered_check_at: datetime | None = None
+    """When the last check was made that got an answer."""
+    checks_failed: int = 0
+    """Checks without an answer since then."""
+    next_read_at: datetime | None = None
+    reads_failed: int = 0
+    needs_verifying: bool = False
+    """Stored details must be read before anything else is done."""
+    recheck_from: datetime | None = None
+    """Since when a reject of the member may have taken the enroll back. Stored details will show it."""
+
+
+class Ledger(_Part):
+    """What we have done to the call, effect by effect, and what other calls must know of it."""
+
+    assign: Effect = Effect()
+    enroll: Effect = Effect()
+    reject: Effect = Effect()
+    assigned_person_id: str | None = None
+    """Whom we have assigned. The current assignment is ours if this equals ``Seen.person_id``."""
+    assigned_as: str | None = None
+    """The core username we assigned under."""
+    enrolled_for: str | None = None
+    """The person for whom the enroll was stored for later rejects (``callkeeper.calls.store.inbox``)."""
+    rejected_for: str | None = None
+    """The person whose other calls got a note about the reject."""
+    kept_marks: Marks | None = None
+    """What was stored of this call for later calls of its member or number (``callkeeper.calls.store.earlier_calls``)."""
+
+    def of(self, kind: EffectKind) -> Effect:
+        effect: Effect = getattr(self, kind)
+        return effect
+
+
+class Statements(_Part):
+    """What people said about the call, and what a rule asks them."""
+
+    were_made: bool = msgspec.field(name="has_statements", default=False)
+    """The record is kept until the outcome of them is known."""
+    heard_at: datetime | None = None
+    """When the last statement was taken up. The call is not given up for a minute from then on."""
+    identity: Identity | None = None
+    """Also if the service established it."""
+    distrusted: Word | None = None
+    assign_wish: Word | None = None
+    check_wish: Word | None = None
+    withdrawn: Mapping[str, int] = {}
+    """Up to which number statements of a kind were taken back, by kind (``callkeeper.calls.notes.Withdrawn``)."""
+    asked: Asked | None = None
+    """What a rule asks a person. It stays after the call's end until somebody has handled it."""
+    unenroll_closed_by: str | None = None
+    """Core username of the person who acknowledged that an enroll was taken back; None before."""
+
+
+class Written(_Part):
+    """What the trail has, so that a repeated line is written once."""
+
+    verdict: str | None = msgspec.field(name="last_verdict", default=None)
+    """Fingerprint of the last decision."""
+    facts: str | None = msgspec.field(name="last_facts", default=None)
+    """Signature of the last facts."""
+    assignment: str | None = msgspec.field(name="last_assignment", default=None)
+    """Fingerprint of the last decision about an assign."""
+    held_back: str | None = None
+    """Why no request can be sent; None once the service has answered."""
+
+
+class Holds(_Part):
+    """What holds requests for a call back at the moment of a claim. It belongs to the institution and Redis, not to it."""
+
+    standing: str | None = None
+    """Why nothing may be done for this institution; None if there is no obstacle."""
+    standing_held_until: datetime | None = None
+    """Set if the institution's standing is too old and the service did not answer. Then it is asked again."""
+    paused: PauseScope | None = None
+    """What a person has paused."""
+    effects_held_until: datetime | None = None
+    """Set if Redis has changed: until then an effect that it lost may still be in flight."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Everything we keep of one call. See the module's docstring."""
+
+    institution_key: str
+    voice_id: str
+    schema: int = 1
+    """The lowest ``SCHEMA`` of a release that may act on this record."""
+    epoch: str = ""
+    saved_at: datetime | None = None
+    trace: str | None = None
+    """The trace of the event that the call is handled for."""
+    names: Names = Names()
+    life: Life = Life()
+    seen: Seen = Seen()
+    plan: Plan = Plan()
+    ledger: Ledger = Ledger()
+    statements: Statements = Statements()
+    written: Written = Written()
+    last_claim: Holds = Holds()
+    """What held at the last claim, for those who show the record. A decision uses what holds now."""
+    unknown: Mapping[str, msgspec.Raw] = {}
+    """Fields that a newer release wrote."""
+
     def effect(self, kind: EffectKind) -> Effect:
-        ledger: Effect = getattr(self, kind)
-        return ledger
+        return self.ledger.of(kind)
 
     @property
     def is_settled(self) -> bool:
         """Tell whether nothing is sent for this call any more, unless a note reopens it."""
-        return self.phase is Phase.SETTLED
+        return self.life.phase is Phase.SETTLED
 
 
 def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
     """Return the record with one ledger replaced."""
-    match kind:
-        case EffectKind.ASSIGN:
-            return replace(call, assign=effect)
-        case EffectKind.ENROLL:
-            return replace(call, enroll=effect)
-        case EffectKind.REJECT:
-            return replace(call, reject=effect)
+    return replace(call, ledger=replace(call.ledger, **{kind: effect}))
 
 
 NEWER: Final = "written by a newer release: roll forward, or start a worker of that release"
@@ -374,17 +428,32 @@ class NewerRecord(Exception):
         super().__init__(NEWER)
 
 
+_PARTS: Final = {name: part for name, part in get_type_hints(Call).items() if isclass(part) and issubclass(part, _Part)}
+_OWN: Final = tuple(field for field in fields(Call) if field.name not in {*_PARTS, "unknown"})
+_Stored = msgspec.defstruct(
+    "_Stored",
+    [
+        (one.encode_name, one.type, msgspec.field(default=one.default, default_factory=one.default_factory))
+        for one in chain(_OWN, *map(fields, _PARTS.values()))
+    ],
+    omit_defaults=True,
+)
+"""A record as it is stored: the fields of all parts side by side. So a part can change while stored records stay the same."""
+
+_own_values = attrgetter(*(field.name for field in _OWN))
+_part_values = attrgetter(*_PARTS)
+_ends = tuple(accumulate((len(part.__struct_fields__) for part in _PARTS.values()), initial=len(_OWN)))
+_SLICES: Final = [(part, slice(*ends)) for part, ends in zip(_PARTS.values(), pairwise(_ends), strict=True)]
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Call)
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_KNOWN: Final = frozenset(Call.__struct_fields__) - {"unknown"}
+_DECODER = msgspec.json.Decoder(_Stored)
+_NAMES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_KNOWN: Final = frozenset(_Stored.__struct_fields__)
 
 
 def encode_call(call: Call) -> bytes:
     """Encode a record for storage, with the fields that this release does not know."""
-    if not call.unknown:
-        return _ENCODER.encode(call)
-    return _ENCODER.encode(without_unknown(call))[:-1] + b"," + msgspec.json.encode(call.unknown)[1:]
+    encoded = _ENCODER.encode(_Stored(*chain(_own_values(call), *map(astuple, _part_values(call)))))
+    return encoded if not call.unknown else encoded[:-1] + b"," + msgspec.json.encode(call.unknown)[1:]
 
 
 def without_unknown(call: Call) -> Call:
@@ -399,13 +468,12 @@ def parse_call(stored: bytes) -> Call:
         NewerRecord: This release must not act on the record.
         msgspec.MsgspecError: The stored record holds a value that no release writes.
     """
-    fields = _FIELDS.decode(stored)
-    if "schema" in fields and msgspec.json.decode(fields["schema"], type=int) > SCHEMA:
+    found = _NAMES.decode(stored)
+    if "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
         raise NewerRecord
-    call = _DECODER.decode(stored)
-    if fields.keys() <= _KNOWN:
-        return call
-    return replace(call, unknown={name: fields[name].copy() for name in fields.keys() - _KNOWN})
+    values = astuple(_DECODER.decode(stored))
+    unknown = {name: found[name].copy() for name in found.keys() - _KNOWN}
+    return Call(*values[: len(_OWN)], *[part(*values[fields]) for part, fields in _SLICES], unknown)
 
 
 def readable_call(stored: bytes) -> Call | None:

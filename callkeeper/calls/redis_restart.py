@@ -72,8 +72,10 @@ def set_back(call: Call, saved_at: datetime, now: datetime) -> Call:
 def _shifted(call: Call, by: timedelta, *, stale: timedelta = timedelta()) -> Call:
     """Return a record with all instants earlier by ``by``, and those of what the service said by ``stale`` more."""
     effects = {kind: _shift(getattr(call, kind), _EFFECT_INSTANTS, by) for kind in ("assign", "enroll", "reject")}
-    reading = call.reading and _shift(call.reading, ("read_at",), by + stale)
-    identity = call.identity and _shift(call.identity, ("established_at",), by)  # it is compared with the end
+    reading = call.seen.reading and _shift(call.seen.reading, ("read_at",), by + stale)
+    identity = call.statements.identity and _shift(
+        call.statements.identity, ("established_at",), by
+    )  # it is compared with the end
     call = _shift(replace(call, reading=reading, identity=identity, **effects), ("listed_at",), by + stale)
     shifted: Call = _shift(call, (*_INSTANTS, "saved_at"), by)
     return shifted
@@ -100,7 +102,9 @@ def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> t
         return call, []
     for kind in EffectKind:
         call = with_effect(call, kind, _as_if_sent(kind, call, now))
-    return replace(call, needs_verifying=True), [Entry(at=now, what="verifying", n=call.checks_used)]
+    return replace(call, plan=replace(call.plan, needs_verifying=True)), [
+        Entry(at=now, what="verifying", n=call.plan.checks_used)
+    ]
 
 
 def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
@@ -111,7 +115,7 @@ def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
     """
     effect = call.effect(kind)
     if effect.state is EffectState.INTENDED:
-        before = call.reading.status if call.reading else None
+        before = call.seen.reading.status if call.seen.reading else None
         return replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before, retry_at=None)
     may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(kind, effect, call))
     if kind is not EffectKind.ASSIGN and may_be_repeated:
@@ -144,7 +148,7 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
     oldest = timedelta(seconds=book.maximum_age_s)
     if age is None and epoch.lost is None:
         began_here = now - epoch.since > oldest
-        return charge_unknown_age(replace(call, is_age_unknown=not began_here), book, epoch)
+        return charge_unknown_age(replace(call, plan=replace(call.plan, is_age_unknown=not began_here)), book, epoch)
     age = oldest if age is None else age
     # If the call seems older than the maximum age, a clock or a zone differs. The call is not given up for that.
     watched = min(age - (now - epoch.since), timedelta(seconds=book.maximum_age_s / 2))
@@ -152,7 +156,9 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
         return call
     watched = watched if epoch.lost is None else min(watched, epoch.lost)
     # The schedule continues where the lost record was. A new schedule would use more checks than are counted here.
-    call = _charge(replace(call, first_seen_at=now - watched), book, Window(now - watched, now))
+    call = _charge(
+        replace(call, life=replace(call.life, first_seen_at=now - watched)), book, Window(now - watched, now)
+    )
     return begin_watch(call, book.schedule, now - watched, now) if _was_assigned(call) else call
 
 
@@ -161,21 +167,25 @@ def charge_unknown_age(call: Call, book: RuleBook, epoch: Epoch) -> Call:
 
     A process that knew the lost data may report later than the call is found, so this is asked at every claim.
     """
-    if not (call.is_age_unknown and epoch.is_replaced):
+    if not (call.plan.is_age_unknown and epoch.is_replaced):
         return call
-    return _charge(replace(call, is_age_unknown=False), book, None)
+    return _charge(replace(call, plan=replace(call.plan, is_age_unknown=False)), book, None)
 
 
 def _was_assigned(call: Call) -> bool:
     """Tell whether the call had a person when it was checked last. One whom the service has filled in is nobody's yet."""
-    is_taken = call.core_username is not None or call.assigned_person_id is not None or call.watch_from is not None
-    return call.person_id is not None and is_taken
+    is_taken = (
+        call.seen.core_username is not None
+        or call.ledger.assigned_person_id is not None
+        or call.plan.watch_from is not None
+    )
+    return call.seen.person_id is not None and is_taken
 
 
 def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
     """Count checks that a lost record can only have made if it had a person: the service now shows one."""
-    spent = min(call.checks_if_assigned, automatic_left(call, schedule.automatic_limit))
-    return replace(call, checks_used=call.checks_used + spent, checks_if_assigned=0)
+    spent = min(call.plan.checks_if_assigned, automatic_left(call, schedule.automatic_limit))
+    return replace(call, plan=replace(call.plan, checks_used=call.plan.checks_used + spent, checks_if_assigned=0))
 
 
 def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_person: bool) -> int:
@@ -190,7 +200,7 @@ def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_per
     schedule = book.schedule
     if window is None:
         return automatic_left(call, schedule.automatic_limit if has_person else book.checks_unassigned)
-    if call.watch_from is not None:
+    if call.plan.watch_from is not None:
         return _most_watched(call, schedule, window)
     unassigned = list(_unassigned(call, book, window))
     if not has_person:
@@ -228,25 +238,28 @@ def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
     by_people = most_by_people(call, schedule)
     charged = replace(
         call,
-        checks_used=call.checks_used + automatic + by_people,
-        checks_by_desk=call.checks_by_desk + by_people,
-        checks_if_assigned=call.checks_if_assigned + if_assigned,
+        plan=replace(
+            call.plan,
+            checks_used=call.plan.checks_used + automatic + by_people,
+            checks_by_desk=call.plan.checks_by_desk + by_people,
+            checks_if_assigned=call.plan.checks_if_assigned + if_assigned,
+        ),
     )
     return plan_anew(charged, schedule, window.until) if automatic and window is not None else charged
 
 
 def _takes_no_checks(call: Call) -> bool:
     """Tell whether the service makes no more checks of the call, for good. Spec: Polling stop rule."""
-    is_decided = call.authenticated_seen or call.full_authentication_seen or call.enrolled_seen or call.rejected_seen
-    is_ours = call.enroll.state in DONE or call.reject.state in DONE
+    is_decided = call.seen.authenticated or call.seen.full_authentication or call.seen.enrolled or call.seen.rejected
+    is_ours = call.ledger.enroll.state in DONE or call.ledger.reject.state in DONE
     is_over = call.is_settled and not may_return(call)
-    return is_over or call.end_seen_at is not None or is_decided or is_ours
+    return is_over or call.life.ended_at is not None or is_decided or is_ours
 
 
 def _unassigned(call: Call, book: RuleBook, window: Window) -> Iterator[datetime]:
     """Yield when checks can have been made while nobody was assigned, each as early as possible."""
-    schedule, seen_at = book.schedule, min(call.first_seen_at or window.after, window.after)
-    at = max(call.next_check_at or schedule.next_slot(seen_at, window.after), window.after)
+    schedule, seen_at = book.schedule, min(call.life.first_seen_at or window.after, window.after)
+    at = max(call.plan.next_check_at or schedule.next_slot(seen_at, window.after), window.after)
     for _ in range(automatic_left(call, book.checks_unassigned)):
         if at > window.until:
             return
@@ -255,7 +268,9 @@ def _unassigned(call: Call, book: RuleBook, window: Window) -> Iterator[datetime
 
 
 def _assigned_at(call: Call, schedule: Schedule, at: datetime, *, spent: int) -> Call:
-    return begin_watch(replace(call, checks_used=call.checks_used + spent), schedule, at, at)
+    return begin_watch(
+        replace(call, plan=replace(call.plan, checks_used=call.plan.checks_used + spent)), schedule, at, at
+    )
 
 
 def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
@@ -267,13 +282,13 @@ def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
     """
     left = automatic_left(call, schedule.automatic_limit)
     beginnings: dict[int, dict[datetime | None, Call]] = {0: {None: call}}
-    if call.last_check_at is not None and call.answered_check_at != call.last_check_at:
+    if call.plan.last_check_at is not None and call.plan.answered_check_at != call.plan.last_check_at:
         # The last known check may have failed within the window.
         beginnings[0][window.after] = check_failed(call, schedule, window.after)
     for made in range(left):
         for beginning in beginnings.get(made, {}).values():
             for n, answered in enumerate(_failing(beginning, schedule, window, left - made), start=made + 1):
-                beginnings.setdefault(n, {}).setdefault(answered.last_check_at, answered)
+                beginnings.setdefault(n, {}).setdefault(answered.plan.last_check_at, answered)
         if left in beginnings:
             return left
     return max(beginnings)
@@ -282,7 +297,7 @@ def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
 def _failing(call: Call, schedule: Schedule, window: Window, left: int) -> Iterator[Call]:
     """Let every check fail, each made as early as possible. Yield the record if that one had been answered instead."""
     for _ in range(left):
-        at = max(call.next_check_at or window.after, window.after)
+        at = max(call.plan.next_check_at or window.after, window.after)
         if at > window.until:
             return
         booked = check_booked(call, schedule, at)

@@ -36,7 +36,7 @@ NOT_LISTED = "the queue does not list it"
 
 def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) -> Deed:
     """Return the next step of a hint that was not listed in time."""
-    if call.end_hinted_at is None or call.standing is not None or call.looked_back_at is not None:
+    if call.life.end_hinted_at is None or call.last_claim.standing is not None or call.life.looked_back_at is not None:
         return Drop(NOT_LISTED)
     if is_late:
         return Wait(now + PUT_OFF) if now - hinted_at < GIVEN_UP else Drop(NOT_LISTED)
@@ -71,22 +71,22 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silen
         is_lost: Whether the service has not known the call for long, or it is too old to be watched.
         is_silent: Whether its queue could not be listed since.
     """
-    hinted_at, asked = _hinted_at(call, now), call.confirm_looks
+    hinted_at, asked = _hinted_at(call, now), call.life.confirm_looks
     asks_again = asked < len(CONFIRM_LOOKS_S)
     due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[asked]) if asks_again else HINT_LIVES)
     if asks_again and due_at <= now:
         return RequestListing()
-    if not call.has_statements and is_silent and call.standing is None:
-        read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
+    if not call.statements.were_made and is_silent and call.last_claim.standing is None:
+        read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
         if is_lost:
             return Drop(NOT_LISTED)
         return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if asks_again else read_at)
-    if not call.has_statements:
+    if not call.statements.were_made:
         return Wait(due_at) if now < due_at else look_back(call, hinted_at, now, is_late=is_late)
-    if call.standing == FOREIGN or is_lost:
+    if call.last_claim.standing == FOREIGN or is_lost:
         return Wait(due_at) if now < due_at else Settle(Reason.UNCONFIRMED)
-    read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
-    if call.standing == UNKNOWN:
+    read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
+    if call.last_claim.standing == UNKNOWN:
         read_at = max(read_at, now + ASK_AGAIN)
     if read_at <= now:
         return Read("a person made a statement about it")
@@ -94,7 +94,7 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silen
 
 
 def _hinted_at(call: Call, now: datetime) -> datetime:
-    return call.hinted_at or call.first_seen_at or now
+    return call.life.hinted_at or call.life.first_seen_at or now
 
 
 SETTLE_AFTER = timedelta(seconds=3)
@@ -121,14 +121,14 @@ LIST_AGAIN = timedelta(seconds=20)
 
 def is_not_found(call: Call, now: datetime) -> bool:
     """Tell whether the service has not known the call for so long that this is no delay."""
-    return call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR
+    return call.life.not_found_since is not None and now - call.life.not_found_since > NOT_FOUND_FOR
 
 
 def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
     if not is_lost(call, book, now):
         return None
-    reason = _reason(facts) if call.is_reopened else Reason.LOST
+    reason = _reason(facts) if call.life.is_reopened else Reason.LOST
     return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or reason)
 
 
@@ -137,11 +137,14 @@ def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
 
     A person's statement gives it another minute.
     """
-    if call.heard_at is not None and now - call.heard_at <= WORD_FOR:
+    if call.statements.heard_at is not None and now - call.statements.heard_at <= WORD_FOR:
         return False
-    born, most = call.first_seen_at or call.listed_at or call.started_at, timedelta(seconds=book.maximum_age_s)
-    if call.is_reopened:
-        born, most = call.end_seen_at, HEARD_AFTER_END
+    born, most = (
+        call.life.first_seen_at or call.life.listed_at or call.life.started_at,
+        timedelta(seconds=book.maximum_age_s),
+    )
+    if call.life.is_reopened:
+        born, most = call.life.ended_at, HEARD_AFTER_END
     too_old = born is not None and now - born > most
     is_unknown = is_not_found(call, now)
     return too_old or (is_unknown and not _is_listed(call, now, LISTED_FOR))
@@ -149,11 +152,11 @@ def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
 
 def must_be_listed_again(call: Call, now: datetime) -> bool:
     """Tell whether the queue must say if a call still exists whose details are "not found"."""
-    return call.not_found_since is not None and not call.is_unlisted and not _is_listed(call, now, LIST_AGAIN)
+    return call.life.not_found_since is not None and not call.life.is_unlisted and not _is_listed(call, now, LIST_AGAIN)
 
 
 def _is_listed(call: Call, now: datetime, within: timedelta) -> bool:
-    return not call.is_unlisted and call.listed_at is not None and now - call.listed_at <= within
+    return not call.life.is_unlisted and call.life.listed_at is not None and now - call.life.listed_at <= within
 
 
 def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None:
@@ -161,25 +164,25 @@ def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None
     if not reading.has_ended and reading.status != Status.CALL_ENDED:
         return None
     # A look-back is the only read of its call, so the pushed end is the best that is known.
-    return call.end_seen_at or (call.end_hinted_at if call.looked_back_at else None) or now
+    return call.life.ended_at or (call.life.end_hinted_at if call.life.looked_back_at else None) or now
 
 
 def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Close an ended call: withdraw intentions, read once more after the service has settled it, then settle."""
-    if call.end_seen_at is None:
+    if call.life.ended_at is None:
         return None
     withdrawn = _withdraw_all(call, "call ended")
     if withdrawn is not None:
         return withdrawn
-    last_read_at = call.end_seen_at + SETTLE_AFTER
+    last_read_at = call.life.ended_at + SETTLE_AFTER
     if now < last_read_at:
         return Wait(last_read_at)
-    if call.reading is None or call.reading.read_at < last_read_at:
+    if call.seen.reading is None or call.seen.reading.read_at < last_read_at:
         return Read("last read")
     if (step := _await_decision(call, book, facts, now)) is not None:
         return step
     turn_at = next_turn(book, {**begun_at(call), "assigned_s": None}, now, None)
-    if turn_at is not None and turn_at <= call.end_seen_at + LAST_TURN:
+    if turn_at is not None and turn_at <= call.life.ended_at + LAST_TURN:
         return Wait(turn_at)
     return Settle(_unresolved(call) or _reason(facts))
 
@@ -201,7 +204,7 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
     if asked <= {Outcome.HOLD, *_begun(call)}:
         return None
     if not facts.final_analysis:
-        due = now if call.final_since is None else call.final_since + FINAL_APART
+        due = now if call.seen.final_since is None else call.seen.final_since + FINAL_APART
         return Wait(due) if now < due else Read("final analysis")
     holds = facts.paused or facts.redis_changed or facts.standing_unconfirmed
     is_held = holds and verdict.outcome in EFFECTS.keys() - _begun(call)
@@ -216,9 +219,9 @@ def _begun(call: Call) -> set[Outcome]:
 
 def _withdraw_all(call: Call, because: str) -> Deed | None:
     effects = (
-        (EffectKind.ASSIGN, call.assign),
-        (EffectKind.ENROLL, call.enroll),
-        (EffectKind.REJECT, call.reject),
+        (EffectKind.ASSIGN, call.ledger.assign),
+        (EffectKind.ENROLL, call.ledger.enroll),
+        (EffectKind.REJECT, call.ledger.reject),
     )
     return next((Withdraw(kind, because) for kind, effect in effects if effect.state is EffectState.INTENDED), None)
 

@@ -33,7 +33,7 @@ HEARD_AFTER_END = timedelta(days=1)
 
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
     """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
-    call = replace(call, has_statements=True)
+    call = replace(call, statements=replace(call.statements, were_made=True))
     if not isinstance(note, Resolved):
         call = _read_soon(call, now)
     match note:
@@ -48,25 +48,43 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
                 number=note.number,
             )
             entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
-            call = replace(call, identity=stronger(call.identity, identity), last_verdict=None)
+            call = replace(
+                call,
+                statements=replace(call.statements, identity=stronger(call.statements.identity, identity)),
+                written=replace(call.written, verdict=None),
+            )
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [entry]
         case Distrusted():
             word = _word(note, reason=note.reason)
             entry = _entry(note, now, "distrusted", because=note.reason or None)
-            call = replace(call, distrusted=later(call.distrusted, word), last_verdict=None)
+            call = replace(
+                call,
+                statements=replace(call.statements, distrusted=later(call.statements.distrusted, word)),
+                written=replace(call.written, verdict=None),
+            )
             return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [entry]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
             entry = _entry(note, now, "assign", person_id=note.person_id)
-            return replace(call, assign_wish=later(call.assign_wish, word)), [entry]
+            return replace(
+                call, statements=replace(call.statements, assign_wish=later(call.statements.assign_wish, word))
+            ), [entry]
         case Withdrawn():
-            last = max(call.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
-            call = replace(call, withdrawn={**call.withdrawn, note.what: last}, last_verdict=None)
+            last = max(call.statements.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
+            call = replace(
+                call,
+                statements=replace(call.statements, withdrawn={**call.statements.withdrawn, note.what: last}),
+                written=replace(call.written, verdict=None),
+            )
             return without_withdrawn(call), [_entry(note, now, "withdrawn", asked=note.what)]
         case OptedOut():
-            return replace(call, opted_out_seen=True, last_verdict=None), [_entry(note, now, "opted_out")]
+            return replace(
+                call, seen=replace(call.seen, opted_out=True), written=replace(call.written, verdict=None)
+            ), [_entry(note, now, "opted_out")]
         case CheckWish():
-            return replace(call, check_wish=later(call.check_wish, _word(note))), [_entry(note, now, "check")]
+            return replace(
+                call, statements=replace(call.statements, check_wish=later(call.statements.check_wish, _word(note)))
+            ), [_entry(note, now, "check")]
         case Resolved():
             return _resolved(call, note, now)
         case _:
@@ -78,14 +96,14 @@ def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
 
     It needs the voice id that the service itself uses, because reject-voice resolves no other.
     """
-    if not call.is_settled or call.end_seen_at is None or not has_real_voice_id(call):
+    if not call.is_settled or call.life.ended_at is None or not has_real_voice_id(call):
         return False
-    is_rejected = call.rejected_seen and not call.rejected_by_rule_only
+    is_rejected = call.seen.rejected and not call.seen.rejected_by_rule_only
     if is_rejected or not may_begin(kind, call.effect(kind), call):
         return False
     if kind is EffectKind.REJECT:
-        return said_at - call.end_seen_at <= HEARD_AFTER_END
-    return said_at - call.end_seen_at <= VERIFIED_AFTER_END and call.reject.state is not EffectState.UNRESOLVED
+        return said_at - call.life.ended_at <= HEARD_AFTER_END
+    return said_at - call.life.ended_at <= VERIFIED_AFTER_END and call.ledger.reject.state is not EffectState.UNRESOLVED
 
 
 def may_return(call: Call) -> bool:
@@ -93,41 +111,41 @@ def may_return(call: Call) -> bool:
 
     Its queue, a push, or a person's statement reopens it. An expired hint was never known, so only the queue does.
     """
-    is_lost = call.not_found_since is not None and call.end_seen_at is None
-    return call.is_settled and is_lost and call.reason is not Reason.UNCONFIRMED
+    is_lost = call.life.not_found_since is not None and call.life.ended_at is None
+    return call.is_settled and is_lost and call.life.reason is not Reason.UNCONFIRMED
 
 
 def is_given_up(call: Call) -> bool:
     """Tell whether a call was settled because it was too old, without an end. Only a person's statement reopens it."""
-    return call.reason is Reason.LOST and call.end_seen_at is None and not may_return(call)
+    return call.life.reason is Reason.LOST and call.life.ended_at is None and not may_return(call)
 
 
 def _read_soon(call: Call, now: datetime) -> Call:
     """Return a call that a person has just spoken about: it is read at once, also if it was lost or is about to be."""
     if may_return(call) or is_given_up(call):
         call = returned(call)
-    elif call.not_found_since is not None and not call.is_settled:
-        call = replace(call, reads_failed=0)
-    return replace(call, heard_at=now)
+    elif call.life.not_found_since is not None and not call.is_settled:
+        call = replace(call, plan=replace(call.plan, reads_failed=0))
+    return replace(call, statements=replace(call.statements, heard_at=now))
 
 
 def returned(call: Call) -> Call:
     """Return a lost call as a live one. Stored details are read before anything else is done for it."""
     return replace(
         call,
-        phase=Phase.LIVE,
-        reason=None,
-        settled_at=None,
-        needs_verifying=True,
-        reads_failed=0,
-        not_found_since=None,
+        life=replace(call.life, phase=Phase.LIVE, reason=None, settled_at=None, not_found_since=None),
+        plan=replace(call.plan, needs_verifying=True, reads_failed=0),
     )
 
 
 def reopened(call: Call) -> Call:
     """Return a settled call as one that has ended and must be settled again."""
     return replace(
-        call, phase=Phase.ENDED, reason=None, settled_at=None, is_reopened=True, reads_failed=0, not_found_since=None
+        call,
+        life=replace(
+            call.life, phase=Phase.ENDED, reason=None, settled_at=None, is_reopened=True, not_found_since=None
+        ),
+        plan=replace(call.plan, reads_failed=0),
     )
 
 
@@ -148,31 +166,40 @@ def _word(
 
 def without_withdrawn(call: Call) -> Call:
     """Return a call without the statements that were taken back. What was already sent stays."""
-    identity = call.identity
+    identity = call.statements.identity
     is_taken = (
         identity is not None and identity.by_desk and _is_taken(call, identity, identity.established_at, "verified")
     )
-    distrusted, wish = call.distrusted, call.assign_wish
+    distrusted, wish = call.statements.distrusted, call.statements.assign_wish
     return replace(
         call,
-        identity=None if is_taken else identity,
-        distrusted=None if distrusted and _is_taken(call, distrusted, distrusted.said_at, "distrusted") else distrusted,
-        assign_wish=None if wish and _is_taken(call, wish, wish.said_at, "assign") else wish,
+        statements=replace(
+            call.statements,
+            identity=None if is_taken else identity,
+            distrusted=None
+            if distrusted and _is_taken(call, distrusted, distrusted.said_at, "distrusted")
+            else distrusted,
+            assign_wish=None if wish and _is_taken(call, wish, wish.said_at, "assign") else wish,
+        ),
     )
 
 
 def _is_taken(call: Call, word: Word | Identity, said_at: datetime, kind: str) -> bool:
-    return statement_order(word.number, said_at) <= call.withdrawn.get(kind, 0)
+    return statement_order(word.number, said_at) <= call.statements.withdrawn.get(kind, 0)
 
 
 def in_shadow(before: Call, call: Call, book: RuleBook) -> Call:
     """Return a call with the statements marked that were folded into ``before`` and on which no live rule can act."""
-    key, identity, distrusted = call.institution_key, call.identity, call.distrusted
-    if identity is not None and identity is not before.identity and not may_act(book, Outcome.ENROLL, key):
+    key, identity, distrusted = call.institution_key, call.statements.identity, call.statements.distrusted
+    if identity is not None and identity is not before.statements.identity and not may_act(book, Outcome.ENROLL, key):
         identity = replace(identity, in_shadow=True)
-    if distrusted is not None and distrusted is not before.distrusted and not may_act(book, Outcome.REJECT, key):
+    if (
+        distrusted is not None
+        and distrusted is not before.statements.distrusted
+        and not may_act(book, Outcome.REJECT, key)
+    ):
         distrusted = replace(distrusted, in_shadow=True)
-    return replace(call, identity=identity, distrusted=distrusted)
+    return replace(call, statements=replace(call.statements, identity=identity, distrusted=distrusted))
 
 
 def later(one: Word | None, other: Word | None) -> Word | None:
@@ -227,16 +254,18 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
         entries.append(_seen(note, now, kind, state))
         if call.is_settled:
-            call = replace(call, reason=_reason_after(call))
+            call = replace(call, life=replace(call.life, reason=_reason_after(call)))
     if kind is not None or note.effect is not None or unresolved(call):
         return call, entries
     for kind in refusals(call):
         call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
         entries.append(_seen(note, now, kind, EffectState.REFUSED))
     if needs_person(call):
-        call = replace(call, unenroll_closed_by=note.operator)
-    if call.asked is not None and call.asked.closed_by is None:
-        call = replace(call, asked=replace(call.asked, closed_by=note.operator))
+        call = replace(call, statements=replace(call.statements, unenroll_closed_by=note.operator))
+    if call.statements.asked is not None and call.statements.asked.closed_by is None:
+        call = replace(
+            call, statements=replace(call.statements, asked=replace(call.statements.asked, closed_by=note.operator))
+        )
     return call, entries
 
 
@@ -264,6 +293,6 @@ def _seen(note: Resolved, now: datetime, kind: EffectKind, state: EffectState) -
 def _reason_after(call: Call) -> Reason:
     if unresolved(call):
         return Reason.UNRESOLVED
-    if call.reject.state in DONE:
+    if call.ledger.reject.state in DONE:
         return Reason.REJECTED
-    return Reason.ENROLLED if call.enroll.state in DONE else Reason.UNDECIDED
+    return Reason.ENROLLED if call.ledger.enroll.state in DONE else Reason.UNDECIDED

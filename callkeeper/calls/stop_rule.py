@@ -15,13 +15,13 @@ def may_check(call: Call, policies: Policies) -> bool:
 
 def check_obstacle(call: Call, policies: Policies) -> str | None:
     """Return what forbids a further check; None if nothing."""
-    if call.standing is not None:
+    if call.last_claim.standing is not None:
         return "institution_not_allowed"
-    if call.end_seen_at is not None:
+    if call.life.ended_at is not None:
         return "call_ended"
     if is_rejected_by_anyone(call):
         return "voice_rejected"
-    if call.checks_used >= CHECK_LIMIT:
+    if call.plan.checks_used >= CHECK_LIMIT:
         return "no_checks_left"
     return "already_decided" if is_decided(call, policies) else None
 

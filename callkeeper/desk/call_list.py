@@ -39,7 +39,7 @@ class CallList:
         is_meant = _filter(token, query, phase, self.country)
 
         def matches(call: Call) -> bool:
-            name, state = known.names.get(call.institution_key) or "", f"{call.phase} {call.reason or ''}"
+            name, state = known.names.get(call.institution_key) or "", f"{call.life.phase} {call.life.reason or ''}"
             seen = call if token.sees_people else without_people(call)
             return is_meant(call) and asked.matches(seen, name=name, state=state)
 
@@ -94,9 +94,9 @@ def _filter(token: DeskToken, query: Mapping[str, str], phase: Phase | None, cou
         return (
             token.may_see(call.institution_key)
             and institution in {None, call.institution_key}
-            and (phone is None or same_number(call.phone_number or "", phone, country))
-            and any_id in {None, call.voice_id, call.alternate_id}
-            and phase in {None, call.phase}
+            and (phone is None or same_number(call.names.phone_number or "", phone, country))
+            and any_id in {None, call.voice_id, call.names.alternate_id}
+            and phase in {None, call.life.phase}
         )
 
     return matches

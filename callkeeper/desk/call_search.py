@@ -128,4 +128,4 @@ def is_for_viewers(query: CallQuery) -> bool:
 
 def without_people(call: Call) -> Call:
     """Return a call without names and numbers, for viewers: a search by them would reveal them."""
-    return replace(call, phone_number=None, candidates=())
+    return replace(call, names=replace(call.names, phone_number=None), seen=replace(call.seen, candidates=()))

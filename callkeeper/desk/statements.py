@@ -194,7 +194,7 @@ class Actions:
 
 def _assigned_with(known: Known, body: Body) -> AssignBody | None:
     """Return the assignment that goes with a verification, if the call has no person."""
-    if isinstance(body, VerifiedBody) and known.call.person_id is None:
+    if isinstance(body, VerifiedBody) and known.call.seen.person_id is None:
         return AssignBody(body.operator, body.person_id)
     return None
 

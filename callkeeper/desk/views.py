@@ -187,21 +187,21 @@ def call_view(call: Call, policies: Policies, *, sees_people: bool = True) -> Ca
 
 
 def _call_view(call: Call, policies: Policies) -> CallView:
-    facts, reading = facts_of(call, policies), call.reading
+    facts, reading = facts_of(call, policies), call.seen.reading
     return CallView(
         institution_key=call.institution_key,
         voice_id=call.voice_id,
-        alternate_id=call.alternate_id,
-        phone_number=call.phone_number,
-        phase=call.phase,
-        reason=call.reason,
-        started_at=call.started_at,
-        ended_at=call.end_seen_at,
-        settled_at=call.settled_at,
-        person_id=call.person_id,
-        claimed_by=call.core_username,
+        alternate_id=call.names.alternate_id,
+        phone_number=call.names.phone_number,
+        phase=call.life.phase,
+        reason=call.life.reason,
+        started_at=call.life.started_at,
+        ended_at=call.life.ended_at,
+        settled_at=call.life.settled_at,
+        person_id=call.seen.person_id,
+        claimed_by=call.seen.core_username,
         assigned_by_us=facts.assigned_by_us,
-        candidates=tuple(CandidateView(c.person_id, c.name, c.person_type) for c in call.candidates),
+        candidates=tuple(CandidateView(c.person_id, c.name, c.person_type) for c in call.seen.candidates),
         status=facts.status,
         policies=reading.policies if reading else (),
         green=facts.green,
@@ -228,11 +228,11 @@ def _call_view(call: Call, policies: Policies) -> CallView:
         verification_questions=reading.verification_questions if reading else 0,
         provider_error=reading.provider_error if reading else None,
         paused=facts.paused,
-        verified=_verified(call.identity) if call.identity else None,
-        checks_used=call.checks_used,
-        checks_left=max(0, CHECK_LIMIT - call.checks_used),
-        next_check_at=call.next_check_at,
-        effects=EffectsView(_effect(call.assign), _effect(call.enroll), _effect(call.reject)),
+        verified=_verified(call.statements.identity) if call.statements.identity else None,
+        checks_used=call.plan.checks_used,
+        checks_left=max(0, CHECK_LIMIT - call.plan.checks_used),
+        next_check_at=call.plan.next_check_at,
+        effects=EffectsView(_effect(call.ledger.assign), _effect(call.ledger.enroll), _effect(call.ledger.reject)),
     )
 
 

@@ -77,7 +77,7 @@ class Sides:
 
         def look() -> Call | None:
             record = self.record(call)
-            return record if record is not None and record.phase is Phase.SETTLED else None
+            return record if record is not None and record.life.phase is Phase.SETTLED else None
 
         return until(look, within_s, f"{call['voice_id']} to be settled", every_s=self.poll_every_s)
 

@@ -92,7 +92,7 @@ def test_new_demonstration_counts_no_check_that_was_not_made(tmp_path: Path) -> 
         ledger = httpx.get(f"{demo.service_url}/control/ledger", trust_env=False).json()
         assert known_since <= min(datetime.fromisoformat(call["started_at"]) for call in ledger["calls"].values())
         [member] = redis.zrange(Keys().live, 0, 0)
-        assert parse_call(redis.hget(Keys().item(member.decode()), "rec")).checks_by_desk == 0
+        assert parse_call(redis.hget(Keys().item(member.decode()), "rec")).plan.checks_by_desk == 0
 
 
 @pytest.mark.parametrize("lacking", ["desk_token", "push_key"])

@@ -83,7 +83,7 @@ class Floor:
 
         def look() -> str | None:
             record = self.stack.record(call)
-            return record.person_id if record is not None and record.reading is not None else None
+            return record.seen.person_id if record is not None and record.seen.reading is not None else None
 
         return until(look, 15, "an assigned call")
 

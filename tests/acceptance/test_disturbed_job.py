@@ -27,7 +27,7 @@ def test_main_job_survives_a_thousand_repetitions_of_a_push(running: Stack) -> N
     counts = running.arrived(call)
     assert counts["assign"] == 1
     assert counts["check"] <= 6, "the demo rules check at 2, 4, 6, 8 s"
-    assert record.checks_used >= counts["check"]
+    assert record.plan.checks_used >= counts["check"]
 
 
 def _push_header(running: Stack) -> tuple[str, str]:
@@ -44,8 +44,8 @@ def test_main_job_delays_no_call_because_of_a_hung_request(running: Stack) -> No
     other = running.call(end(9))
     record = running.settled(other)
     checked = [entry for entry in running.trail(other) if entry.what == "checked"]
-    assert record.watch_from is not None
+    assert record.plan.watch_from is not None
     assert checked, "the other call was not checked"
     due_s = dict(enumerate((2, 4, 6, 8), 1))
-    late_s = [(e.at - record.watch_from).total_seconds() - due_s[e.n] for e in checked if e.n in due_s]
+    late_s = [(e.at - record.plan.watch_from).total_seconds() - due_s[e.n] for e in checked if e.n in due_s]
     assert max(late_s) < 0.5, late_s

@@ -74,7 +74,7 @@ def sent(stack: Stack, calls: Sequence[dict[str, Any]]) -> list[Sent]:
     """Wait until each call is settled, and return what was sent for it."""
     seen = []
     for call in calls:
-        reason, arrived = stack.settled(call, 60).reason, stack.arrived(call)
+        reason, arrived = stack.settled(call, 60).life.reason, stack.arrived(call)
         seen.append(Sent(arrived.get("assign", 0), arrived.get("enroll", 0), arrived.get("reject_voice", 0), reason))
     return seen
 

@@ -42,8 +42,12 @@ def many() -> list[Call]:
 
 def changed(record: Call) -> Call:
     """Return a call as after one more check."""
-    policies = ("Green Voice Authentication",) if record.checks_used % 5 == 0 else ()
-    return replace(record, checks_used=(record.checks_used + 1) % 20, reading=reading(policies=policies))
+    policies = ("Green Voice Authentication",) if record.plan.checks_used % 5 == 0 else ()
+    return replace(
+        record,
+        plan=replace(record.plan, checks_used=(record.plan.checks_used + 1) % 20),
+        seen=replace(record.seen, reading=reading(policies=policies)),
+    )
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
     arrived, sent = account["tally"]["arrived"], account["tally"]["authenticated"]
     limits = {"check": CHECK_LIMIT, "assign": ASSIGN_LIMIT, "enroll": 1, "reject_voice": 1}
     told = [f"{sent.get(name, 0)} of {name}" for name, limit in limits.items() if sent.get(name, 0) > limit]
-    booked = record.checks_used if record else 0
+    booked = record.plan.checks_used if record else 0
     if arrived.get("check", 0) > booked:
         told.append(f"{arrived['check']} checks arrived, {booked} were booked")
     for kind, name in OPERATIONS.items():
@@ -80,18 +80,18 @@ def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: 
     if record is None:
         was_shown = account["listed_s"] >= found_after_s
         return [f"forgotten: the queue showed it for {account['listed_s']:.0f} s"] if was_shown else []
-    if record.reason is None:
-        return [f"not settled: {record.phase}"]
+    if record.life.reason is None:
+        return [f"not settled: {record.life.phase}"]
     doubts = [kind for kind in EffectKind if record.effect(kind).state in IN_DOUBT]
     told = [f"settled with its {kind} in doubt" for kind in doubts]
-    if record.reason not in right_reasons(account, record):
-        told.append(f"settled as {record.reason}, right: {sorted(right_reasons(account, record))}")
+    if record.life.reason not in right_reasons(account, record):
+        told.append(f"settled as {record.life.reason}, right: {sorted(right_reasons(account, record))}")
     return told
 
 
 def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     """Return the reasons that a settled call may have, according to the sandbox's account of it."""
-    unresolved = EffectState.UNRESOLVED in {record.enroll.state, record.reject.state}
+    unresolved = EffectState.UNRESOLVED in {record.ledger.enroll.state, record.ledger.reject.state}
     if unresolved:
         return {Reason.UNRESOLVED}
     at = {activity["name"]: datetime.fromisoformat(activity["at"]) for activity in account["activities"]}
@@ -108,7 +108,7 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
         (bool(account.get("error")), Reason.PROVIDER_ERROR),
     )
     right = next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
-    if unenrolled_at is not None and record.settled_at is not None and unenrolled_at > record.settled_at:
+    if unenrolled_at is not None and record.life.settled_at is not None and unenrolled_at > record.life.settled_at:
         # If somebody else rejects the member later, the service does not report it. We notice our own reject later.
         return {right, Reason.ENROLLED} if right is Reason.UNENROLLED else {right}
     return {right}

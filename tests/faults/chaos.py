@@ -64,10 +64,12 @@ def everything_is_settled(sides: Sides) -> bool:
 
 def _is_followed_up(record: Call) -> bool:
     """Tell whether an enrolled call was read again after a later reject of its member, or needs no such read."""
-    if record.recheck_from is None:
+    if record.plan.recheck_from is None:
         return True
-    first = recheck(replace(record, reading=None), record.recheck_from)
-    return not isinstance(first, Wait) or (record.reading is not None and record.reading.read_at >= first.until)
+    first = recheck(replace(record, seen=replace(record.seen, reading=None)), record.plan.recheck_from)
+    return not isinstance(first, Wait) or (
+        record.seen.reading is not None and record.seen.reading.read_at >= first.until
+    )
 
 
 def read_evidence(
@@ -112,7 +114,7 @@ def _bugs(fleet: Fleet) -> Iterator[str]:
 
 def report(running: ChaosSystem, evidence: audit.Evidence) -> Iterator[str]:
     """Yield lines of a report: what happened and how long things took."""
-    reasons = Counter(str(record.reason) for record in evidence.records.values())
+    reasons = Counter(str(record.life.reason) for record in evidence.records.values())
     yield f"calls: {len(evidence.accounts)} at the service, {len(evidence.records)} known: {dict(reasons)}"
     yield f"events accepted: {len(evidence.accepted)}, all in the log: {evidence.accepted <= evidence.logged}"
     yield f"disruptions: { {what: len(at) for what, at in sorted(running.disruptions.items())} }"

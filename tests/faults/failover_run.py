@@ -100,7 +100,7 @@ def held_against(faults: Iterable[str], evidence: audit.Evidence, losses: Sequen
 
 def report(running: Deployment, evidence: audit.Evidence, losses: Sequence[Loss]) -> Iterator[str]:
     """Yield lines of a report: what happened and how long things took."""
-    reasons = Counter(str(record.reason) for record in evidence.records.values())
+    reasons = Counter(str(record.life.reason) for record in evidence.records.values())
     yield f"calls: {len(evidence.accounts)} at the service, {len(evidence.records)} known: {dict(reasons)}"
     yield f"calls that could not be begun: {dict(running.failed) or 'none'}"
     lost_events = len(evidence.accepted - evidence.logged)

@@ -273,9 +273,9 @@ class Judge(Witness):
     def last_statements_count(self, record: Call, reached: list[Statement]) -> None:
         """Assert that of each type of statement that reached a record, it has the one that Redis received last."""
         kept: dict[type[Statement], Word | Identity | None] = {
-            AssignWish: record.assign_wish,
-            Verified: record.identity,
-            Distrusted: record.distrusted,
+            AssignWish: record.statements.assign_wish,
+            Verified: record.statements.identity,
+            Distrusted: record.statements.distrusted,
         }
         for kind, ours in kept.items():
             said = [statement for statement in reached if isinstance(statement, kind)]

@@ -230,12 +230,12 @@ class Play:
         if self.company is Company.FROZEN:
             self._await(lambda: "lease_lost" in first.log.read_text(), "the frozen worker to be refused")
         return Outcome(
-            reason=record.reason or "",
+            reason=record.life.reason or "",
             ledger=record.effect(self.row.kind).state,
             sent=self._tally("authenticated"),
             arrived=self._tally("arrived"),
             applied=self._tally("applied"),
-            checks_booked=record.checks_used,
+            checks_booked=record.plan.checks_used,
         )
 
     def log(self) -> str:
@@ -312,17 +312,17 @@ class Play:
 
     def _is_assigned(self) -> bool:
         record = self.stage.record(self.call)
-        return record is not None and record.assign.state in DONE
+        return record is not None and record.ledger.assign.state in DONE
 
     def _is_through(self) -> bool:
         """Tell whether the call may end, because the effect is decided or the voice was recognised."""
         assert any(worker.is_running for worker in self.stage.members), "no worker is left"
         record = self.stage.record(self.call)
-        if record is None or record.phase is Phase.HINTED:
+        if record is None or record.life.phase is Phase.HINTED:
             return False
         if self.row.step in {EffectKind.ENROLL, EffectKind.REJECT}:
             return record.effect(self.row.kind).state not in _UNDECIDED
-        return record.authenticated_seen
+        return record.seen.authenticated
 
     def _tally(self, count: str) -> dict[str, int]:
         if self.row.step == "drop":

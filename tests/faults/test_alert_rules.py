@@ -17,7 +17,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.notes import Distrusted, Merged, Resolved
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.record import Call
+from callkeeper.calls.record import Call, Plan
 from callkeeper.calls.rules import Outcome, Rule
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import CallId, Keys
@@ -314,7 +314,7 @@ async def test_budget_spent_early(watch: Watch) -> None:
     for call in calls:
         member = CallId(KEY, call.voice_id).member
         await watch.rig.redis.hincrby(Keys().item(member), "checks", 16)  # as merge.lua does
-        await watch.rig.note(call, Merged(call=Call(institution_key=KEY, voice_id="other", checks_used=16)))
+        await watch.rig.note(call, Merged(call=Call(institution_key=KEY, voice_id="other", plan=Plan(checks_used=16))))
     await watch.run(30)
     assert watch.fired["CallkeeperBudgetSpentEarly"] == [{"institution": KEY}]
 

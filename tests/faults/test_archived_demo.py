@@ -27,7 +27,7 @@ def archived(redis: Any) -> bytes | None:
     keys = Keys()
     for member in redis.zrange(keys.settled, 0, -1):
         item = redis.hgetall(keys.item(member.decode()))
-        if item.get(b"archived") and parse_call(item[b"rec"]).phone_number:
+        if item.get(b"archived") and parse_call(item[b"rec"]).names.phone_number:
             return bytes(member)
     return None
 
@@ -43,7 +43,7 @@ def test_call_of_the_demo_is_found_after_it_expired_in_redis(tmp_path: Path) -> 
         assert redis.ttl(keys.item(member.decode())) > 0
         redis.delete(keys.item(member.decode()), keys.trail(member.decode()))  # as its expiry does
         redis.zrem(keys.settled, member)
-        digits = (call.phone_number or "")[-6:]
+        digits = (call.names.phone_number or "")[-6:]
         found = run(demo, "calls", "find", digits)
         assert call.voice_id in found.stdout, found.stderr
         told = run(demo, "calls", "explain", call.voice_id)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.record import Call, Ledger, Life, Phase, Plan, Reason
 from tests.faults.audit import Evidence, faults, found_in_s, next_after, noticed_in_s
 
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
@@ -44,11 +44,9 @@ def account(**changes: Any) -> dict[str, Any]:
 RECORD = Call(
     institution_key="cu-1",
     voice_id="v-1",
-    phase=Phase.SETTLED,
-    reason=Reason.ENROLLED,
-    checks_used=2,
-    assign=Effect(state=EffectState.APPLIED),
-    enroll=Effect(state=EffectState.APPLIED),
+    life=Life(phase=Phase.SETTLED, reason=Reason.ENROLLED),
+    plan=Plan(checks_used=2),
+    ledger=Ledger(assign=Effect(state=EffectState.APPLIED), enroll=Effect(state=EffectState.APPLIED)),
 )
 
 
@@ -74,15 +72,25 @@ def sent(**counts: int) -> dict[str, dict[str, Any]]:
 
 BROKEN: dict[str, Callable[[], Evidence]] = {
     "forgotten": lambda: evidence(records={}, accounts={"v-1": account(tally={"arrived": {}, "authenticated": {}})}),
-    "not settled": lambda: evidence(records={"v-1": replace(RECORD, phase=Phase.LIVE, reason=None)}),
-    "settled as undecided": lambda: evidence(records={"v-1": replace(RECORD, reason=Reason.UNDECIDED)}),
-    "in doubt": lambda: evidence(records={"v-1": replace(RECORD, enroll=Effect(state=EffectState.SENT))}),
+    "not settled": lambda: evidence(
+        records={"v-1": replace(RECORD, life=replace(RECORD.life, phase=Phase.LIVE, reason=None))}
+    ),
+    "settled as undecided": lambda: evidence(
+        records={"v-1": replace(RECORD, life=replace(RECORD.life, reason=Reason.UNDECIDED))}
+    ),
+    "in doubt": lambda: evidence(
+        records={"v-1": replace(RECORD, ledger=replace(RECORD.ledger, enroll=Effect(state=EffectState.SENT)))}
+    ),
     "2 of enroll": lambda: evidence(accounts=sent(enroll=2)),
     "2 of reject_voice": lambda: evidence(accounts=sent(reject_voice=2)),
     "4 of assign": lambda: evidence(accounts=sent(assign=4)),
-    "21 of check": lambda: evidence(accounts=sent(check=21), records={"v-1": replace(RECORD, checks_used=20)}),
+    "21 of check": lambda: evidence(
+        accounts=sent(check=21), records={"v-1": replace(RECORD, plan=replace(RECORD.plan, checks_used=20))}
+    ),
     "3 checks arrived, 2 were booked": lambda: evidence(accounts=sent(check=3)),
-    "our ledger does not know": lambda: evidence(records={"v-1": replace(RECORD, enroll=Effect())}),
+    "our ledger does not know": lambda: evidence(
+        records={"v-1": replace(RECORD, ledger=replace(RECORD.ledger, enroll=Effect()))}
+    ),
     "event e-3 was accepted": lambda: evidence(accepted=frozenset({"e-3"})),
     "no call": lambda: evidence(unknown={"v-9": {}}),
     "raised at": lambda: evidence(bugs=("worker-1",)),
@@ -115,7 +123,11 @@ def test_audit_forgives_calls_of_an_institution_that_nobody_names() -> None:
 
 def test_audit_takes_unresolved_as_the_reason_where_a_ledger_says_so() -> None:
     """If an effect is unresolved, `unresolved` is the right reason, whatever the service did."""
-    record = replace(RECORD, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
+    record = replace(
+        RECORD,
+        life=replace(RECORD.life, reason=Reason.UNRESOLVED),
+        ledger=replace(RECORD.ledger, enroll=Effect(state=EffectState.UNRESOLVED)),
+    )
     assert faults(evidence(records={"v-1": record})) == []
 
 
@@ -129,11 +141,16 @@ def test_audit_takes_a_withdrawn_effect_for_known_if_its_requests_are_counted() 
     )
     counted = Effect(state=EffectState.NONE, attempts=2, unauthorized=2)
     record = replace(
-        RECORD, reason=Reason.UNDECIDED, assign=counted, enroll=replace(counted, attempts=1, unauthorized=1)
+        RECORD,
+        life=replace(RECORD.life, reason=Reason.UNDECIDED),
+        ledger=replace(RECORD.ledger, assign=counted, enroll=replace(counted, attempts=1, unauthorized=1)),
     )
     assert faults(evidence(accounts={"v-1": refused}, records={"v-1": record})) == []
     assert faults(
-        evidence(accounts={"v-1": refused}, records={"v-1": replace(record, enroll=replace(counted, unsent=2))})
+        evidence(
+            accounts={"v-1": refused},
+            records={"v-1": replace(record, ledger=replace(record.ledger, enroll=replace(counted, unsent=2)))},
+        )
     )
 
 

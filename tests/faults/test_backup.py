@@ -147,6 +147,6 @@ async def test_backup_of_an_hour_ago_repeats_no_effect_and_exceeds_no_budget(sit
         assert now.get("check", 0) <= CHECK_LIMIT, name
         record = await site.rig.record(call)
         assert not record.is_settled, name
-        assert record.enrolled_seen == (name in ENROLLED), name
-        assert record.person_id == site.person_of(name), name
-        assert now.get("check", 0) <= record.checks_used <= CHECK_LIMIT, name
+        assert record.seen.enrolled == (name in ENROLLED), name
+        assert record.seen.person_id == site.person_of(name), name
+        assert now.get("check", 0) <= record.plan.checks_used <= CHECK_LIMIT, name

@@ -116,7 +116,7 @@ async def test_reject_whose_trace_may_be_overwritten_is_never_called_absent(rig:
     await rig.run(40)
     assert rig.ledger(call)[Operation.REJECT_VOICE] == 1
     expected = EffectState.UNRESOLVED if is_overwritten else EffectState.ABSENT
-    assert (await rig.record(call)).reject.state is expected
+    assert (await rig.record(call)).ledger.reject.state is expected
 
 
 async def test_enroll_that_somebody_may_have_undone_is_never_called_absent(rig: Rig) -> None:
@@ -129,7 +129,7 @@ async def test_enroll_that_somebody_may_have_undone_is_never_called_absent(rig: 
     rig.stage.happen(call, Kind.REJECTED)
     await rig.run(40)
     assert rig.ledger(call)[Operation.ENROLL] == 1
-    assert (await rig.record(call)).enroll.state is EffectState.UNRESOLVED
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.UNRESOLVED
 
 
 async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi, redis: Redis) -> None:
@@ -143,7 +143,7 @@ async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi,
     await rig.run(30)
     assert await rig.note(call, CheckWish(operator="ann", said_at=SAID_AT))
     await rig.run(30)
-    assert (await rig.record(call)).checks_used == 20
+    assert (await rig.record(call)).plan.checks_used == 20
     assert rig.stage.sandbox.ledger.tally(call.voice_id).arrived[Operation.CHECK] == 20
 
 
@@ -161,7 +161,7 @@ async def test_statement_between_decision_and_enroll_counts(rig: Rig, meanwhile:
     assert Operation.ENROLL not in rig.ledger(call)
     assert rig.ledger(call)[Operation.REJECT_VOICE] == 1
     record = await rig.record(call)
-    assert record.reject.state is EffectState.APPLIED
+    assert record.ledger.reject.state is EffectState.APPLIED
     rig.stage.happen(call, Kind.END)
     await rig.run(20)
-    assert (await rig.record(call)).reason is Reason.REJECTED
+    assert (await rig.record(call)).life.reason is Reason.REJECTED

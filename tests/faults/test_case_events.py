@@ -17,7 +17,7 @@ async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:
     call = rig.stage.call(END)
     await rig.push(call)
     await rig.run(60)
-    assert (await rig.record(call)).reason is Reason.UNDECIDED
+    assert (await rig.record(call)).life.reason is Reason.UNDECIDED
 
 
 async def test_start_without_a_push_is_found_in_the_queue(rig: Rig) -> None:
@@ -37,7 +37,7 @@ async def test_two_calls_from_one_number_are_two_flows(rig: Rig) -> None:
     for call in (first, second):
         assert call.person_id == "p-1"
         assert rig.ledger(call)[Operation.ASSIGN] == 1
-        assert (await rig.record(call)).checks_used == rig.ledger(call)[Operation.CHECK]
+        assert (await rig.record(call)).plan.checks_used == rig.ledger(call)[Operation.CHECK]
 
 
 @pytest.mark.parametrize("alternate_first", [True, False])
@@ -51,9 +51,9 @@ async def test_alternate_id_and_voice_id_are_one_flow(rig: Rig, alternate_first:
     await rig.run(100)
     seen = rig.ledger(call)
     assert seen[Operation.ASSIGN] == 1
-    assert (await rig.record(call)).checks_used == seen[Operation.CHECK] <= 18
+    assert (await rig.record(call)).plan.checks_used == seen[Operation.CHECK] <= 18
     await rig.run(60)
-    assert (await rig.record(call)).phase is Phase.SETTLED
+    assert (await rig.record(call)).life.phase is Phase.SETTLED
     forwarded = await rig.find(call.alternate_id)
     assert forwarded is None or forwarded.voice_id == call.voice_id
 

@@ -36,7 +36,7 @@ async def test_shifts_worked_again_repeat_no_effect(rig: Rig) -> None:
     await rig.run(30)
     seen = rig.ledger(call)
     assert (seen[Operation.ENROLL], seen[Operation.REJECT_VOICE]) == (1, 1)
-    assert (await rig.record(call)).reason is Reason.REJECTED
+    assert (await rig.record(call)).life.reason is Reason.REJECTED
 
 
 async def test_call_whose_step_always_raises_is_parked_and_harms_no_other(rig: Rig) -> None:

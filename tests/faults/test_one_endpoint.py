@@ -59,7 +59,7 @@ async def test_pushed_call_is_handled_while_its_queue_is_not_listed(rig: Rig, fa
     await rig.push(call, "CallEnd")
     await rig.run(30)
     record = await rig.record(call)
-    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.AUTHENTICATED)
+    assert (record.life.phase, record.life.reason) == (Phase.SETTLED, Reason.AUTHENTICATED)
 
 
 async def test_invented_call_is_dropped_while_its_queue_is_not_listed(rig: Rig) -> None:
@@ -87,12 +87,12 @@ async def test_checks_that_fail_are_spared_until_one_is_answered(rig: Rig, fault
     rig.stage.sandbox.faults.add(fault)
     calls = [rig.stage.call(Happening(Kind.END, 400)) for _ in range(6)]
     await rig.run(100)
-    spent = [(await rig.record(call)).checks_used for call in calls]
+    spent = [(await rig.record(call)).plan.checks_used for call in calls]
     assert sum(spent) <= 3 * 3 + 100 / 8 + 6
     assert sum(rig.ledger(call)["read"] for call in calls) > 40
     rig.stage.sandbox.faults.clear()
     await rig.run(15)
-    assert all([(await rig.record(call)).checks_used > before for call, before in zip(calls, spent, strict=True)])
+    assert all([(await rig.record(call)).plan.checks_used > before for call, before in zip(calls, spent, strict=True)])
     assert {"checks_away", "checks_back"} <= {entry["event"] for entry in rig.log.entries}
 
 
@@ -100,10 +100,10 @@ async def test_provider_that_answers_with_errors_is_spared(rig: Rig) -> None:
     """Every check answers with a provider error: after three calls' one call at a time tries, until one is answered."""
     calls = [rig.stage.call(Happening(Kind.ERROR, 1, "Provider timeout"), Happening(Kind.END, 400)) for _ in range(6)]
     await rig.run(100)
-    assert sum([(await rig.record(call)).checks_used for call in calls]) <= 3 + 100 / 8 + 6
+    assert sum([(await rig.record(call)).plan.checks_used for call in calls]) <= 3 + 100 / 8 + 6
     well = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 400))
     await rig.run(60)
-    assert (await rig.record(well)).authenticated_seen
+    assert (await rig.record(well)).seen.authenticated
     assert "checks_back" in {entry["event"] for entry in rig.log.entries}
 
 
@@ -121,7 +121,7 @@ async def test_checks_of_one_call_that_fail_leave_some(rig: Rig) -> None:
     rig.stage.sandbox.faults.add(CHECK_FAULTS["503"])
     call = rig.stage.call(Happening(Kind.GREEN, 30), Happening(Kind.END, 400))
     await rig.run(100)
-    assert (await rig.record(call)).checks_used <= 12
+    assert (await rig.record(call)).plan.checks_used <= 12
     rig.stage.sandbox.faults.clear()
     await rig.run(30)
-    assert (await rig.record(call)).authenticated_seen
+    assert (await rig.record(call)).seen.authenticated

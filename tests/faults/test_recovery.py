@@ -157,7 +157,7 @@ async def test_hint_of_an_inactive_institution_is_not_dropped_unlisted(rig: Rig)
     await rig.push(call)
     await rig.run(60)
     record = await rig.record(call)
-    assert (record.standing, rig.ledger(call)) == ("not_active", {})
+    assert (record.last_claim.standing, rig.ledger(call)) == ("not_active", {})
 
 
 async def test_hint_is_dropped_after_a_complete_look(rig: Rig) -> None:

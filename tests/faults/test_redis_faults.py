@@ -111,7 +111,7 @@ def test_call_goes_on_after_a_restart_of_redis(own_stage: Stage) -> None:
     until(lambda: _sees(own_stage, call, "authenticated_seen"), PATIENCE_S, "the green policy to be seen")
     own_stage.happen(call, "end")
     record = own_stage.settled(call)
-    assert record.reason is Reason.AUTHENTICATED
+    assert record.life.reason is Reason.AUTHENTICATED
     assert "verifying" in _whats(own_stage, call)
     _assert_counts(own_stage, call, assign=1)
 
@@ -142,7 +142,7 @@ def test_no_effect_is_repeated_by_a_redis_that_lost_its_last_writes(
     until(lambda: _knows(own_stage, call, kind), PATIENCE_S, "the effect to be found again")
     own_stage.happen(call, "end")
     record = own_stage.settled(call)
-    assert record.reason is (Reason.ENROLLED if kind is EffectKind.ENROLL else Reason.REJECTED)
+    assert record.life.reason is (Reason.ENROLLED if kind is EffectKind.ENROLL else Reason.REJECTED)
     _assert_counts(own_stage, call, assign=1, **{operation: 1})
     if cut_to != "nothing":
         assert "verifying" in _whats(own_stage, call)
@@ -161,7 +161,7 @@ def test_no_check_is_forgotten_by_a_redis_that_lost_many_bookings(own_stage: Sta
     until(lambda: "verifying" in _whats(own_stage, call), PATIENCE_S, "the call to be verified")
     record = own_stage.record(call)
     assert record is not None
-    assert record.checks_used >= own_stage.arrived(call)["check"]
+    assert record.plan.checks_used >= own_stage.arrived(call)["check"]
 
 
 def test_work_goes_on_soon_after_redis_is_back(own_stage: Stage) -> None:

@@ -434,7 +434,7 @@ class World:
         if await self.servers.current().hexists(self.keys.item(member), "moved"):
             return True
         call = await self.web.queries.load(owner)
-        return call is not None and (call.phase is Phase.SETTLED or call.standing == FOREIGN)
+        return call is not None and (call.life.phase is Phase.SETTLED or call.last_claim.standing == FOREIGN)
 
     async def _is_true(self) -> None:
         for call in self.calls:

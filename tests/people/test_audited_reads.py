@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.app.cli import main
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
-from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.record import Call, Names, encode_call
 from callkeeper.calls.store import audit_log
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import CallId, Keys
@@ -221,7 +221,7 @@ async def read_begin(site: Site, path: str, session: str) -> int:
 async def test_page_of_a_refused_form_is_audited_with_its_call(site: Site) -> None:
     """It shows the call, so the entry names it, although nothing was done; of a call that is unknown it does not."""
     member = CallId("cu-1", "v-1").member
-    record = Call(institution_key="cu-1", voice_id="v-1", phone_number="+12025550147")
+    record = Call(institution_key="cu-1", voice_id="v-1", names=Names(phone_number="+12025550147"))
     await site.redis.hset(Keys().item(member), "rec", encode_call(record))
     browser = await site.log_in("some-agent")
     token = form_token((await browser.get("/board/calls/cu-1/v-1")).text)

@@ -89,7 +89,7 @@ def place(browser: Browser, running: tuple[Stack, ProviderProcess]) -> Iterator[
 
     def is_assigned() -> bool:
         record = running[0].record(call)
-        return record is not None and record.person_id is not None
+        return record is not None and record.seen.person_id is not None
 
     until(is_assigned, 30, "the caller to be assigned")
     yield Place(stage, running[1], voice_id)
@@ -126,8 +126,12 @@ def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
     """The pages, their streams and the search show a viewer no name and no phone number."""
     record = place.stage.stack.record({"institution_key": "cu-1", "voice_id": place.voice_id})
     assert record is not None
-    assert record.phone_number is not None
-    hidden = [*(person.name for person in record.candidates), record.phone_number, record.phone_number[-4:]]
+    assert record.names.phone_number is not None
+    hidden = [
+        *(person.name for person in record.seen.candidates),
+        record.names.phone_number,
+        record.names.phone_number[-4:],
+    ]
     page = place.person("vera")
     seen: list[str] = []
     for path in ("/board", "/board/institutions/cu-1", f"/board/calls/cu-1/{place.voice_id}"):
@@ -139,7 +143,7 @@ def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
             assert line(page, place.voice_id).count() == 1
             shoot(page, "board-as-viewer")
     shoot(page, "call-as-viewer")
-    for query in (record.phone_number, record.phone_number[-4:], record.candidates[0].name.split()[0]):
+    for query in (record.names.phone_number, record.names.phone_number[-4:], record.seen.candidates[0].name.split()[0]):
         page.locator("#find").fill(query)
         page.keyboard.press("Enter")
         page.wait_for_url("**/board/find")
@@ -153,7 +157,7 @@ def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
         assert [text in markup.replace(place.voice_id, "") for markup in seen] == [False] * len(seen), text
     assert page.locator("nav a").all_inner_texts() == ["Board", "Runbook"]
     agent = place.person("alan", "/board/institutions/cu-1")
-    assert record.candidates[0].name in agent.content()
+    assert record.seen.candidates[0].name in agent.content()
 
 
 def test_person_of_one_institution_sees_no_other(place: Place) -> None:

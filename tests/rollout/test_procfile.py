@@ -71,7 +71,7 @@ def test_procfile_carries_a_call_from_push_to_end(tmp_path: Path) -> None:
             until(lambda: _is_ready(port), 30, "the web process")
             body = {"institution_key": KEY, "phone_number": population.phone(KEY, population.SHARED)}
             call = sides.control("POST", "/calls", {**body, "script": [{"kind": "end", "after_s": 2}]})
-            assert sides.settled(call).phase is Phase.SETTLED
+            assert sides.settled(call).life.phase is Phase.SETTLED
             [attempt] = [each for each in sides.control("GET", "/push") if each["voice_id"] == call["voice_id"]][:1]
             assert attempt["status"] == 202
             manager.terminate()

@@ -39,7 +39,7 @@ def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> N
 
             def is_settled() -> bool:
                 stored = redis.hget(item, "rec")
-                return isinstance(stored, bytes) and parse_call(stored).phase is Phase.SETTLED
+                return isinstance(stored, bytes) and parse_call(stored).life.phase is Phase.SETTLED
 
             until(is_settled, 40, "the call to be settled")
             names = {name.decode() for name in redis.scan_iter(count=1000)}

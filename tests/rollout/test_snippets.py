@@ -46,7 +46,7 @@ def test_snippets_do_what_their_pages_say(tmp_path: Path) -> None:
         running = Stack(demo, tmp_path)
         running.control("POST", "/members", {"institution_key": KEY, "person_id": "p-1", "phones": [PHONE]})
         call = running.call({"kind": "end", "after_s": 90}, phone_number=PHONE, voice_id="first-call")
-        until(lambda: (found := running.record(call)) is not None and found.person_id == "p-1", 20, "the assign")
+        until(lambda: (found := running.record(call)) is not None and found.seen.person_id == "p-1", 20, "the assign")
         shown = type_in("desk.md", URL=demo.web_url, TOKEN=TOKEN)
         assert '"state":"done"' in shown
         assert "event: " in shown or "retry: " in shown

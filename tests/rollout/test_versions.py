@@ -123,7 +123,7 @@ def test_records_that_the_release_before_ours_kept_twice_become_one(tmp_path: Pa
         assert set(found) == set(ids)
         for voice_id, record in found.items():
             arrived = running.control("GET", f"/calls/{voice_id}")["tally"]["arrived"]
-            assert arrived["check"] <= record.checks_used <= CHECK_LIMIT
+            assert arrived["check"] <= record.plan.checks_used <= CHECK_LIMIT
             assert arrived.get("enroll", 0) + arrived.get("reject_voice", 0) <= 1
         assert '"calls_merged"' in ours.log.read_text()
 

@@ -178,37 +178,37 @@ def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool
 
 
 def _cells(call: Call, book: RuleBook) -> list[str]:
-    began = call.started_at or call.first_seen_at or call.hinted_at
+    began = call.life.started_at or call.life.first_seen_at or call.life.hinted_at
     effects = [f"{kind} {call.effect(kind).state}" for kind in EffectKind if call.effect(kind).state != "none"]
     return [
         f"{began:%Y-%m-%d %H:%M:%S}" if began else "",
         call.institution_key,
         call.voice_id,
-        (call.phone_number or "")[-4:],
-        call.person_id or f"{len(call.candidates)} candidates",
+        (call.names.phone_number or "")[-4:],
+        call.seen.person_id or f"{len(call.seen.candidates)} candidates",
         STATE_STYLES[state_of(call, book).name].word,
-        f"{call.checks_used}/{CHECK_LIMIT}",
+        f"{call.plan.checks_used}/{CHECK_LIMIT}",
         ", ".join(effects),
     ]
 
 
 def json_of(call: Call) -> dict[str, Any]:
     """Return a call for JSON, without names and whole phone numbers."""
-    reading = call.reading
+    reading = call.seen.reading
     return {
         "institution_key": call.institution_key,
         "voice_id": call.voice_id,
-        "alternate_id": call.alternate_id,
-        "phase": call.phase,
-        "reason": call.reason,
-        "phone_last4": (call.phone_number or "")[-4:],
-        "person_id": call.person_id,
-        "candidates": len(call.candidates),
+        "alternate_id": call.names.alternate_id,
+        "phase": call.life.phase,
+        "reason": call.life.reason,
+        "phone_last4": (call.names.phone_number or "")[-4:],
+        "person_id": call.seen.person_id,
+        "candidates": len(call.seen.candidates),
         "status": reading.status if reading else None,
         "policies": reading.policies if reading else (),
-        "checks_used": call.checks_used,
-        "started_at": call.started_at,
-        "next_check_at": call.next_check_at,
+        "checks_used": call.plan.checks_used,
+        "started_at": call.life.started_at,
+        "next_check_at": call.plan.next_check_at,
         "effects": {kind: call.effect(kind).state for kind in EffectKind},
     }
 

@@ -297,7 +297,7 @@ def _waiting(call: Call) -> list[str]:
     return [
         *([TAKEN_BACK] if needs_person(call) else []),
         *(f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)),
-        *([f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and is_asking(call) else []),
+        *([f"{ASKED} {call.statements.asked.rule!r}"] if call.statements.asked is not None and is_asking(call) else []),
     ]
 
 

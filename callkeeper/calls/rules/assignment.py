@@ -36,15 +36,15 @@ class Assignment:
 
 def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
     """Return whom to assign: whom the desk named, or the only candidate of a call that nobody has claimed."""
-    wish, obstacle = call.assign_wish, _obstacle(call, book)
+    wish, obstacle = call.statements.assign_wish, _obstacle(call, book)
     if wish is not None:
         person_id, because, operator = wish.person_id, "a person at the desk said who the caller is", wish.operator
     elif obstacle is None:
         because = "the only candidate, and nobody has claimed the call"
-        person_id, operator = call.candidates[0].person_id, None
+        person_id, operator = call.seen.candidates[0].person_id, None
     else:
         person_id, because, operator = None, obstacle, None
-    is_same = person_id is not None and person_id == call.person_id
+    is_same = person_id is not None and person_id == call.seen.person_id
     reasons = forbidden(EffectKind.ASSIGN, facts, person_stays=is_same)
     return Assignment(person_id, because, operator, reasons, book.digest)
 
@@ -57,15 +57,15 @@ def is_free(call: Call, book: RuleBook) -> bool:
 def _obstacle(call: Call, book: RuleBook) -> str | None:
     """Return why nobody is assigned without a request; None if the only candidate may be."""
     # Assumed: the service has filled in the only match if the call has a person and nobody has claimed it.
-    if call.person_id is not None and [one.person_id for one in call.candidates] != [call.person_id]:
+    if call.seen.person_id is not None and [one.person_id for one in call.seen.candidates] != [call.seen.person_id]:
         return "the call has a person"
     if not book.assign.automatic:
         return "[assign] automatic is false"
-    if call.core_username:
+    if call.seen.core_username:
         return "an operator has claimed the call"
-    if len(call.candidates) != 1:
-        return f"{len(call.candidates) or 'no'} candidates, exactly one is needed"
-    return _unfit(call.candidates[0], book)
+    if len(call.seen.candidates) != 1:
+        return f"{len(call.seen.candidates) or 'no'} candidates, exactly one is needed"
+    return _unfit(call.seen.candidates[0], book)
 
 
 def _unfit(candidate: Candidate, book: RuleBook) -> str | None:

@@ -177,28 +177,31 @@ READ_AFTER_CHECK = timedelta(seconds=1)
 
 def begin_watch(call: Call, schedule: Schedule, watch_from: datetime, now: datetime) -> Call:
     """Begin a call's watch, once. ``watch_from`` is in the past if a lost record began it: its slots have passed."""
-    if call.watch_from is not None:
+    if call.plan.watch_from is not None:
         return call
     paced = schedule.paced(call.voice_id)
     first = paced.first_slot(watch_from)
     return replace(
-        call, watch_from=watch_from, next_check_at=first if first >= now else paced.next_slot(watch_from, now)
+        call,
+        plan=replace(
+            call.plan, watch_from=watch_from, next_check_at=first if first >= now else paced.next_slot(watch_from, now)
+        ),
     )
 
 
 def automatic_checks(call: Call) -> int:
     """Return how many automatic checks were made."""
-    return call.checks_used - call.checks_by_desk
+    return call.plan.checks_used - call.plan.checks_by_desk
 
 
 def automatic_left(call: Call, limit: int) -> int:
     """Return how many automatic checks may still be made, of ``limit``."""
-    return max(0, min(limit - automatic_checks(call), CHECK_LIMIT - call.checks_used))
+    return max(0, min(limit - automatic_checks(call), CHECK_LIMIT - call.plan.checks_used))
 
 
 def reserve_left(call: Call, schedule: Schedule) -> int:
     """Return how many checks people may still ask for."""
-    return max(0, min(schedule.reserve - call.checks_by_desk, CHECK_LIMIT - call.checks_used))
+    return max(0, min(schedule.reserve - call.plan.checks_by_desk, CHECK_LIMIT - call.plan.checks_used))
 
 
 def check_booked(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool = False) -> Call:
@@ -208,25 +211,37 @@ def check_booked(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool
     replaces an automatic check that is due.
     """
     if by_desk:
-        call = replace(call, checks_used=call.checks_used + 1, checks_by_desk=call.checks_by_desk + 1, check_wish=None)
-        is_due = call.next_check_at is not None and call.next_check_at <= now
+        call = replace(
+            call,
+            plan=replace(call.plan, checks_used=call.plan.checks_used + 1, checks_by_desk=call.plan.checks_by_desk + 1),
+            statements=replace(call.statements, check_wish=None),
+        )
+        is_due = call.plan.next_check_at is not None and call.plan.next_check_at <= now
         return plan_anew(call, schedule, now) if is_due else call
-    call = replace(call, checks_used=call.checks_used + 1, last_check_at=now, next_check_at=None)
+    call = replace(
+        call, plan=replace(call.plan, checks_used=call.plan.checks_used + 1, last_check_at=now, next_check_at=None)
+    )
     return plan_anew(call, schedule, now)
 
 
 def check_answered(call: Call, *, by_desk: bool = False) -> Call:
     """Record that the last check was answered."""
-    return call if by_desk else replace(call, answered_check_at=call.last_check_at, checks_failed=0)
+    return (
+        call
+        if by_desk
+        else replace(call, plan=replace(call.plan, answered_check_at=call.plan.last_check_at, checks_failed=0))
+    )
 
 
 def check_failed(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool = False) -> Call:
     """Plan again after a failed automatic check, from the last answered one, with a read of stored details before it."""
-    call = replace(call, next_read_at=min(call.next_read_at or now, now + READ_AFTER_CHECK))
+    call = replace(
+        call, plan=replace(call.plan, next_read_at=min(call.plan.next_read_at or now, now + READ_AFTER_CHECK))
+    )
     if by_desk:
         return call
-    call = replace(call, checks_failed=call.checks_failed + 1)
-    return _planned(call, schedule, now, answered_at=call.answered_check_at, failures=call.checks_failed)
+    call = replace(call, plan=replace(call.plan, checks_failed=call.plan.checks_failed + 1))
+    return _planned(call, schedule, now, answered_at=call.plan.answered_check_at, failures=call.plan.checks_failed)
 
 
 def take_turns(call: Call, schedule: Schedule, now: datetime) -> Call:
@@ -234,11 +249,11 @@ def take_turns(call: Call, schedule: Schedule, now: datetime) -> Call:
 
     Only checks whose slots have passed unused are spent on it, so that every later slot still has one.
     """
-    if call.watch_from is None or call.next_check_at is None:
+    if call.plan.watch_from is None or call.plan.next_check_at is None:
         return call
-    slots_left = len(schedule.at_s) - schedule.paced(call.voice_id).slots_passed(call.watch_from, now)
+    slots_left = len(schedule.at_s) - schedule.paced(call.voice_id).slots_passed(call.plan.watch_from, now)
     is_spare = automatic_left(call, schedule.automatic_limit) > slots_left
-    return replace(call, next_check_at=min(now, call.next_check_at)) if is_spare else call
+    return replace(call, plan=replace(call.plan, next_check_at=min(now, call.plan.next_check_at))) if is_spare else call
 
 
 def plan_anew(call: Call, schedule: Schedule, now: datetime) -> Call:
@@ -247,19 +262,24 @@ def plan_anew(call: Call, schedule: Schedule, now: datetime) -> Call:
 
 
 def _planned(call: Call, schedule: Schedule, now: datetime, *, answered_at: datetime | None, failures: int = 0) -> Call:
-    if call.watch_from is None:
+    if call.plan.watch_from is None:
         return call
     left = automatic_left(call, schedule.automatic_limit)
     paced = schedule.paced(call.voice_id)
     return replace(
         call,
-        next_check_at=paced.plan(call.watch_from, now, left=left, answered_at=answered_at, failures=failures),
+        plan=replace(
+            call.plan,
+            next_check_at=paced.plan(call.plan.watch_from, now, left=left, answered_at=answered_at, failures=failures),
+        ),
     )
 
 
 def brought_no_result(call: Call) -> bool:
     """Tell whether the call's last check failed, or was answered with a voice authentication error."""
-    return call.checks_failed > 0 or (call.reading is not None and call.reading.provider_error is not None)
+    return call.plan.checks_failed > 0 or (
+        call.seen.reading is not None and call.seen.reading.provider_error is not None
+    )
 
 
 def must_read_first(call: Call) -> bool:
@@ -267,6 +287,6 @@ def must_read_first(call: Call) -> bool:
 
     So an outage costs reads, which are free, and only one check.
     """
-    if not call.checks_failed or call.last_check_at is None:
+    if not call.plan.checks_failed or call.plan.last_check_at is None:
         return False
-    return call.reading is None or call.reading.read_at <= call.last_check_at
+    return call.seen.reading is None or call.seen.reading.read_at <= call.plan.last_check_at

@@ -89,13 +89,13 @@ def next_read(
     period_s = undecided_s if is_undecided else decided_s
     if period_s > SOON_S:
         period_s = SOON_S + (period_s - SOON_S) * min(1.0, max(0, live - FEW) / (MANY - FEW))
-    if is_sparing and call.first_seen_at is not None:
-        age_s = (now - call.first_seen_at).total_seconds()
+    if is_sparing and call.life.first_seen_at is not None:
+        age_s = (now - call.life.first_seen_at).total_seconds()
         period_s = max(period_s, min(decided_s, AGE_SHARE * age_s))
-    if is_sparing and call.identity is not None:
+    if is_sparing and call.statements.identity is not None:
         period_s = max(period_s, min(decided_s, VERIFIED_SHARE * period_s))
     period_s = max(period_s, min(decided_s, period_s + _delay_s(late, busy)))
-    wait, check_at = apart(call, period_s), call.next_check_at
+    wait, check_at = apart(call, period_s), call.plan.next_check_at
     if is_sparing and check_at is not None and now + wait < check_at < now + (1 + JUST_BEFORE) * wait:
         return check_at + READ_AFTER_CHECK
     return now + wait
@@ -110,9 +110,14 @@ def put_off(
     read after an event is not.
     """
     delay_s = _delay_s(late, busy)
-    if not delay_s or call.reading is None or may_have_ended(call, now) or _is_asked_for(call, call.reading.read_at):
+    if (
+        not delay_s
+        or call.seen.reading is None
+        or may_have_ended(call, now)
+        or _is_asked_for(call, call.seen.reading.read_at)
+    ):
         return read_at
-    return max(read_at, min(read_at + timedelta(seconds=delay_s), call.reading.read_at + apart(call, decided_s)))
+    return max(read_at, min(read_at + timedelta(seconds=delay_s), call.seen.reading.read_at + apart(call, decided_s)))
 
 
 def _is_asked_for(call: Call, read_at: datetime) -> bool:
@@ -120,10 +125,15 @@ def _is_asked_for(call: Call, read_at: datetime) -> bool:
 
     An assign is left out: bursts of starts are what reads make room for.
     """
-    happened_at = (call.recheck_from, call.end_hinted_at, call.enroll.sent_at, call.reject.sent_at)
+    happened_at = (
+        call.plan.recheck_from,
+        call.life.end_hinted_at,
+        call.ledger.enroll.sent_at,
+        call.ledger.reject.sent_at,
+    )
     return (
-        call.is_unlisted
-        or call.not_found_since is not None
+        call.life.is_unlisted
+        or call.life.not_found_since is not None
         or must_read_first(call)
         or any(at is not None and at > read_at for at in happened_at)
     )
@@ -137,7 +147,7 @@ def _delay_s(late: timedelta, busy: float) -> float:
 
 def may_have_ended(call: Call, now: datetime) -> bool:
     """Tell whether the end of a call was pushed a moment ago."""
-    return call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR
+    return call.life.end_hinted_at is not None and now - call.life.end_hinted_at < END_HINT_FOR
 
 
 def apart(call: Call, period_s: float) -> timedelta:
@@ -147,4 +157,4 @@ def apart(call: Call, period_s: float) -> timedelta:
 
 def read_retry(call: Call, now: datetime) -> datetime:
     """Return when to read again after a failed read: 1, 2, 4 ... 30 s later."""
-    return now + timedelta(seconds=min(30.0, 2.0 ** min(call.reads_failed, 5)))
+    return now + timedelta(seconds=min(30.0, 2.0 ** min(call.plan.reads_failed, 5)))

@@ -353,11 +353,11 @@ class Store(Inbox):
             nonce=item.nonce,
             other_member=other.member,
             voice_id=call_id.voice_id,
-            own_checks=call.checks_used,
+            own_checks=call.plan.checks_used,
             note=encode_note(Merged(call=without_unknown(call))),
             kept_s=self._kept_s,
-            checks_added=max(0, call.checks_used - call.checks_moved),
-            record=encode_call(replace(call, checks_moved=call.checks_used)),
+            checks_added=max(0, call.plan.checks_used - call.plan.checks_moved),
+            record=encode_call(replace(call, plan=replace(call.plan, checks_moved=call.plan.checks_used))),
             is_spelling="1" if is_spelling else "",
         )
         if answer in _MERGE_REFUSED:

@@ -67,7 +67,7 @@ def marks_of(call: Call) -> tuple[Mark, ...]:
     """Return what is kept of a call for later ones."""
     found = (
         (Mark.REJECTED, is_rejected(call)),
-        (Mark.UNENROLLED, call.unenrolled_seen),
+        (Mark.UNENROLLED, call.seen.unenrolled),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
         (Mark.SUSPECTED, is_suspected(call)),
     )
@@ -95,7 +95,7 @@ class EarlierCalls:
 
         The record is saved after this, so a crash in between makes it run again, which changes nothing.
         """
-        kinds, before = marks_of(call), call.kept_marks
+        kinds, before = marks_of(call), call.ledger.kept_marks
         if not days or (not kinds and before is None):
             return call
         marks = replace(self._sought(call), kinds=kinds)
@@ -112,18 +112,22 @@ class EarlierCalls:
             pipe.zremrangebyrank(place, 0, -MOST - 1)
             pipe.expire(place, days * DAY_S)
         await pipe.execute()
-        return replace(call, kept_marks=marks)
+        return replace(call, ledger=replace(call.ledger, kept_marks=marks))
 
     def were_looked_up(self, call: Call) -> bool:
         """Tell whether the record says what other calls of its member and number showed."""
-        return call.earlier_marks is not None and call.earlier_marks.is_found_as(self._sought(call))
+        return call.seen.earlier_marks is not None and call.seen.earlier_marks.is_found_as(self._sought(call))
 
     async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
         """Return the record with what other calls showed in the last ``days``."""
         places = tuple(self._places(call_id, call)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
         return replace(
-            call, earlier_marks=replace(self._sought(call), kinds=tuple(sorted(set(_kinds_of_others(call, marks)))))
+            call,
+            seen=replace(
+                call.seen,
+                earlier_marks=replace(self._sought(call), kinds=tuple(sorted(set(_kinds_of_others(call, marks))))),
+            ),
         )
 
     async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[bytes]]:
@@ -137,14 +141,14 @@ class EarlierCalls:
 
     def _sought(self, call: Call) -> Marks:
         """Return by what the marks of a call are found."""
-        has_number = self._number_key is not None and digits_compared(call.phone_number) is not None
-        return Marks(person_id=call.person_id, has_number=has_number)
+        has_number = self._number_key is not None and digits_compared(call.names.phone_number) is not None
+        return Marks(person_id=call.seen.person_id, has_number=has_number)
 
     def _places(self, call_id: CallId, call: Call) -> Iterator[str]:
         key = call_id.institution_key
-        if call.person_id is not None:
-            yield self._keys.earlier(key, f"p:{quote(call.person_id, safe='')}")
-        if (place := place_of_number(self._keys, key, call.phone_number, self._number_key)) is not None:
+        if call.seen.person_id is not None:
+            yield self._keys.earlier(key, f"p:{quote(call.seen.person_id, safe='')}")
+        if (place := place_of_number(self._keys, key, call.names.phone_number, self._number_key)) is not None:
             yield place
 
 
@@ -158,7 +162,7 @@ def place_of_number(keys: Keys, institution_key: str, phone_number: str | None, 
 
 def _kinds_of_others(call: Call, stored: Iterable[bytes]) -> Iterator[str]:
     """Yield the kinds of the marks that other calls left."""
-    ours = [one for one in (call.voice_id, call.alternate_id) if one is not None]
+    ours = [one for one in (call.voice_id, call.names.alternate_id) if one is not None]
     for mark in stored:
         kind, _, voice_id = mark.decode().partition(":")
         if not any(is_same_id(voice_id, one) for one in ours):

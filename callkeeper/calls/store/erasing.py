@@ -73,11 +73,13 @@ class Whose:
         if call.institution_key != self.institution_key:
             return False
         if self.phone is not None:
-            return call.phone_number is not None and same_number(call.phone_number, self.phone, self.country)
-        return call.person_id == self.person_id
+            return call.names.phone_number is not None and same_number(
+                call.names.phone_number, self.phone, self.country
+            )
+        return call.seen.person_id == self.person_id
 
     def names(self, call: Call) -> bool:
-        is_candidate = any(one.person_id == self.person_id for one in call.candidates)
+        is_candidate = any(one.person_id == self.person_id for one in call.seen.candidates)
         return self.is_own(call) or (
             call.institution_key == self.institution_key and self.person_id is not None and is_candidate
         )
@@ -106,15 +108,15 @@ class _Seen:
 
     def note_own(self, call: Call) -> None:
         self.own |= _ids_of(call)
-        if call.phone_number is not None:
-            self.endings.add(digits_of(call.phone_number)[-4:])
+        if call.names.phone_number is not None:
+            self.endings.add(digits_of(call.names.phone_number)[-4:])
 
 
 def without_personal(call: Call, whose: Whose) -> Call:
     """Return a record without what is personal: everything of a call of the person's own, else the name."""
     if not whose.is_own(call):
-        named = (replace(one, name="") if one.person_id == whose.person_id else one for one in call.candidates)
-        return replace(call, candidates=tuple(named))
+        named = (replace(one, name="") if one.person_id == whose.person_id else one for one in call.seen.candidates)
+        return replace(call, seen=replace(call.seen, candidates=tuple(named)))
     for kind in EffectKind:
         call = with_effect(call, kind, replace(call.effect(kind), remark=None))
     words = {
@@ -125,8 +127,8 @@ def without_personal(call: Call, whose: Whose) -> Call:
     return replace(
         call,
         phone_number=None,
-        candidates=tuple(replace(one, name="") for one in call.candidates),
-        identity=None if call.identity is None else replace(call.identity, remark=None),
+        candidates=tuple(replace(one, name="") for one in call.seen.candidates),
+        identity=None if call.statements.identity is None else replace(call.statements.identity, remark=None),
         **words,
     )
 
@@ -138,7 +140,7 @@ def lines_without_personal(trail: tuple[Entry, ...]) -> Iterator[Entry]:
 
 
 def _ids_of(call: Call) -> set[str]:
-    ids = (call.voice_id, call.alternate_id, call.assigned_id)
+    ids = (call.voice_id, call.names.alternate_id, call.names.assigned_id)
     return {canonical_id(one) for one in ids if one is not None}
 
 
@@ -195,7 +197,7 @@ class Eraser:
         ids = _ids_of(call) | {canonical_id(place.voice_id)}
         if not whose.names(call):
             seen.others |= ids
-        elif holds.cover(ids, (call.person_id, *(one.person_id for one in call.candidates))):
+        elif holds.cover(ids, (call.seen.person_id, *(one.person_id for one in call.seen.candidates))):
             found.held += stored is not None
             seen.kept |= ids
         elif not await self._rewrite(place, whose):

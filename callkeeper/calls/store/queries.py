@@ -256,7 +256,10 @@ class Lookup:
         stored = parse_pauses(tuple((key.decode(), value) for key, value in pauses.items()))
         pause = stored.over(call_id.institution_key)
         scope = pause.scope if pause else None
-        call = replace(parse_call(record), paused=scope, effects_held_until=None, standing_held_until=None)
+        call = replace(
+            parse_call(record),
+            last_claim=replace(TODO.last_claim, paused=scope, effects_held_until=None, standing_held_until=None),
+        )
         is_merging = any(note_id.startswith(MERGED) for note_id in unread)
         return Known(call_id, call, parse_trail(trail), is_certain, is_merging)
 

@@ -132,11 +132,11 @@ def _marked(context: BoardContext) -> Iterator[Alarm]:
             yield Alarm(slot, StateTone.BAD, title, advice, owner, institution_key=owner, section=section)
             continue
         call = context.records.get(member)
-        digits = f"phone ending in {call.phone_number[-4:]}" if call and call.phone_number else "a call"
+        digits = f"phone ending in {call.names.phone_number[-4:]}" if call and call.names.phone_number else "a call"
         where = f"{owner.institution_key}, {digits}"
         since = _since(call) if call else None
-        if call is not None and call.asked is not None and why.startswith(ASKED):
-            advice = f"{call.asked.because} Nothing is sent. {advice}"
+        if call is not None and call.statements.asked is not None and why.startswith(ASKED):
+            advice = f"{call.statements.asked.because} Nothing is sent. {advice}"
         yield Alarm(
             slot,
             StateTone.BAD,
@@ -152,9 +152,11 @@ def _marked(context: BoardContext) -> Iterator[Alarm]:
 
 def _since(call: Call) -> datetime | None:
     """Return since when a call waits for a person, if the record shows it."""
-    doubts = (effect.sent_at for effect in (call.enroll, call.reject) if effect.state is EffectState.UNRESOLVED)
-    asked_at = call.asked.asked_at if call.asked is not None else None
-    return next(doubts, None) or asked_at or call.started_at
+    doubts = (
+        effect.sent_at for effect in (call.ledger.enroll, call.ledger.reject) if effect.state is EffectState.UNRESOLVED
+    )
+    asked_at = call.statements.asked.asked_at if call.statements.asked is not None else None
+    return next(doubts, None) or asked_at or call.life.started_at
 
 
 def _words(why: str) -> tuple[str, str, str]:

@@ -95,7 +95,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     facts = facts_of(call, book.policies)
     is_settled = call.is_settled and not may_return(call)
     is_open = not is_settled and not facts.ended
-    is_claimed = facts.assigned and (bool(call.core_username) or call.assign.state in DONE)
+    is_claimed = facts.assigned and (bool(call.seen.core_username) or call.ledger.assign.state in DONE)
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
     doubts = unresolved(call)
     return AvailableForms(
@@ -105,13 +105,13 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         unresolved=doubts[0] if doubts else None,
         taken_back=needs_person(call),
         refused=next(iter(refusals(call)), None),
-        asked=call.asked if is_asking(call) else None,
+        asked=call.statements.asked if is_asking(call) else None,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll
         and (
             may_reopen(call, EffectKind.ENROLL, now)
             if is_settled
-            else call.end_seen_at is None or now - call.end_seen_at <= VERIFIED_AFTER_END
+            else call.life.ended_at is None or now - call.life.ended_at <= VERIFIED_AFTER_END
         ),
         distrusted=may_reopen(call, EffectKind.REJECT, now)
         if is_settled
@@ -127,11 +127,19 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
 
 def _standing(call: Call) -> Iterator[str]:
     """Yield what people said of a call that nothing was sent for yet."""
-    if call.identity is not None and call.identity.by_desk and may_begin(EffectKind.ENROLL, call.enroll, call):
+    if (
+        call.statements.identity is not None
+        and call.statements.identity.by_desk
+        and may_begin(EffectKind.ENROLL, call.ledger.enroll, call)
+    ):
         yield "verified"
-    if call.distrusted is not None and may_begin(EffectKind.REJECT, call.reject, call):
+    if call.statements.distrusted is not None and may_begin(EffectKind.REJECT, call.ledger.reject, call):
         yield "distrusted"
-    if call.assign_wish is not None and call.assign_wish.person_id != call.person_id and may_assign(call):
+    if (
+        call.statements.assign_wish is not None
+        and call.statements.assign_wish.person_id != call.seen.person_id
+        and may_assign(call)
+    ):
         yield "assign"
 
 
@@ -145,15 +153,15 @@ def _waits(call: Call, book: RuleBook) -> str:
             "The rules only watch: what you say is recorded, the story shows what would have been done, and nothing is "
             "enrolled or rejected, also not later."
         )
-    if call.paused is not None:
+    if call.last_claim.paused is not None:
         return "Effects are paused: what you say is recorded, and decided again when the pause ends."
     return ""
 
 
 def _people(call: Call) -> tuple[NamedPerson, ...]:
-    found = {c.person_id: NamedPerson(c.person_id, c.name or c.person_id) for c in call.candidates if c.person_id}
-    if call.person_id and call.person_id not in found:
-        found[call.person_id] = NamedPerson(call.person_id, f"{call.person_id} (assigned)")
+    found = {c.person_id: NamedPerson(c.person_id, c.name or c.person_id) for c in call.seen.candidates if c.person_id}
+    if call.seen.person_id and call.seen.person_id not in found:
+        found[call.seen.person_id] = NamedPerson(call.seen.person_id, f"{call.seen.person_id} (assigned)")
     return tuple(found.values())
 
 
@@ -289,28 +297,33 @@ _PERSONAL: Final = frozenset(
 
 
 def _facts(call: Call, book: RuleBook) -> list[Fact]:
-    facts, reading = facts_of(call, book.policies), call.reading
+    facts, reading = facts_of(call, book.policies), call.seen.reading
     rows = (
         ("Institution", call.institution_key),
         ("Voice id", call.voice_id),
-        ("Alternate id", call.alternate_id),
-        ("Phone", call.phone_number),
+        ("Alternate id", call.names.alternate_id),
+        ("Phone", call.names.phone_number),
         ("Status", facts.status),
         ("Policies", ", ".join(reading.policies) if reading else None),
         ("Provider error", reading.provider_error if reading else None),
         ("Validation rule", facts.validation_rule),
-        ("Person", call.person_id),
-        ("Claimed by", call.core_username),
+        ("Person", call.seen.person_id),
+        ("Claimed by", call.seen.core_username),
         ("Identity", _identity(call)),
-        ("Distrusted by", f"{call.distrusted.operator}: {call.distrusted.reason}" if call.distrusted else None),
+        (
+            "Distrusted by",
+            f"{call.statements.distrusted.operator}: {call.statements.distrusted.reason}"
+            if call.statements.distrusted
+            else None,
+        ),
         *((str(kind).capitalize(), _effect(call, kind)) for kind in EffectKind),
-        ("Settled as", call.reason),
+        ("Settled as", call.life.reason),
     )
     return [Fact(name, str(value), name in _PERSONAL) for name, value in rows if value]
 
 
 def _identity(call: Call) -> str | None:
-    identity = call.identity
+    identity = call.statements.identity
     if identity is None:
         return None
     by = f"by {identity.operator}" if identity.operator else "by the service"

@@ -66,7 +66,7 @@ class FindPage:
             return self._page(request, typed, str(used), 429)
         filters = {name: text for name, text in _filters(query) if text}
         note_of(request).listed(filters, len(found.calls), institution=place_of(person.institutions))
-        exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.alternate_id}]
+        exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.names.alternate_id}]
         if len(exact) == 1:
             only = CallId(exact[0].institution_key, exact[0].voice_id)
             return RedirectResponse(f"{self.renderers[True].base}/{path_of(only)}", 303)

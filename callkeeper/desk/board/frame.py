@@ -69,7 +69,7 @@ def groups_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Group]:
 def group_of(key: str, calls: Iterable[LiveCall], standing: Standing | None, pause: Pause | None) -> Group:
     """Return one institution with its calls; ``standing`` is its status at the service, if known."""
     ordered = tuple(sorted(calls, key=_precedence, reverse=True))
-    is_unknown = standing is None and any(live.call.standing == UNKNOWN for live in ordered)
+    is_unknown = standing is None and any(live.call.last_claim.standing == UNKNOWN for live in ordered)
     obstacle = standing.obstacle if standing else UNKNOWN if is_unknown else None
     return Group(
         slot=group_slot(key),

@@ -74,11 +74,11 @@ def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRo
         institution_key=call.institution_key,
         address=address_of(call.institution_key, call.voice_id),
         state=state,
-        last_digits=(call.phone_number or "")[-4:],
-        since=call.started_at or call.first_seen_at or call.hinted_at,
-        candidates=len(call.candidates),
+        last_digits=(call.names.phone_number or "")[-4:],
+        since=call.life.started_at or call.life.first_seen_at or call.life.hinted_at,
+        candidates=len(call.seen.candidates),
         is_assigned=facts.assigned,
-        checks_used=call.checks_used,
+        checks_used=call.plan.checks_used,
         next=next_of(call, facts, book),
         tags=_tags(call, facts, state.name),
         assignee=assignee_of(call),
@@ -87,7 +87,7 @@ def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRo
 
 def assignee_of(call: Call) -> str:
     """Return the name of the assigned member; empty if there is none."""
-    return next((person.name for person in call.candidates if person.person_id == call.person_id), "")
+    return next((person.name for person in call.seen.candidates if person.person_id == call.seen.person_id), "")
 
 
 def slot_of(member: str) -> str:
@@ -107,7 +107,7 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
     """
     if call.is_settled:
         return Next("closed")
-    now = call.saved_at or call.first_seen_at
+    now = call.saved_at or call.life.first_seen_at
     if now is None:
         return Next("a first look")
     match _step(call, facts, book, now):
@@ -120,7 +120,7 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
         case Wait(until):
             return _awaited(call, facts, book, until)
         case _:
-            return _awaited(call, facts, book, call.next_read_at or now)
+            return _awaited(call, facts, book, call.plan.next_read_at or now)
 
 
 def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Deed:
@@ -130,27 +130,27 @@ def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Deed:
         step = decided.then if isinstance(decided, WriteFacts) else decided
         match step:
             case WriteDecision(verdict) if isinstance(verdict, Verdict):
-                call = replace(call, last_verdict=verdict.fingerprint, last_facts=facts.signature)
+                call = replace(call, written=replace(call.written, verdict=verdict.fingerprint, facts=facts.signature))
             case WriteDecision(verdict):
-                call = replace(call, last_assignment=verdict.fingerprint)
+                call = replace(call, written=replace(call.written, assignment=verdict.fingerprint))
             case _:
                 return step
     return step
 
 
 def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
-    if call.phase is Phase.HINTED:
+    if call.life.phase is Phase.HINTED:
         return Next("to be listed")
     doubts = [kind for kind in EffectKind if call.effect(kind).state in IN_DOUBT]
     if doubts:
         return Next(f"find out what became of the {doubts[0]}", until)
     if facts.ended:
         return Next("a last read", until)
-    if facts.allowed and not facts.assigned and len(call.candidates) > 1:
-        return Next(f"choose: {len(call.candidates)} candidates", form="assign")
+    if facts.allowed and not facts.assigned and len(call.seen.candidates) > 1:
+        return Next(f"choose: {len(call.seen.candidates)} candidates", form="assign")
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    if may_check(call, book.policies) and call.next_check_at is not None and automatic_checks(call) < limit:
-        return Next("checks paused") if facts.paused_entirely else Next("check", call.next_check_at)
+    if may_check(call, book.policies) and call.plan.next_check_at is not None and automatic_checks(call) < limit:
+        return Next("checks paused") if facts.paused_entirely else Next("check", call.plan.next_check_at)
     if may_check(call, book.policies) and facts.assigned:
         return Next("checks spent, watching until the call ends")
     if not facts.allowed:
@@ -176,7 +176,7 @@ def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:
         (facts.opted_out, "opted out"),
         (facts.distrusted and not facts.rejected, "distrusted"),
         (facts.verified and not facts.enrolled, "verified"),
-        (bool(call.core_username) and not facts.assigned_by_us, "claimed"),
+        (bool(call.seen.core_username) and not facts.assigned_by_us, "claimed"),
     )
     return tuple(word for holds, word in shown if holds)
 
@@ -196,16 +196,16 @@ class LiveCall:
     @property
     def since(self) -> datetime | None:
         """Return the call's start, or when it was first seen."""
-        return self.call.started_at or self.call.first_seen_at or self.call.hinted_at
+        return self.call.life.started_at or self.call.life.first_seen_at or self.call.life.hinted_at
 
     @property
     def waits_for_choice(self) -> bool:
         """Tell whether it waits until a person has chosen the caller among several candidates."""
-        return self.state.name is StateName.UNASSIGNED and len(self.call.candidates) > 1
+        return self.state.name is StateName.UNASSIGNED and len(self.call.seen.candidates) > 1
 
     @property
     def last_digits(self) -> str:
-        return (self.call.phone_number or "")[-4:]
+        return (self.call.names.phone_number or "")[-4:]
 
     @property
     def address(self) -> str:

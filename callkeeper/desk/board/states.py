@@ -139,29 +139,33 @@ def state_of(call: Call, book: RuleBook) -> CallState:
         or _by_verdict(call, facts, book)
         or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
     )
-    if call.asked is None or call.asked.closed_by is not None or state.name is StateName.UNRESOLVED:
+    if (
+        call.statements.asked is None
+        or call.statements.asked.closed_by is not None
+        or state.name is StateName.UNRESOLVED
+    ):
         return state
-    return replace(state, because=f"rule asks: {call.asked.rule}", for_person=True)
+    return replace(state, because=f"rule asks: {call.statements.asked.rule}", for_person=True)
 
 
 def _left_open(call: Call, facts: Facts) -> str:
     """Return what kept a call that has ended from being decided, if a person could have changed it."""
     if not (facts.ended or call.is_settled) or facts.assigned or not facts.allowed:
         return ""
-    if len(call.candidates) > 1:
-        return f"nobody chose between {len(call.candidates)} candidates"
-    return "" if call.candidates else "no member has this number, and nobody named the caller"
+    if len(call.seen.candidates) > 1:
+        return f"nobody chose between {len(call.seen.candidates)} candidates"
+    return "" if call.seen.candidates else "no member has this number, and nobody named the caller"
 
 
 def state_words(call: Call, book: RuleBook) -> str:
     """Return the words by which a call's state can be searched."""
     name = state_of(call, book).name
-    status = call.reading.status if call.reading else None
-    return f"{STATE_STYLES[name].word} {name} {call.reason or ''} {call.phase} {status or ''}"
+    status = call.seen.reading.status if call.seen.reading else None
+    return f"{STATE_STYLES[name].word} {name} {call.life.reason or ''} {call.life.phase} {status or ''}"
 
 
 def _unread(call: Call) -> str:
-    return "its details cannot be read" if call.reads_failed >= UNREAD_AFTER and not call.is_settled else ""
+    return "its details cannot be read" if call.plan.reads_failed >= UNREAD_AFTER and not call.is_settled else ""
 
 
 def _by_ledger(call: Call) -> CallState | None:
@@ -173,7 +177,7 @@ def _by_ledger(call: Call) -> CallState | None:
     for kind, effect in effects.items():
         if effect.state in IN_DOUBT:
             return CallState(StateName.DOUBT, f"{kind} sent, not yet proved")
-    return CallState(StateName.ANNOUNCED) if call.phase is Phase.HINTED else None
+    return CallState(StateName.ANNOUNCED) if call.life.phase is Phase.HINTED else None
 
 
 def _by_facts(call: Call, facts: Facts) -> CallState | None:
@@ -193,7 +197,7 @@ def _by_facts(call: Call, facts: Facts) -> CallState | None:
 
 def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
     """An effect that is held back, with the most important reason."""
-    if not (facts.verified or facts.distrusted) or call.reading is None:
+    if not (facts.verified or facts.distrusted) or call.seen.reading is None:
         return None
     verdict = judge(facts, book, call.institution_key)
     reasons = held_by(verdict)
@@ -223,10 +227,10 @@ _CLOSED: Final = {
 
 
 def _early(call: Call, facts: Facts) -> StateName:
-    if call.reason is not None:
-        return _CLOSED.get(call.reason, StateName.ENDED)
+    if call.life.reason is not None:
+        return _CLOSED.get(call.life.reason, StateName.ENDED)
     if facts.ended:
         return StateName.ENDED
-    if call.standing is not None:
+    if call.last_claim.standing is not None:
         return StateName.FOREIGN
     return StateName.WATCHED if facts.assigned else StateName.UNASSIGNED

@@ -137,23 +137,23 @@ class Comparison:
         calls = list(self._calls())
         return Picture(
             live=int(self._redis.zcard(self._keys.live)),
-            reasons=Counter(call.reason or "?" for call in calls if call.phase is Phase.SETTLED),
+            reasons=Counter(call.life.reason or "?" for call in calls if call.life.phase is Phase.SETTLED),
             attention=int(self._redis.hlen(self._keys.attention)),
-            checks_used=sum(call.checks_used for call in calls),
+            checks_used=sum(call.plan.checks_used for call in calls),
             service=self._http.get("/control/summary").json(),
         )
 
     def audit(self) -> Audit:
         """Compare every call that the sandbox made with our record of it."""
-        records = {id_: call for call in self._calls() for id_ in (call.voice_id, call.alternate_id) if id_}
+        records = {id_: call for call in self._calls() for id_ in (call.voice_id, call.names.alternate_id) if id_}
         ledger = self._http.get("/control/ledger").json()
         fates, reasons, now = Counter[Fate](), Counter[str](), datetime.now(UTC)
         for voice_id, account in ledger["calls"].items():
             call = records.get(voice_id) or records.get(account["alternate_id"])
-            became = fate(account, call.phase if call else None, since=self._since, now=now)
+            became = fate(account, call.life.phase if call else None, since=self._since, now=now)
             fates[became] += 1
             if call is not None and became is Fate.SETTLED:
-                reasons[call.reason or "?"] += 1
+                reasons[call.life.reason or "?"] += 1
         return Audit(fates, reasons, ledger["summary"])
 
     def _calls(self) -> Iterator[Call]:

@@ -47,7 +47,7 @@ async def doubtful(rig: Rig) -> Call:
     await rig.run(2)
     rig.stage.happen(call, Kind.VIEWED)
     await rig.run(30)
-    assert (await rig.record(call)).reject.state is EffectState.UNRESOLVED
+    assert (await rig.record(call)).ledger.reject.state is EffectState.UNRESOLVED
     return call
 
 
@@ -125,14 +125,14 @@ async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_ur
     assert told.exit_code == 0, told.output
     await rig.run(1)
     record = await rig.record(call)
-    assert record.reject.state is EffectState.ABSENT
+    assert record.ledger.reject.state is EffectState.ABSENT
     assert await rig.queries.attention() == {}
     assert any(entry.operator == "ann" and entry.what == "established" for entry in await rig.trail(call))
     [said] = [entry for entry in await rig.trail(call) if entry.what == "said" and entry.kind == "resolved"]
     assert said.wish, "without an id the Redis client's repetition of it would be heard again"
     await rig.run(130)
     assert rig.ledger(call)["reject_voice"] == before
-    assert (await rig.record(call)).reason is not Reason.UNRESOLVED
+    assert (await rig.record(call)).life.reason is not Reason.UNRESOLVED
 
 
 async def test_calls_resolve_names_the_effect_where_two_are_in_doubt(rig: Rig, redis_url: str) -> None:
@@ -140,7 +140,9 @@ async def test_calls_resolve_names_the_effect_where_two_are_in_doubt(rig: Rig, r
     call = await doubtful(rig)
     record = await rig.record(call)
     item = rig.store.keys.item(rig.call_id(call).member)
-    await rig.redis.hset(item, "rec", encode_call(replace(record, enroll=record.reject)))
+    await rig.redis.hset(
+        item, "rec", encode_call(replace(record, ledger=replace(record.ledger, enroll=record.ledger.reject)))
+    )
     resolve = ("calls", "resolve", call.voice_id, "--operator", "ann")
     unnamed = await callkeeper(redis_url, *resolve, "--applied")
     assert (unnamed.exit_code, "enroll and reject" in unnamed.output, "--effect" in unnamed.output) == (1, True, True)
@@ -148,12 +150,12 @@ async def test_calls_resolve_names_the_effect_where_two_are_in_doubt(rig: Rig, r
     assert (named.exit_code, "enroll of" in named.output) == (0, True)
     await rig.run(1)
     record = await rig.record(call)
-    assert (record.enroll.state, record.reject.state) == (EffectState.ABSENT, EffectState.UNRESOLVED)
+    assert (record.ledger.enroll.state, record.ledger.reject.state) == (EffectState.ABSENT, EffectState.UNRESOLVED)
     again = await callkeeper(redis_url, *resolve, "--absent", "--effect", "enroll")
     assert (again.exit_code, "no enroll of" in again.output) == (1, True)
     assert (await callkeeper(redis_url, *resolve, "--applied")).exit_code == 0
     await rig.run(1)
-    assert (await rig.record(call)).reject.state is EffectState.CONFIRMED
+    assert (await rig.record(call)).ledger.reject.state is EffectState.CONFIRMED
 
 
 async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_url: str) -> None:

@@ -158,7 +158,7 @@ async def test_nothing_of_a_person_is_left_anywhere(
     for where in ("archive export", "calls export"):
         assert call.voice_id in written[where], "calls stay, without the person"
     assert [(where, found_in(text, *CANARIES)) for where, text in written.items() if found_in(text, *CANARIES)] == []
-    assert [(await rig.record(call)).reason for call in calls] == ["unenrolled", "rejected"]
+    assert [(await rig.record(call)).life.reason for call in calls] == ["unenrolled", "rejected"]
     assert verify(database).faults == []
     shown = await run(redis_url, "archive", "changes", archive=archive)
     assert "erased" in shown.output
@@ -175,7 +175,7 @@ async def test_person_is_erased_without_an_archive(rig: Archivist, redis_url: st
     told = await run(redis_url, *erase)
     assert "2 calls are erased" in told.output
     assert "1 calls are live" in told.output
-    assert (await rig.record(other)).phone_number == NUMBER
+    assert (await rig.record(other)).names.phone_number == NUMBER
     assert OTHER in await everything(rig.redis, None)
     await rig.run(600)
     await run(redis_url, *erase)
@@ -200,12 +200,14 @@ async def put(redis: Any, call: Record, trail: tuple[Entry, ...]) -> str:
     await redis.hset(keys.item(member), mapping={"rec": encode_call(call), "settled": "1"})
     await redis.rpush(keys.trail(member), *map(encode_entry, trail))
     await redis.zadd(keys.settled, {member: 1})
-    ending = (call.phone_number or "")[-4:]
-    event = EventEntry(f"e-{call.voice_id}", "CallStart", call.institution_key, call.alternate_id, phone_last4=ending)
+    ending = (call.names.phone_number or "")[-4:]
+    event = EventEntry(
+        f"e-{call.voice_id}", "CallStart", call.institution_key, call.names.alternate_id, phone_last4=ending
+    )
     await redis.zadd(keys.events, {msgspec.json.encode(event): 1})
-    for whose in (f"p:{quote(call.person_id or '', safe='')}", f"n:{call.phone_number}"):
+    for whose in (f"p:{quote(call.seen.person_id or '', safe='')}", f"n:{call.names.phone_number}"):
         await redis.zadd(keys.earlier(call.institution_key, whose), {f"fraud:{call.voice_id}": 1})
-    await redis.zadd(keys.enrolled(call.institution_key, call.person_id or ""), {call.voice_id: 1})
+    await redis.zadd(keys.enrolled(call.institution_key, call.seen.person_id or ""), {call.voice_id: 1})
     return member
 
 
@@ -244,14 +246,14 @@ async def test_call_under_a_hold_is_not_changed(
         Writer(database).write(KEY, [content_of(call, trail)])
         Keeper(database, "cron").retire(KEY, 2**53)
     before = await everything(redis, database)
-    for whose in (("--person", call.person_id or ""), ("--phone", call.phone_number or "")):
+    for whose in (("--person", call.seen.person_id or ""), ("--phone", call.names.phone_number or "")):
         told = await run(redis_url, "archive", "erase", *whose, *place, archive=archive)
         assert "Redis: 0 calls are erased; 1 calls are under a hold" in told.output
     after = await everything(redis, database)
     assert sorted(line for line in before.splitlines() if line not in after and "audit" not in line) == []
     assert verify(database).faults == []
     await run(redis_url, "archive", "hold", *held, "--release", *place, archive=archive)
-    told = await run(redis_url, "archive", "erase", "--person", call.person_id or "", *place, archive=archive)
+    told = await run(redis_url, "archive", "erase", "--person", call.seen.person_id or "", *place, archive=archive)
     assert "Redis: 1 calls are erased; 0 calls are under a hold" in told.output
     assert found_in(await everything(redis, None), "Marion", "12025550001", "0001", "sounds odd") == []
 
@@ -323,7 +325,9 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis",
     lost = EventEntry("e-lost", "CallStart", KEY, "v-lost", phone_last4="0001")
     await redis.zadd(keys.events, {msgspec.json.encode(lost): 1})
     number = EarlierCalls(redis, keys, number_key=number_key(Secret("token")))
-    await number.keep(CallId(KEY, "v-expired"), replace(call, unenrolled_seen=True), days=30, now=START)
+    await number.keep(
+        CallId(KEY, "v-expired"), replace(call, seen=replace(call.seen, unenrolled=True)), days=30, now=START
+    )
     erase = ("calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
     told = await run(redis_url, *erase, token="token")
     assert told.output == "Redis: 1 calls are erased; 0 calls are under a hold\n"

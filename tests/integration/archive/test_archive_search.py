@@ -162,7 +162,7 @@ async def test_story_of_an_archived_call_is_whole(redis: "Redis", archive: Archi
     known = await known_or_archived(Lookup(redis), archive, CallId(INSTITUTION, "alt-7"))
     assert known is not None
     assert recorded(known.call, known.trail) == recorded(*settled(7, lines=4))
-    assert known.call.phone_number == "+12025550007"
+    assert known.call.names.phone_number == "+12025550007"
     assert await known_or_archived(Lookup(redis), archive, CallId("cu-2", "v-7")) is None
 
 

@@ -149,7 +149,7 @@ def test_erased_person_is_gone_and_the_chain_stays(filled: Database) -> None:
             select(lines.c.body).where(lines.c.voice_id == "v-3", lines.c.version == 2)
         ).scalar_one()
     call, trail = joined(body, {})
-    assert (call.reason, call.phone_number, trail[1].rule) == ("enrolled", None, "distrusted")
+    assert (call.life.reason, call.names.phone_number, trail[1].rule) == ("enrolled", None, "distrusted")
     found = verify(filled)
     assert (found.faults, found.erased) == ([], 12)
 
@@ -221,7 +221,12 @@ NOTE = "her dog is called Rex, card 4929"
 def test_notes_that_an_earlier_release_left_in_a_body_are_erased(database: Database) -> None:
     """An enroll's remark was in the body under the hash: it is taken out, and the chain has the hash of the new body."""
     call, trail = settled(3)
-    call = msgspec.structs.replace(call, enroll=Effect(state=EffectState.APPLIED, person_id="p-3", remark=NOTE))
+    call = msgspec.structs.replace(
+        call,
+        ledger=msgspec.structs.replace(
+            call.ledger, enroll=Effect(state=EffectState.APPLIED, person_id="p-3", remark=NOTE)
+        ),
+    )
     new = content_of(call, trail)
     assert NOTE not in new.body
     assert NOTE in {each.value for each in new.personal}

@@ -25,7 +25,7 @@ async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: R
     made = rig.ledger(call)["check"]
     await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now, wish="w-1"))
     await rig.run(10)
-    assert (await rig.record(call)).check_wish is None
+    assert (await rig.record(call)).statements.check_wish is None
     assert (await rig.whats(call)).count("withdrawn check") == 1
     assert await told_of(rig, call, "w-1") == ActionStatus(ActionState.HELD, ("already_decided",))
     assert rig.ledger(call)["check"] == made
@@ -36,12 +36,16 @@ async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED, times=3))
     call = rig.stage.call(END)
     await rig.run(30)
-    assert (await rig.record(call)).assign.state is EffectState.REFUSED
+    assert (await rig.record(call)).ledger.assign.state is EffectState.REFUSED
     wish = AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish="w-1")
     await rig.note(call, wish)
     await rig.run(5)
     record = await rig.record(call)
-    assert (record.assign.state, record.assign.operator, record.assign.attempts) == (EffectState.APPLIED, "ann", 4)
+    assert (record.ledger.assign.state, record.ledger.assign.operator, record.ledger.assign.attempts) == (
+        EffectState.APPLIED,
+        "ann",
+        4,
+    )
     assert await told_of(rig, call, "w-1") == ActionStatus(ActionState.DONE, operator="ann")
 
 

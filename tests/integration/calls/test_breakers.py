@@ -392,10 +392,10 @@ async def test_nothing_is_booked_while_the_service_is_away(rig: Rig, away: Fault
     await rig.run(5)
     rig.stage.sandbox.faults.add(away)
     await rig.run(20)
-    booked = sum([(await rig.record(call)).checks_used for call in calls])
+    booked = sum([(await rig.record(call)).plan.checks_used for call in calls])
     arrived = rig.stage.sandbox.ledger.entries.number
     await rig.run(60)
-    assert sum([(await rig.record(call)).checks_used for call in calls]) == booked
+    assert sum([(await rig.record(call)).plan.checks_used for call in calls]) == booked
     assert rig.stage.sandbox.ledger.entries.number - arrived <= 2 * (60 / 3 + 1)
     assert "service_away" in {entry["event"] for entry in rig.log.entries}
 
@@ -412,8 +412,8 @@ async def test_first_success_closes_the_breakers_and_work_goes_on(rig: Rig, away
     assert await open_breakers(rig.redis) == []
     await rig.run(10)
     record = await rig.record(call)
-    assert record.reading is not None
-    assert record.reading.status == "FullAuthentication"
+    assert record.seen.reading is not None
+    assert record.seen.reading.status == "FullAuthentication"
 
 
 async def test_failures_of_single_calls_open_nothing(rig: Rig) -> None:

@@ -54,7 +54,7 @@ async def test_budget_is_not_exceeded_when_the_last_answer_is_lost(rig: Rig) -> 
     await rig.run(60)
     await ask(rig, call)
     assert lost.met == 1
-    assert arrived(rig, call) == CHECK_LIMIT == (await rig.record(call)).checks_used
+    assert arrived(rig, call) == CHECK_LIMIT == (await rig.record(call)).plan.checks_used
 
 
 async def test_budget_counts_a_check_without_an_answer(rig: Rig) -> None:
@@ -64,7 +64,7 @@ async def test_budget_counts_a_check_without_an_answer(rig: Rig) -> None:
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.RESET, share=0.5, seed=3))
     await rig.run(90)
     record = await rig.record(call)
-    assert arrived(rig, call) <= record.checks_used <= 18
+    assert arrived(rig, call) <= record.plan.checks_used <= 18
     assert "check_failed" in await rig.whats(call)
 
 
@@ -75,7 +75,7 @@ async def test_check_after_a_401_is_booked_again_and_made_once_more(rig: Rig) ->
     await rig.run(11.5)
     tally = rig.stage.sandbox.ledger.tally(call.voice_id)
     assert (tally.arrived["check"], tally.authenticated["check"]) == (2, 1)
-    assert (await rig.record(call)).checks_used == 2
+    assert (await rig.record(call)).plan.checks_used == 2
 
 
 async def test_check_after_a_failure_and_a_401_is_made(rig: Rig) -> None:

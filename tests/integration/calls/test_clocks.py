@@ -78,8 +78,8 @@ async def told(redis: Redis, *, redis_by: timedelta, service_by: timedelta, web_
         (
             call.voice_id,
             [(str(one.operation), (one.at - began_at).total_seconds()) for one in ledger.arrivals(call.voice_id)],
-            (await rig.record(call)).reason,
-            (await rig.record(call)).checks_used,
+            (await rig.record(call)).life.reason,
+            (await rig.record(call)).plan.checks_used,
         )
         for call in (green, verified)
     ]
@@ -242,9 +242,9 @@ async def test_call_that_the_queue_lists_is_not_settled_as_lost(sandbox_asgi: As
     calls = [rig.stage.call(Happening(Kind.GREEN, 330), Happening(Kind.END, 500)) for _ in range(3)]
     await rig.run(5)
     await not_found(rig, 300)
-    assert [(await rig.record(call)).phase for call in calls] == [Phase.LIVE] * 3
+    assert [(await rig.record(call)).life.phase for call in calls] == [Phase.LIVE] * 3
     await rig.run(300)
-    assert Reason.LOST not in [(await rig.record(call)).reason for call in calls]
+    assert Reason.LOST not in [(await rig.record(call)).life.reason for call in calls]
 
 
 async def lived(redis: Redis, jumps: Callable[[Clocks, float], None]) -> object:
@@ -261,7 +261,7 @@ async def lived(redis: Redis, jumps: Callable[[Clocks, float], None]) -> object:
     for at_s in range(0, 320, 10):
         jumps(clocks, at_s)
         await rig.run(10)
-    return [(await rig.record(call)).reason for call in calls]
+    return [(await rig.record(call)).life.reason for call in calls]
 
 
 @pytest.mark.parametrize(
@@ -317,9 +317,9 @@ async def test_effect_under_way_while_the_clock_of_redis_jumps_is_not_called_abs
     for _ in range(6):
         stage.advance(0.5)
         await two.tick()
-    assert (await two.record(call)).enroll.state in {EffectState.SENT, EffectState.UNKNOWN}
+    assert (await two.record(call)).ledger.enroll.state in {EffectState.SENT, EffectState.UNKNOWN}
     held.go.set()
     await moving
     await two.run(130)
-    assert (await two.record(call)).enroll.state in {EffectState.APPLIED, EffectState.CONFIRMED}
+    assert (await two.record(call)).ledger.enroll.state in {EffectState.APPLIED, EffectState.CONFIRMED}
     assert two.ledger(call)["enroll"] == 1

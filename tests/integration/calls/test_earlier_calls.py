@@ -77,7 +77,7 @@ async def test_later_call_of_the_member_knows_of_the_reject(rig: Rig) -> None:
     first = await rejected(rig)
     assert await before(rig, first) == set(), "a call is no earlier call of its own"
     again = await begun(rig, phone_number=WORK)
-    assert (await rig.record(again)).person_id == "p-home"
+    assert (await rig.record(again)).seen.person_id == "p-home"
     assert await before(rig, again) == {"rejected_before"}
     facts: list[dict[str, Any]] = [entry.facts for entry in await rig.trail(again) if entry.facts]
     assert facts[-1]["rejected_before"] is True
@@ -97,11 +97,11 @@ async def test_later_call_from_the_number_knows_of_the_reject(rig: Rig) -> None:
     """Whoever the member is, and before there is one: one caller may try several members from one number."""
     await rejected(rig)
     again = await begun(rig, persons=[])
-    assert (await rig.record(again)).person_id is None
+    assert (await rig.record(again)).seen.person_id is None
     assert await before(rig, again) == {"rejected_before"}
     rig.stage.happen(again, Kind.CLAIMED, person_id="p-other")
     await rig.run(20)
-    assert (await rig.record(again)).person_id == "p-other"
+    assert (await rig.record(again)).seen.person_id == "p-other"
     assert await before(rig, again) == {"rejected_before"}
 
 
@@ -109,7 +109,7 @@ async def test_institutions_know_nothing_of_each_others_calls(rig: Rig) -> None:
     """A member's id and a number mean something within one institution only."""
     await rejected(rig)
     call = await begun(rig, key="cu-2")
-    assert (await rig.record(call)).person_id == "p-home"
+    assert (await rig.record(call)).seen.person_id == "p-home"
     assert await before(rig, call) == set()
 
 
@@ -136,13 +136,17 @@ def test_numbers_are_compared_by_their_last_digits(text: str | None, digits: str
 
 async def test_marks_under_an_alternate_id_are_the_calls_own(rig: Rig) -> None:
     """A record that was kept under the call's other id, and was merged, is no other call."""
-    call = with_fields(await rig.record(await rejected(rig)), kept_marks=None, earlier_marks=None)
+    call = with_fields(
+        await rig.record(await rejected(rig)),
+        ledger=with_fields(TODO.ledger, kept_marks=None),
+        seen=with_fields(TODO.seen, earlier_marks=None),
+    )
     earlier, now = rig.store.earlier_calls, rig.clock.now
     other = CallId(KEY, "new-id")
-    merged = with_fields(call, voice_id="new-id", alternate_id=call.voice_id)
-    stranger = with_fields(merged, alternate_id=None)
+    merged = with_fields(call, voice_id="new-id", names=with_fields(call.names, alternate_id=call.voice_id))
+    stranger = with_fields(merged, names=with_fields(merged.names, alternate_id=None))
     for one, kinds in ((merged, ()), (stranger, ("rejected",))):
-        marks = (await earlier.look_up(other, one, days=30, now=now)).earlier_marks
+        marks = (await earlier.look_up(other, one, days=30, now=now)).seen.earlier_marks
         assert marks is not None
         assert marks.kinds == kinds
 
@@ -153,7 +157,7 @@ async def test_withheld_number_finds_nothing(rig: Rig) -> None:
         first = await begun(rig, phone_number=withheld, persons=[])
         rig.stage.happen(first, Kind.REJECTED)
         await rig.run(80)
-        assert (await rig.record(first)).rejected_seen
+        assert (await rig.record(first)).seen.rejected
         assert await before(rig, await begun(rig, phone_number=withheld, persons=[])) == set()
     assert await rig.redis.keys("ck:earlier:*") == []
 
@@ -187,9 +191,9 @@ async def test_enroll_that_a_reject_took_back_is_known(rig: Rig) -> None:
     said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": "e"}
     await rig.note(first, Verified(person_id="p-home", validation_type="OneTimePasswordAuth", **said))
     await rig.run(6)
-    assert (await rig.record(first)).enroll.state is EffectState.APPLIED
+    assert (await rig.record(first)).ledger.enroll.state is EffectState.APPLIED
     await rejected(rig, phone_number=WORK)
-    assert (await rig.record(first)).unenrolled_seen
+    assert (await rig.record(first)).seen.unenrolled
     assert await before(rig, await begun(rig)) == {"rejected_before", "unenrolled_before"}
 
 
@@ -225,7 +229,7 @@ async def test_marks_are_few_and_name_no_number(rig: Rig, redis: Redis) -> None:
     assert not any(HOME in text for text in stored)
     for n in range(MOST + 5):
         other = CallId(KEY, f"v-{n}")
-        call = with_fields(record, kept_marks=None)
+        call = with_fields(record, ledger=with_fields(record.ledger, kept_marks=None))
         await rig.store.earlier_calls.keep(other, call, days=30, now=rig.clock.now)
     assert [await redis.zcard(place) for place in places] == [MOST, MOST]
 
@@ -249,7 +253,7 @@ async def test_rule_asks_a_person_about_a_member_whose_earlier_call_was_rejected
     asked = await begun(rig, Happening(Kind.MFA_VALIDATED, 5), phone_number=WORK)
     enrolled = await begun(rig, Happening(Kind.MFA_VALIDATED, 5), phone_number=OTHER)
     await rig.run(80)
-    assert (await rig.record(asked)).asked is not None
+    assert (await rig.record(asked)).statements.asked is not None
     assert "enroll" not in rig.ledger(asked)
     assert rig.ledger(enrolled)["enroll"] == 1
 
@@ -266,7 +270,7 @@ async def test_reject_in_another_call_at_the_same_time_stops_the_enroll(sandbox_
     assert await before(rig, two) == {"rejected_before"}
     assert "enroll" not in rig.ledger(two)
     assert "withdrawn enroll" in await rig.whats(two)
-    assert (await rig.record(two)).asked is not None
+    assert (await rig.record(two)).statements.asked is not None
 
 
 MISMATCH, RISKY = Happening(Kind.MISMATCH, 6), Happening(Kind.HIGH_RISK, 6)
@@ -295,7 +299,7 @@ async def test_fraud_in_this_call_is_evidence_and_fraud_elsewhere_is_not(
     call = await begun(rig, *script)
     await rig.run(40)
     assert rig.ledger(call).get("reject_voice", 0) == is_rejected
-    is_asked = (await rig.record(call)).asked is not None
+    is_asked = (await rig.record(call)).statements.asked is not None
     assert is_asked == any(one.kind is Kind.CASE_ELSEWHERE for one in script)
 
 

@@ -22,7 +22,7 @@ async def test_call_of_one_second_leaves_a_settled_record(rig: Rig) -> None:
     await rig.push(call, "CallEnd")
     await rig.run(30)
     record = await rig.record(call)
-    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.UNASSIGNED)
+    assert (record.life.phase, record.life.reason) == (Phase.SETTLED, Reason.UNASSIGNED)
     assert rig.ledger(call) == {"read": 1}
     whats = await rig.whats(call)
     assert (whats.count("ended"), whats[-1]) == (1, "settled")

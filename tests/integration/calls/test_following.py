@@ -56,7 +56,7 @@ async def test_every_request_of_a_call_carries_the_event_it_moves_by(spied: tupl
     assert spy.traces("assign") == [START]
     await push(rig, call, "CallEnd", END_EVENT)
     await rig.run(20)
-    assert (await rig.record(call)).phase is Phase.SETTLED
+    assert (await rig.record(call)).life.phase is Phase.SETTLED
     assert spy.traces(call.voice_id) == [START, END_EVENT]
 
 

@@ -16,7 +16,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.notes import CheckWish, Verified
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.record import Call, Plan, encode_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.breakers import RequestResult
 from callkeeper.calls.store.claims import Store
@@ -148,7 +148,7 @@ class Life:
             await self.writer.write_async(self.redis)
             yield
         item = await self.claim(self.store, A)
-        await self.store.merge(item, Call(institution_key=KEY, voice_id="v-1", checks_used=2), B)
+        await self.store.merge(item, Call(institution_key=KEY, voice_id="v-1", plan=Plan(checks_used=2)), B)
         yield
         item = await self.claim(self.store, B)
         await self.store.note(B, ASKED)

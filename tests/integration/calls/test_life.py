@@ -53,9 +53,9 @@ async def test_call_goes_from_push_to_settled(sandbox_asgi: Asgi, redis: Redis) 
     await rig.push(call)
     await rig.run(62)
     record = await rig.record(call)
-    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.AUTHENTICATED)
+    assert (record.life.phase, record.life.reason) == (Phase.SETTLED, Reason.AUTHENTICATED)
     assert spy.bodies["assign"] == [{"personId": "p-1", "voiceId": call.voice_id}]
-    assert rig.ledger(call)["check"] == record.checks_used < 8
+    assert rig.ledger(call)["check"] == record.plan.checks_used < 8
     assert not {"enroll", "reject_voice"} & set(rig.ledger(call))
     assert call.aliases == [f"{KEY}-p-1"]
 
@@ -65,7 +65,7 @@ async def test_call_that_the_service_verified_is_enrolled_once_and_settled(rig: 
     call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END)
     await rig.push(call)
     await rig.run(62)
-    assert (await rig.record(call)).reason is Reason.ENROLLED
+    assert (await rig.record(call)).life.reason is Reason.ENROLLED
     assert rig.ledger(call)["enroll"] == rig.ledger(call)["assign"] == 1
 
 
@@ -84,7 +84,7 @@ async def test_call_without_exactly_one_candidate_is_not_assigned(rig: Rig, pers
     await rig.push(call)
     await rig.run(62)
     assert set(rig.ledger(call)) == {"read"}
-    assert (await rig.record(call)).reason is Reason.UNASSIGNED
+    assert (await rig.record(call)).life.reason is Reason.UNASSIGNED
 
 
 async def test_call_claimed_by_an_operator_is_left_to_her(rig: Rig) -> None:
@@ -115,7 +115,7 @@ async def test_call_assigned_by_somebody_else_is_watched(rig: Rig) -> None:
     record = await rig.record(call)
     assert "assign" not in rig.ledger(call)
     assert rig.ledger(call)["check"] > 3
-    assert (record.person_id, record.reason) == ("p-9", Reason.UNDECIDED)
+    assert (record.seen.person_id, record.life.reason) == ("p-9", Reason.UNDECIDED)
 
 
 async def test_call_is_assigned_at_the_word_of_the_desk(rig: Rig) -> None:
@@ -146,10 +146,10 @@ async def test_call_pushed_a_thousand_times_is_one_call(rig: Rig) -> None:
             await rig.push(call)
         await rig.run(1 + n / 10)
     record = await rig.record(call)
-    assert record.watch_from is not None
-    slots = rig.book.schedule.paced(call.voice_id).slots_passed(record.watch_from, rig.clock.now)
+    assert record.plan.watch_from is not None
+    slots = rig.book.schedule.paced(call.voice_id).slots_passed(record.plan.watch_from, rig.clock.now)
     assert rig.ledger(call)["assign"] == 1
-    assert rig.ledger(call)["check"] == record.checks_used == slots
+    assert rig.ledger(call)["check"] == record.plan.checks_used == slots
 
 
 async def test_push_of_an_unknown_id_causes_looks_only(rig: Rig) -> None:
@@ -184,7 +184,7 @@ async def test_push_of_a_false_end_ends_nothing(rig: Rig) -> None:
     await rig.push(call, "CallEnd")
     await rig.run(20)
     record = await rig.record(call)
-    assert (record.phase, record.authenticated_seen) == (Phase.LIVE, True)
+    assert (record.life.phase, record.seen.authenticated) == (Phase.LIVE, True)
 
 
 async def test_push_of_an_end_that_details_show_late_is_followed_up(rig: Rig) -> None:
@@ -194,7 +194,7 @@ async def test_push_of_an_end_that_details_show_late_is_followed_up(rig: Rig) ->
     await rig.run(15)
     await rig.push(call, "CallEnd")
     await rig.run(4.5)
-    ended_at = (await rig.record(call)).end_seen_at
+    ended_at = (await rig.record(call)).life.ended_at
     assert ended_at is not None
     assert call.ended_at is not None
     assert (ended_at - call.ended_at).total_seconds() <= 1.3
@@ -204,7 +204,7 @@ async def test_call_whose_end_was_never_pushed_is_settled(rig: Rig) -> None:
     """Reads and listings find the end without a push (B3)."""
     call = rig.stage.call(END)
     await rig.run(80)
-    assert (await rig.record(call)).phase is Phase.SETTLED
+    assert (await rig.record(call)).life.phase is Phase.SETTLED
     assert not await rig.listings.has_open(KEY)
 
 
@@ -242,7 +242,7 @@ async def test_call_pushed_by_its_alternate_id_first_is_one_call(rig: Rig) -> No
     await rig.push(call)
     await rig.run(62)
     assert rig.ledger(call)["assign"] == 1
-    assert rig.ledger(call)["check"] == (await rig.record(call)).checks_used
+    assert rig.ledger(call)["check"] == (await rig.record(call)).plan.checks_used
     await rig.push(call, voice_id=None)
     await rig.run(12)
     assert await rig.find(call.alternate_id) is None
@@ -260,8 +260,8 @@ async def test_records_of_two_ids_become_one(rig: Rig) -> None:
     await rig.run(42)
     assert (rig.ledger(call)["assign"], rig.ledger(call)["enroll"]) == (1, 1)
     record = await rig.record(call)
-    assert (record.alternate_id, record.reason) == (call.alternate_id, Reason.ENROLLED)
-    assert rig.ledger(call)["check"] == record.checks_used
+    assert (record.names.alternate_id, record.life.reason) == (call.alternate_id, Reason.ENROLLED)
+    assert rig.ledger(call)["check"] == record.plan.checks_used
     assert "merged" in await rig.whats(call)
 
 
@@ -319,7 +319,7 @@ async def test_institution_that_may_not_be_served_gets_reads_only(rig: Rig, stan
     await rig.push(call)
     await rig.run(62)
     assert asked(rig, "cu-2") <= {"queue", "read"}
-    assert (await rig.record(call)).phase is Phase.SETTLED
+    assert (await rig.record(call)).life.phase is Phase.SETTLED
 
 
 NO_CALLS = '{"success": true, "phoneCalls": []}'
@@ -333,9 +333,9 @@ async def test_call_the_service_does_not_know_any_more_is_lost(rig: Rig) -> None
     rig.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED, body=NOT_FOUND))
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
     await rig.run(50)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
     await rig.run(60)
-    assert (await rig.record(call)).reason is Reason.LOST
+    assert (await rig.record(call)).life.reason is Reason.LOST
 
 
 async def test_call_that_could_not_be_read_is_not_lost(rig: Rig) -> None:
@@ -347,7 +347,7 @@ async def test_call_that_could_not_be_read_is_not_lost(rig: Rig) -> None:
     await rig.run(120)
     rig.stage.sandbox.faults.clear()
     await rig.run(60)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
 
 
 async def test_call_that_never_ends_is_lost_at_the_maximum_age(rig: Rig) -> None:
@@ -356,9 +356,9 @@ async def test_call_that_never_ends_is_lost_at_the_maximum_age(rig: Rig) -> None
     rig.shift.tools = rig.tools
     call = rig.stage.call(Happening(Kind.END, 500))
     await rig.run(62)
-    assert (await rig.record(call)).reason is Reason.LOST
+    assert (await rig.record(call)).life.reason is Reason.LOST
     await rig.run(62)
-    assert (await rig.record(call)).phase is Phase.SETTLED, "listing it again opens nothing"
+    assert (await rig.record(call)).life.phase is Phase.SETTLED, "listing it again opens nothing"
 
 
 async def test_trail_tells_the_whole_story(rig: Rig) -> None:

@@ -47,7 +47,7 @@ async def test_look_after_a_push_goes_back_to_the_newest_call_that_is_known(rig:
     await rig.push(second)
     await rig.run(0.2)
     assert service.since == [first.started_at - OVERLAP]
-    assert (await rig.record(second)).person_id is not None
+    assert (await rig.record(second)).seen.person_id is not None
     service.since.clear()
     await rig.run(6)
     assert service.since == [None]
@@ -74,9 +74,9 @@ async def test_end_that_nobody_pushed_is_noticed_by_the_queue(rig: Rig) -> None:
     await rig.run(60)
     for call in calls:
         record = await rig.record(call)
-        assert record.end_seen_at is not None
+        assert record.life.ended_at is not None
         assert call.ended_at is not None
-        assert record.end_seen_at - call.ended_at < timedelta(seconds=6)
+        assert record.life.ended_at - call.ended_at < timedelta(seconds=6)
 
 
 async def test_call_that_is_listed_again_is_told_so(rig: Rig) -> None:
@@ -86,18 +86,18 @@ async def test_call_that_is_listed_again_is_told_so(rig: Rig) -> None:
     hidden = Hidden(rig, call.voice_id)
     rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=hidden))
     await rig.run(20)
-    assert (await rig.record(call)).is_unlisted
+    assert (await rig.record(call)).life.is_unlisted
     assert (await rig.whats(call)).count("unlisted") == 1
     hidden.voice_id = ""
     await rig.run(10)
-    assert not (await rig.record(call)).is_unlisted
+    assert not (await rig.record(call)).life.is_unlisted
 
 
 async def test_own_assign_is_no_news(rig: Rig) -> None:
     """The queue shows our own assign without a note; a claim by somebody else gives one."""
     ours, others = rig.stage.call(END), rig.stage.call(END, Happening(Kind.CLAIMED, 20))
     await rig.run(15)
-    assert (await rig.record(ours)).assigned_person_id is not None
+    assert (await rig.record(ours)).ledger.assigned_person_id is not None
     assert (await rig.whats(ours)).count("listed") == 1
     await rig.run(15)
     assert (await rig.whats(ours)).count("listed") == 1

@@ -30,7 +30,7 @@ async def lose(rig: Rig, *script: Happening) -> Call:
     await rig.run(5)
     forgets(rig)
     await rig.run(100)
-    assert (await rig.record(call)).reason is Reason.LOST
+    assert (await rig.record(call)).life.reason is Reason.LOST
     return call
 
 
@@ -48,10 +48,10 @@ async def test_lost_call_that_is_listed_again_is_handled_to_its_end(rig: Rig) ->
     rig.stage.sandbox.faults.clear()
     await rig.run(15)
     record = await rig.record(call)
-    assert (record.phase, record.reason, record.needs_verifying) == (Phase.LIVE, None, False)
+    assert (record.life.phase, record.life.reason, record.plan.needs_verifying) == (Phase.LIVE, None, False)
     assert await place(rig, call) == (True, False, False)
     await rig.run(3300)
-    assert (await rig.record(call)).reason is Reason.ENROLLED
+    assert (await rig.record(call)).life.reason is Reason.ENROLLED
     assert rig.ledger(call)["enroll"] == 1
     assert rig.ledger(call)["assign"] == 1, "it was assigned before it was lost"
 
@@ -67,7 +67,7 @@ async def test_lost_call_that_is_pushed_again_is_handled_again(rig: Rig, kind: s
     await rig.push(call, kind)
     await rig.run(20)
     record = await rig.record(call)
-    assert (record.phase, record.reason) == (
+    assert (record.life.phase, record.life.reason) == (
         (Phase.LIVE, None) if kind == "CallStart" else (Phase.SETTLED, Reason.UNDECIDED)
     )
 
@@ -77,9 +77,9 @@ async def test_lost_call_that_is_only_pushed_is_lost_again(rig: Rig) -> None:
     call = await lose(rig)
     await rig.push(call)
     await rig.run(30)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
     await rig.run(90)
-    assert (await rig.record(call)).reason is Reason.LOST
+    assert (await rig.record(call)).life.reason is Reason.LOST
     assert await place(rig, call) == (False, True, True)
 
 
@@ -104,7 +104,7 @@ async def test_lost_call_is_reopened_by_a_persons_word(rig: Rig, kind: str) -> N
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
     before = rig.ledger(call)
     await rig.run(30)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
     sent = {"verified": "enroll", "distrusted": "reject_voice", "check": "check"}.get(kind)
     assert sent is None or rig.ledger(call).get(sent, 0) > before.get(sent, 0)
 
@@ -126,17 +126,17 @@ async def test_word_just_before_a_call_is_given_up_as_lost_is_acted_on(rig: Rig,
     call = rig.stage.call(Happening(Kind.END, 3000))
     await rig.run(5)
     forgets(rig)
-    while (missing := (await rig.record(call)).not_found_since) is None or (rig.clock.now - missing).seconds < 57:
+    while (missing := (await rig.record(call)).life.not_found_since) is None or (rig.clock.now - missing).seconds < 57:
         await rig.run(1)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
     before = rig.ledger(call)
     assert await rig.note(call, replace(SAID[kind], said_at=rig.clock.now))
     await rig.run(5)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
     rig.stage.sandbox.faults.clear()
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
     await rig.run(40)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
     sent = {"distrusted": "reject_voice", "check": "check"}.get(kind)
     assert sent is None or rig.ledger(call).get(sent, 0) > before.get(sent, 0)
 
@@ -158,6 +158,6 @@ async def test_word_about_a_call_that_is_too_old_is_acted_on_if_it_can_be_read(r
     assert rig.ledger(call)["reject_voice"] == 1
     await rig.run(120)
     record = await rig.record(call)
-    assert record.phase is Phase.SETTLED
+    assert record.life.phase is Phase.SETTLED
     await rig.run(120)
     assert await rig.record(call) == record, "listing it again opens nothing"

@@ -56,7 +56,7 @@ async def test_call_whose_step_always_raises_is_parked(rig: Rig) -> None:
     assert len(rig.shift.failures) == MAX_FAILURES
     assert await rig.queries.attention() == {CallId(KEY, broken.voice_id).member: "parked"}
     await rig.run(15)
-    assert [(await rig.record(call)).reason for call in others] == [Reason.UNDECIDED] * 3
+    assert [(await rig.record(call)).life.reason for call in others] == [Reason.UNDECIDED] * 3
     assert "parked" in await rig.whats(broken)
     assert "nobody's business" not in "".join(rig.shift.failures) + str(rig.log.entries)
 
@@ -72,7 +72,7 @@ async def test_parked_call_goes_on_when_the_cause_is_gone(rig: Rig) -> None:
     await rig.push(call)
     await rig.run(20)
     assert await rig.queries.attention() == {}
-    assert (await rig.record(call)).phase is Phase.SETTLED
+    assert (await rig.record(call)).life.phase is Phase.SETTLED
 
 
 @pytest.mark.parametrize("stored", [b"{}", b"\x80\x04", b'{"institution_key":1}'], ids=["empty", "pickle", "typed"])
@@ -85,7 +85,7 @@ async def test_corrupt_record_is_parked_and_harms_no_other(rig: Rig, stored: byt
     await rig.run(125)
     assert rig.ledger(corrupt) == sent
     assert list((await rig.queries.attention()).values()) == ["parked"]
-    assert (await rig.record(other)).phase is Phase.SETTLED
+    assert (await rig.record(other)).life.phase is Phase.SETTLED
 
 
 async def test_corrupt_note_is_parked_and_harms_no_other(rig: Rig) -> None:
@@ -95,7 +95,7 @@ async def test_corrupt_note_is_parked_and_harms_no_other(rig: Rig) -> None:
     await rig.redis.hset(f"ck:inbox:{CallId(KEY, corrupt.voice_id).member}", "odd", b"{}")
     await rig.run(125)
     assert list((await rig.queries.attention()).values()) == ["parked"]
-    assert (await rig.record(other)).phase is Phase.SETTLED
+    assert (await rig.record(other)).life.phase is Phase.SETTLED
 
 
 async def test_foreign_name_in_the_due_set_is_removed(rig: Rig) -> None:
@@ -117,7 +117,7 @@ async def test_service_that_is_down_stops_nothing_for_good(rig: Rig) -> None:
     await rig.run(60)
     assert rig.ledger(call)["assign"] == 1
     await rig.run(80)
-    assert (await rig.record(call)).phase is Phase.SETTLED
+    assert (await rig.record(call)).life.phase is Phase.SETTLED
     assert rig.shift.failures == []
 
 
@@ -131,11 +131,11 @@ async def test_redis_clock_set_back_stops_nothing(rig: Rig) -> None:
     await rig.run(20)
     behind[0] = 3_600_000
     await rig.run(60)
-    assert (await rig.record(call)).authenticated_seen
+    assert (await rig.record(call)).seen.authenticated
     late = rig.stage.call(Happening(Kind.END, 500))
     await rig.run(50)
     assert rig.ledger(late)["assign"] == 1
-    assert (await rig.record(call)).phase is Phase.SETTLED
+    assert (await rig.record(call)).life.phase is Phase.SETTLED
     rig.stage.world.state.institutions[KEY].ignored.append(late.phone_number)
     await rig.run(2 * TO_THE_END_EVERY_S)
     assert "unlisted" in await rig.whats(late), "full listings go on too"
@@ -228,7 +228,7 @@ async def test_call_that_is_not_listed_any_more_is_read_not_ended(rig: Rig) -> N
     rig.stage.world.state.institutions[KEY].ignored.append(call.phone_number)
     await rig.run(TO_THE_END_EVERY_S + 10)
     assert "unlisted" in await rig.whats(call)
-    assert (await rig.record(call)).phase is Phase.LIVE
+    assert (await rig.record(call)).life.phase is Phase.LIVE
 
 
 async def test_killed_workers_call_goes_on_after_the_lease(rig: Rig) -> None:
@@ -278,7 +278,7 @@ async def test_two_workers_on_one_call_are_one_mover(rig: Rig) -> None:
         rig.stage.advance(0.5)
     assert [(rig.ledger(call)["assign"], rig.ledger(call)["enroll"]) for call in calls] == [(1, 1)] * 5
     for call in calls:
-        assert rig.ledger(call)["check"] <= (await rig.record(call)).checks_used
+        assert rig.ledger(call)["check"] <= (await rig.record(call)).plan.checks_used
 
 
 class Away(Store):

@@ -38,9 +38,13 @@ async def test_call_goes_on_under_the_id_that_assign_returned(rig: Rig, is_pushe
     new, old = await both(rig, call)
     assert new is not None
     assert new == old
-    assert (new.voice_id, new.reason, new.assign.state) == (call.voice_id, Reason.AUTHENTICATED, EffectState.CONFIRMED)
+    assert (new.voice_id, new.life.reason, new.ledger.assign.state) == (
+        call.voice_id,
+        Reason.AUTHENTICATED,
+        EffectState.CONFIRMED,
+    )
     assert rig.ledger(call)["assign"] == 1
-    assert rig.ledger(call)["check"] == new.checks_used <= CHECK_LIMIT
+    assert rig.ledger(call)["check"] == new.plan.checks_used <= CHECK_LIMIT
 
 
 @pytest.mark.parametrize("other", ["another number", "another start"])
@@ -55,8 +59,8 @@ async def test_id_of_another_call_is_not_followed(rig: Rig, other: str) -> None:
     await rig.run(900)
     record = await rig.find(call.alternate_id)
     assert record is not None
-    assert (record.voice_id, record.assign.state) == (call.alternate_id, EffectState.UNRESOLVED)
-    assert record.checks_used == 0
+    assert (record.voice_id, record.ledger.assign.state) == (call.alternate_id, EffectState.UNRESOLVED)
+    assert record.plan.checks_used == 0
 
 
 async def test_person_is_asked_if_somebody_has_spoken_about_the_other_record(rig: Rig) -> None:
@@ -69,5 +73,5 @@ async def test_person_is_asked_if_somebody_has_spoken_about_the_other_record(rig
     record = await rig.find(call.alternate_id)
     assert record is not None
     assert record.voice_id == call.alternate_id
-    assert record.assign.state is EffectState.UNRESOLVED
+    assert record.ledger.assign.state is EffectState.UNRESOLVED
     assert f"asked by rule {TWO_RECORDS!r}" in (await rig.queries.attention()).values()

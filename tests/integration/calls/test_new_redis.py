@@ -73,4 +73,4 @@ async def test_reject_of_a_call_that_ended_meanwhile_is_still_sent(sandbox_asgi:
     await rig.note(call, Distrusted(operator="ann", said_at=rig.stage.clock.now))
     await rig.run(HOLD_S + 10)
     assert rig.ledger(call)["reject_voice"] == 1
-    assert (await rig.record(call)).reason is Reason.REJECTED
+    assert (await rig.record(call)).life.reason is Reason.REJECTED

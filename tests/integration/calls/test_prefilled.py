@@ -48,7 +48,11 @@ async def test_only_candidate_who_stands_on_the_record_is_assigned_once(rig: Rig
     assert rig.ledger(call)["assign"] == 1
     assert call.aliases == ["cu-1-p-1"]
     record = await rig.record(call)
-    assert (record.assign.state, record.assigned_person_id, record.checks_used) == (EffectState.APPLIED, "p-1", 1)
+    assert (record.ledger.assign.state, record.ledger.assigned_person_id, record.plan.checks_used) == (
+        EffectState.APPLIED,
+        "p-1",
+        1,
+    )
 
 
 async def test_person_on_a_record_that_an_operator_has_claimed_is_not_assigned(rig: Rig) -> None:
@@ -102,7 +106,7 @@ async def test_lost_answer_is_not_confirmed_by_the_person_who_stood_there(rig: R
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.RESET, applied=applied, times=1))
     await rig.run(60)
     assert call.aliases == ["cu-1-p-1"]
-    assert (await rig.record(call)).assign.attempts == (1 if applied else 2)
+    assert (await rig.record(call)).ledger.assign.attempts == (1 if applied else 2)
 
 
 async def test_refused_assign_of_the_person_who_stands_there_is_tried_again_and_then_shown(rig: Rig) -> None:
@@ -112,6 +116,6 @@ async def test_refused_assign_of_the_person_who_stands_there_is_tried_again_and_
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED, body=body))
     await rig.run(120)
     record = await rig.record(call)
-    assert (record.assign.state, record.assign.attempts) == (EffectState.REFUSED, 3)
+    assert (record.ledger.assign.state, record.ledger.assign.attempts) == (EffectState.REFUSED, 3)
     attention = await rig.redis.hget(rig.store.keys.attention, rig.call_id(call).member)
     assert attention == b"assign refused by the service: Try later."

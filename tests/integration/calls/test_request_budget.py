@@ -225,7 +225,7 @@ async def test_check_that_waits_is_not_booked(sandbox_asgi: Asgi, redis: Redis) 
     rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.ANSWER, status=500))
     crowd(rig, 10)
     await rig.run(20)
-    booked = [(await rig.record(call)).checks_used for call in rig.stage.world.state.calls.values()]
+    booked = [(await rig.record(call)).plan.checks_used for call in rig.stage.world.state.calls.values()]
     arrived = [
         rig.stage.sandbox.ledger.tally(call.voice_id).arrived.get("check", 0)
         for call in rig.stage.world.state.calls.values()

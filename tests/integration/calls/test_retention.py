@@ -6,7 +6,7 @@ from redis.exceptions import OutOfMemoryError
 
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.notes import Distrusted, Resolved
-from callkeeper.calls.record import Call
+from callkeeper.calls.record import Call, Seen
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import CallId, Keys, Retention
@@ -147,7 +147,7 @@ async def test_enrolls_are_kept_as_long_as_calls(kept: Rig) -> None:
     enrolled = Keys().enrolled("cu-1", "p-1")
     await kept.redis.zadd(enrolled, {"long-ago": kept.clock.now.timestamp() - DAYS * DAY_S - 1})
     call = CallId("cu-1", "v-1")
-    record = Call(institution_key="cu-1", voice_id="v-1", person_id="p-1")
+    record = Call(institution_key="cu-1", voice_id="v-1", seen=Seen(person_id="p-1"))
     await kept.store.members.follow(call, record, kept.clock.now, is_enrolled=True, is_rejected=False)
     assert await kept.redis.zrange(enrolled, 0, -1) == [b"v-1"]
 
@@ -189,7 +189,7 @@ async def test_call_that_needs_a_person_is_kept_until_she_has_closed_it(kept: Ri
     await kept.run(70)
     assert await kept.queries.attention()
     await age(kept.redis, 100 * DAY_S)
-    assert (await kept.record(call)).reject.state == "unresolved"
+    assert (await kept.record(call)).ledger.reject.state == "unresolved"
     resolved = Resolved(applied=False, operator="ann", said_at=kept.clock.now)
     await kept.store.note(CallId(KEY, call.voice_id), resolved, even_settled=True)
     await kept.run(2)

@@ -99,7 +99,7 @@ async def test_enroll_follows_the_services_own_verification(
     assert rig.ledger(call)[ENROLLED] == 1
     assert ours(call) == [("p-1", validation_type, "bot")]
     assert call.feedback == ["SUCCESSFUL"]
-    assert (await rig.record(call)).reason is Reason.ENROLLED
+    assert (await rig.record(call)).life.reason is Reason.ENROLLED
 
 
 async def test_enroll_follows_the_word_of_the_desk(rig: Rig) -> None:
@@ -240,7 +240,7 @@ async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, 
     call = rig.stage.call(MFA, END)
     await rig.run(90)
     assert rig.ledger(call)[ENROLLED] == 1
-    state = (await rig.record(call)).enroll.state
+    state = (await rig.record(call)).ledger.enroll.state
     assert state is (EffectState.CONFIRMED if fault.is_applied else EffectState.ABSENT)
     assert len(ours(call)) == (1 if fault.is_applied else 0)
 
@@ -254,7 +254,7 @@ async def test_reject_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, 
     await distrust(rig, call)
     await rig.run(30)
     assert rig.ledger(call)[REJECTED] == 1
-    assert (await rig.record(call)).reject.state is (EffectState.CONFIRMED if is_applied else EffectState.ABSENT)
+    assert (await rig.record(call)).ledger.reject.state is (EffectState.CONFIRMED if is_applied else EffectState.ABSENT)
 
 
 async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: Rig) -> None:
@@ -266,7 +266,7 @@ async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: R
     await distrust(rig, call)
     await rig.run(66)
     record = await rig.record(call)
-    assert (record.reject.state, record.reason) == (EffectState.UNRESOLVED, Reason.UNRESOLVED)
+    assert (record.ledger.reject.state, record.life.reason) == (EffectState.UNRESOLVED, Reason.UNRESOLVED)
     member = CallId(call.institution_key, call.voice_id).member
     assert await rig.queries.attention() == {member: "reject unresolved"}
     resolved = Resolved(applied=False, operator="ann", said_at=rig.clock.now)
@@ -397,7 +397,7 @@ async def test_call_that_the_service_does_not_know_is_not_asked_again(rig: Rig) 
     await say(rig, call)
     await rig.run(60)
     assert rig.ledger(call)[ENROLLED] == 1
-    assert (await rig.record(call)).enroll.state is EffectState.REFUSED
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.REFUSED
     assert await rig.queries.attention() == {}
 
 
@@ -407,7 +407,7 @@ async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
     call = rig.stage.call(MFA, END)
     await rig.run(90)
     assert rig.ledger(call)[ENROLLED] == 1
-    assert (await rig.record(call)).enroll.state is EffectState.APPLIED
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.APPLIED
     assert len(ours(call)) == 1
 
 
@@ -438,7 +438,7 @@ async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
     call = rig.stage.call(*MISCHIEF, END)
     await rig.run(66)
     assert not {ENROLLED, REJECTED} & set(rig.ledger(call))
-    assert (await rig.record(call)).reason is Reason.RED
+    assert (await rig.record(call)).life.reason is Reason.RED
 
 
 async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, redis: Redis) -> None:
@@ -461,7 +461,7 @@ async def test_distrusted_caller_is_rejected_once_in_the_operators_name(rig: Rig
     assert rig.ledger(call)[REJECTED] == 1
     assert not {ENROLLED, "check"} & set(rig.ledger(call))
     assert [a.by for a in call.activities if a.name == "RejectCallerVoice"] == ["ann"]
-    assert (await rig.record(call)).reason is Reason.REJECTED
+    assert (await rig.record(call)).life.reason is Reason.REJECTED
 
 
 async def test_effects_wait_for_the_services_own_voice_id(rig: Rig) -> None:
@@ -482,11 +482,11 @@ async def test_restarted_redis_is_verified_before_anything_is_sent(rig: Rig) -> 
     await say(rig, call)
     await rig.run(10)
     member = CallId(call.institution_key, call.voice_id).member
-    assert (await rig.record(call)).enroll.state is EffectState.INTENDED
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.INTENDED
     rig.stage.world.happen_now(call, Happening(Kind.ENROLLED, person_id="p-1"))
     await rig.redis.hset(rig.store.keys.item(member), "epoch", "before the restart")
     use(rig, service=rig.service)
     await rig.run(30)
     assert ENROLLED not in rig.ledger(call)
-    assert (await rig.record(call)).enroll.state is EffectState.CONFIRMED
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.CONFIRMED
     assert "verifying" in await rig.whats(call)

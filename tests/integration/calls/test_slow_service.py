@@ -25,7 +25,7 @@ def test_claim_lets_go_between_requests_of_a_slow_service(answer_s: float) -> No
             assert works.longest_s <= 2 * answer_s + 2
             assert works.rig.shift.failures == []
             assert not [entry for entry in works.rig.log.entries if entry["event"] == "step_failed"]
-            assert (await works.rig.record(call)).checks_used >= 14
+            assert (await works.rig.record(call)).plan.checks_used >= 14
 
     virtually(law())
 

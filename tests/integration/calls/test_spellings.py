@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import MANUAL_GREEN
 from callkeeper.calls.notes import Distrusted, Listed
-from callkeeper.calls.record import CHECK_LIMIT, Call, Phase, Reading, Reason, encode_call
+from callkeeper.calls.record import CHECK_LIMIT, Call, Names, Phase, Reading, Reason, Seen, encode_call
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.endpoints import canonical_id, spelling_of
@@ -77,7 +77,7 @@ async def test_call_has_one_record_however_its_id_is_spelled(rig: Rig, places: t
         await push(rig, call, "CallEnd")
     await rig.run(60)
     assert len(await records(rig)) == 2
-    assert (await rig.record(green)).reason is Reason.AUTHENTICATED
+    assert (await rig.record(green)).life.reason is Reason.AUTHENTICATED
     assert [rig.ledger(call)["assign"] for call in (green, other)] == [1, 1]
     assert rig.ledger(other)["reject_voice"] == 1
     assert max(rig.ledger(call)["check"] for call in (green, other)) <= CHECK_LIMIT
@@ -90,18 +90,23 @@ async def test_requests_use_the_services_last_spelling(rig: Rig) -> None:
     assert call.voice_id == call.voice_id.upper()
     await rig.run(80)
     record = await rig.record(call)
-    assert (record.voice_id, record.spelled, record.reason) == (
+    assert (record.voice_id, record.names.spelled, record.life.reason) == (
         call.voice_id.lower(),
         call.voice_id,
         Reason.AUTHENTICATED,
     )
-    assert rig.ledger(call)["check"] == record.checks_used
+    assert rig.ledger(call)["check"] == record.plan.checks_used
 
 
 def legacy(call: SandboxCall, **more: object) -> Call:
     """Return a record under capitals, as release 0.2.0 wrote it."""
     return replace(
-        Call(institution_key=KEY, voice_id=call.voice_id.upper(), phone_number=call.phone_number, person_id="p-1"),
+        Call(
+            institution_key=KEY,
+            voice_id=call.voice_id.upper(),
+            names=Names(phone_number=call.phone_number),
+            seen=Seen(person_id="p-1"),
+        ),
         **more,
     )
 
@@ -109,7 +114,7 @@ def legacy(call: SandboxCall, **more: object) -> Call:
 async def keep(rig: Rig, record: Call) -> CallId:
     """Store a record as it is."""
     place = CallId(record.institution_key, record.voice_id)
-    item = {"rec": encode_call(record), "checks": str(record.checks_used)}
+    item = {"rec": encode_call(record), "checks": str(record.plan.checks_used)}
     await rig.redis.hset(rig.store.keys.item(place.member), mapping=item)
     if record.is_settled:
         await rig.redis.hset(rig.store.keys.item(place.member), "settled", "1")
@@ -131,7 +136,7 @@ async def test_live_record_under_capitals_is_merged(rig: Rig) -> None:
     record = await rig.record(call)
     assert (len(await records(rig)), record.voice_id) == (1, call.voice_id)
     assert rig.ledger(call)["reject_voice"] == 1
-    assert rig.ledger(call).get("check", 0) + 15 == record.checks_used <= CHECK_LIMIT
+    assert rig.ledger(call).get("check", 0) + 15 == record.plan.checks_used <= CHECK_LIMIT
 
 
 async def test_settled_record_under_capitals_is_not_begun_anew(rig: Rig) -> None:
@@ -146,7 +151,11 @@ async def test_settled_record_under_capitals_is_not_begun_anew(rig: Rig) -> None
     await keep(rig, old)
     await rig.run(330)
     record = await rig.record(call)
-    assert (len(await records(rig)), record.checks_used, record.enroll.state) == (1, 20, EffectState.APPLIED)
+    assert (len(await records(rig)), record.plan.checks_used, record.ledger.enroll.state) == (
+        1,
+        20,
+        EffectState.APPLIED,
+    )
     assert {"check", "enroll"}.isdisjoint(rig.ledger(call))
 
 
@@ -164,4 +173,4 @@ async def test_record_that_comes_back_under_capitals_counts_its_checks_once(rig:
         await rig.run(3)
     record = await rig.record(call)
     assert len(await records(rig)) == 1
-    assert record.checks_used == 3 + rig.ledger(call).get("check", 0)
+    assert record.plan.checks_used == 3 + rig.ledger(call).get("check", 0)

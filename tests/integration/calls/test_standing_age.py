@@ -113,7 +113,7 @@ async def test_disabled_institution_is_seen_before_the_enroll_although_the_list_
     await rig.run(30)
     assert "enroll" not in rig.ledger(call)
     assert arrived(rig, "institution") == 1
-    assert (await rig.record(call)).standing == "not_active"
+    assert (await rig.record(call)).last_claim.standing == "not_active"
 
 
 async def test_active_institution_is_asked_for_once_for_many_enrolls(rig: Rig) -> None:
@@ -140,7 +140,7 @@ async def test_list_is_read_before_an_enroll_if_the_key_is_refused(rig: Rig) -> 
     await verify(rig, call)
     await rig.run(15)
     assert "enroll" not in rig.ledger(call)
-    assert (await rig.record(call)).standing == "not_active"
+    assert (await rig.record(call)).last_claim.standing == "not_active"
 
 
 async def test_last_active_counts_for_fifteen_minutes(rig: Rig) -> None:
@@ -218,7 +218,7 @@ async def test_call_of_an_institution_that_another_worker_found_is_handled(rig: 
     rig.stage.advance(5)
     [held] = [held for held in await other.store.claim(100) if held.member.startswith("c:")]
     await other.shift.move(held)
-    assert (await rig.record(call)).standing is None
+    assert (await rig.record(call)).last_claim.standing is None
 
 
 async def test_clock_that_goes_back_makes_the_standing_old(rig: Rig) -> None:

@@ -52,7 +52,7 @@ async def watched(rig: Rig) -> None:
     await rig.run(60)
     for call in (silent, pushed):
         assert call.voice_validated
-        assert (await rig.record(call)).checks_used == call.checks_used <= 20
+        assert (await rig.record(call)).plan.checks_used == call.checks_used <= 20
 
 
 PERSONS = [{"personId": "p-7", "lastName": "Seven", "name": "Seven"}]

@@ -51,7 +51,7 @@ async def test_correction_beats_the_statement_that_it_corrects(
     for statement in who(rig, operators[1], "p-2"):
         await other_process.note(CallId(KEY, call.voice_id), statement)
     await rig.run(15)
-    assert (await rig.record(call)).person_id == "p-2"
+    assert (await rig.record(call)).seen.person_id == "p-2"
     assert {verified.person_id for verified in call.verifications} == {"p-2"}
     heard = [(line.kind, line.person_id) for line in await rig.trail(call) if line.what == "said"]
     assert heard == [("assign", "p-1"), ("verified", "p-1"), ("assign", "p-2"), ("verified", "p-2")]
@@ -67,7 +67,7 @@ async def test_repetition_of_a_statement_does_not_beat_its_correction(rig: Rig) 
     for statement in first:
         assert await rig.note(call, statement)
     await rig.run(10)
-    assert (await rig.record(call)).person_id == "p-2"
+    assert (await rig.record(call)).seen.person_id == "p-2"
     assert {verified.person_id for verified in call.verifications} == {"p-2"}
     assert [line.what for line in await rig.trail(call)].count("said") == 4
 

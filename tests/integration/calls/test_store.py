@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
 from callkeeper.calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
-from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.record import Call, Plan, encode_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.script import ScriptName
@@ -26,11 +26,11 @@ A, B = CallId("cu-1", "v-1"), CallId("cu-1", "v-2")
 
 def record_of(call_id: CallId, *, checks: int = 0) -> Call:
     """Return a record that has spent some checks."""
-    return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, checks_used=checks)
+    return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, plan=Plan(checks_used=checks))
 
 
 RECORD = encode_call(Call(institution_key="cu-1", voice_id="v-1"))
-NEWER = encode_call(Call(institution_key="cu-1", voice_id="v-1", checks_used=3))
+NEWER = encode_call(Call(institution_key="cu-1", voice_id="v-1", plan=Plan(checks_used=3)))
 LINE = Entry(at=START, what="read")
 HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
 NEWER_HINT = Pushed(has_ended=False, event_id="ev-2", received_at=START)

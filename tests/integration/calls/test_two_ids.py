@@ -65,13 +65,13 @@ async def test_answer_about_another_call_changes_nothing_of_this_one(rig: Rig, m
     await rig.run(60)
     assert mixed_up.met == 1
     record = await rig.record(one)
-    assert (record.voice_id, record.person_id, record.phase) == ("v-a", "p-1", Phase.LIVE)
-    assert record.reading is not None
-    assert (record.reading.voice_id, record.opted_out_seen) == ("v-a", False)
+    assert (record.voice_id, record.seen.person_id, record.life.phase) == ("v-a", "p-1", Phase.LIVE)
+    assert record.seen.reading is not None
+    assert (record.seen.reading.voice_id, record.seen.opted_out) == ("v-a", False)
     assert "p-2" not in {line.person_id for line in await rig.trail(one)}
     assert [line["kind"] for line in rig.log.entries if line["event"] == "answer_misnamed"] == [kind]
     assert rig.ledger(one)["assign"] == 1
-    assert record.assign.state is (EffectState.CONFIRMED if kind == "assign" else EffectState.APPLIED)
+    assert record.ledger.assign.state is (EffectState.CONFIRMED if kind == "assign" else EffectState.APPLIED)
     assert (await rig.record(other)).voice_id == "v-b"
 
 
@@ -97,7 +97,7 @@ async def test_distrust_rejects_the_caller_whom_it_is_about(rig: Rig, mixed_up: 
     assert mixed_up.met == 2
     assert rig.ledger(one)["reject_voice"] == 1
     assert "reject_voice" not in rig.ledger(other)
-    assert (await rig.record(other)).distrusted is None
+    assert (await rig.record(other)).statements.distrusted is None
 
 
 async def test_call_that_an_answer_confirmed_is_not_merged(rig: Rig, mixed_up: MixedUp) -> None:
@@ -113,7 +113,7 @@ async def test_call_that_an_answer_confirmed_is_not_merged(rig: Rig, mixed_up: M
     await rig.run(90)
     assert (await rig.record(one)).voice_id == "v-a"
     assert "reject_voice" not in rig.ledger(other)
-    assert (await rig.record(other)).distrusted is None
+    assert (await rig.record(other)).statements.distrusted is None
 
 
 async def test_answers_alone_never_carry_a_statement_to_another_call(rig: Rig, mixed_up: MixedUp) -> None:
@@ -130,11 +130,11 @@ async def test_answers_alone_never_carry_a_statement_to_another_call(rig: Rig, m
     assert (await rig.record(one)).voice_id == "v-a"
     await rig.run(60)
     record = await rig.record(one)
-    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.UNCONFIRMED)
+    assert (record.life.phase, record.life.reason) == (Phase.SETTLED, Reason.UNCONFIRMED)
     mixed_up.mix.clear()
     await rig.run(60)
     assert "reject_voice" not in rig.ledger(other)
-    assert (await rig.record(other)).distrusted is None
+    assert (await rig.record(other)).statements.distrusted is None
     assert rig.ledger(one)["reject_voice"] == 1, "the queue has listed it"
 
 
@@ -149,7 +149,7 @@ async def test_push_that_names_other_ids_confirms_nothing(rig: Rig, mixed_up: Mi
     await rig.run(90)
     for call in (other, third):
         assert "reject_voice" not in rig.ledger(call)
-        assert (await rig.record(call)).distrusted is None
+        assert (await rig.record(call)).statements.distrusted is None
 
 
 async def test_call_that_is_listed_after_it_was_merged_goes_on_by_itself(rig: Rig, mixed_up: MixedUp) -> None:
@@ -167,11 +167,11 @@ async def test_call_that_is_listed_after_it_was_merged_goes_on_by_itself(rig: Ri
     mixed_up.mix.clear()
     await rig.run(60)
     record = await rig.record(one)
-    assert (record.voice_id, record.person_id) == ("v-a", "p-1")
+    assert (record.voice_id, record.seen.person_id) == ("v-a", "p-1")
     assert rig.ledger(one)["reject_voice"] == 1
     assert statement.wish in {line.wish for line in await rig.trail(one)}
     beside = await rig.record(other)
-    assert (beside.person_id, [candidate.person_id for candidate in beside.candidates]) == ("p-2", ["p-2"])
+    assert (beside.seen.person_id, [candidate.person_id for candidate in beside.seen.candidates]) == ("p-2", ["p-2"])
 
 
 async def test_merge_is_refused_in_the_moment_in_which_the_queue_lists_the_call(rig: Rig) -> None:
@@ -205,8 +205,8 @@ async def test_listed_calls_that_answers_mix_up_stay_and_come_to_an_end(
     await rig.run(900)
     for call in calls:
         record = await rig.record(call)
-        assert (record.voice_id, record.phase, record.reading) == (call.voice_id, Phase.SETTLED, None)
-        assert record.reject.state is EffectState.NONE
+        assert (record.voice_id, record.life.phase, record.seen.reading) == (call.voice_id, Phase.SETTLED, None)
+        assert record.ledger.reject.state is EffectState.NONE
         assert not {"enroll", "reject_voice"} & set(rig.ledger(call))
         assert (await rig.whats(call)).count("settled") == 1
     assert not rig.shift.failures

@@ -152,7 +152,7 @@ async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:
     await rig.store.note(rig.call_id(call), Resolved(applied=False, operator="ann", said_at=now), even_settled=True)
     await rig.run(100)
     assert len(requests(rig, call, EffectKind.ENROLL)) == 2
-    assert (await rig.record(call)).enroll.state is EffectState.ABSENT
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.ABSENT
 
 
 @pytest.mark.parametrize("status", REFUSALS)
@@ -178,7 +178,7 @@ async def test_assign_goes_on_when_the_service_accepts_it(rig: Rig, status: str)
     refuse(rig, EffectKind.ASSIGN, status, times=4)
     call = rig.stage.call(END)
     await rig.run(90)
-    assert (await rig.record(call)).assign.state is EffectState.APPLIED
+    assert (await rig.record(call)).ledger.assign.state is EffectState.APPLIED
     assert call.person_id == "p-1"
 
 

@@ -26,7 +26,7 @@ async def enrolled(rig: Rig, *script: Happening, person_id: str = "p-1", **more:
     said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": f"e{call.voice_id}"}
     await rig.note(call, Verified(person_id=person_id, validation_type="OneTimePasswordAuth", **said))
     await rig.run(6)
-    assert (await rig.record(call)).enroll.state is EffectState.APPLIED
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.APPLIED
     return call
 
 
@@ -67,20 +67,20 @@ async def test_reject_takes_back_the_enroll_of_another_live_call(rig: Rig) -> No
     await says_taken_back(rig, call)
     rig.stage.happen(call, Kind.END)
     await rig.run(30)
-    assert (await rig.record(call)).reason is Reason.UNENROLLED
+    assert (await rig.record(call)).life.reason is Reason.UNENROLLED
 
 
 async def test_reject_takes_back_the_enroll_of_a_settled_call(rig: Rig) -> None:
     """A call that is long over is read once: its record says what the service says. It stays settled."""
     call = await enrolled(rig, Happening(Kind.END, 30))
     await rig.run(60)
-    assert (await rig.record(call)).reason is Reason.ENROLLED
+    assert (await rig.record(call)).life.reason is Reason.ENROLLED
     reads = rig.ledger(call)["read"]
     await reject(rig)
     await rig.run(60)
     await says_taken_back(rig, call)
     record = await rig.record(call)
-    assert (record.is_settled, record.reason) == (True, Reason.UNENROLLED)
+    assert (record.is_settled, record.life.reason) == (True, Reason.UNENROLLED)
     await rig.run(1200)
     assert rig.ledger(call)["read"] == reads + 1
     assert types(await rig.trail(call)) == ["enrolled", "settled", "unenrolled"]
@@ -97,8 +97,8 @@ async def test_enroll_that_the_service_takes_back_later_is_found(rig: Rig) -> No
     call.manual_person_id = None
     rig.stage.happen(call, Kind.STATUS, "FullAuthenticationUnenrolled")
     await rig.run(1500)
-    assert (await rig.record(call)).reason is Reason.UNENROLLED
-    assert (await rig.record(other)).reason is Reason.ENROLLED
+    assert (await rig.record(call)).life.reason is Reason.UNENROLLED
+    assert (await rig.record(other)).life.reason is Reason.ENROLLED
     assert rig.ledger(other)["read"] == reads + 3
 
 
@@ -112,7 +112,7 @@ async def test_reject_leaves_the_calls_of_others_alone(rig: Rig) -> None:
     await reject(rig)
     await rig.run(120)
     assert (rig.ledger(call)["read"], rig.ledger(plain)["read"]) == before
-    assert (await rig.record(call)).reason is Reason.ENROLLED
+    assert (await rig.record(call)).life.reason is Reason.ENROLLED
 
 
 @pytest.mark.parametrize("status", ["FullAuthenticationUnenrolled"])
@@ -135,7 +135,7 @@ async def test_person_closes_what_was_taken_back(rig: Rig) -> None:
     await rig.store.note(rig.call_id(call), seen, even_settled=True)
     await rig.run(5)
     assert TAKEN_BACK not in (await rig.queries.attention()).values()
-    assert (await rig.record(call)).reason is Reason.UNENROLLED
+    assert (await rig.record(call)).life.reason is Reason.UNENROLLED
 
 
 async def test_enroll_whose_policy_was_never_read_is_taken_back_too(rig: Rig) -> None:
@@ -147,7 +147,7 @@ async def test_enroll_whose_policy_was_never_read_is_taken_back_too(rig: Rig) ->
         await rig.run(0.25)
     rig.stage.happen(call, Kind.VIEWED)
     await rig.run(30)
-    assert (await rig.record(call)).reason is Reason.UNENROLLED
+    assert (await rig.record(call)).life.reason is Reason.UNENROLLED
 
 
 async def test_enroll_is_taken_back_after_its_call_settled(rig: Rig) -> None:
@@ -159,7 +159,7 @@ async def test_enroll_is_taken_back_after_its_call_settled(rig: Rig) -> None:
     await rig.run(18)
     assert (await rig.record(call)).is_settled
     await rig.run(200)
-    assert (await rig.record(call)).reason is Reason.UNENROLLED
+    assert (await rig.record(call)).life.reason is Reason.UNENROLLED
     assert types(await rig.trail(call)) == ["enrolled", "settled", "unenrolled"]
 
 
@@ -182,4 +182,4 @@ async def test_reject_between_an_enroll_and_its_record_is_told(rig: Rig, monkeyp
     await rig.note(call, Verified(person_id="p-1", validation_type="OneTimePasswordAuth", **said))
     await rig.run(200)
     assert told
-    assert (await rig.record(call)).reason is Reason.UNENROLLED
+    assert (await rig.record(call)).life.reason is Reason.UNENROLLED

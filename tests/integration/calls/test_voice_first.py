@@ -55,7 +55,7 @@ async def test_stolen_passcode_enrolls_nobody(
     """A passcode at 4 s enrolls nobody against whom the voice provider has something to say until the end."""
     rig, call = await live_until(sandbox_asgi, redis, book, PASSCODE, *signs, END)
     assert call.feedback == []
-    assert (await rig.record(call)).enroll.state is EffectState.NONE
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.NONE
 
 
 @pytest.mark.parametrize("at_s", [12.0, 60.0, 79.5])
@@ -63,7 +63,7 @@ async def test_voice_that_authenticates_in_time_is_not_enrolled(sandbox_asgi: As
     """A member with a good voiceprint gives a passcode first: the voice is waited for, up to the final analysis."""
     rig, call = await live_until(sandbox_asgi, redis, "default", PASSCODE, Happening(Kind.GREEN, at_s), END)
     assert call.feedback == []
-    assert (await rig.record(call)).reason is Reason.AUTHENTICATED
+    assert (await rig.record(call)).life.reason is Reason.AUTHENTICATED
 
 
 @pytest.mark.parametrize("kind", [Kind.MISMATCH, Kind.HIGH_RISK])
@@ -160,7 +160,7 @@ async def test_short_call_is_enrolled_after_its_end(sandbox_asgi: Asgi, redis: R
     assert call.ended_at is not None
     enrolled = next(one for one in call.activities if one.name == "AcceptCallerVoice")
     assert timedelta(seconds=5) <= enrolled.at - call.ended_at <= timedelta(seconds=12)
-    assert (await rig.record(call)).reason is Reason.ENROLLED
+    assert (await rig.record(call)).life.reason is Reason.ENROLLED
 
 
 async def test_passcode_that_only_the_read_after_the_end_shows_enrolls(sandbox_asgi: Asgi, redis: Redis) -> None:
@@ -184,7 +184,7 @@ async def test_word_after_the_end_enrolls_for_ten_minutes(rig: Rig, after_s: flo
     await say(rig, call)
     assert bool(call.feedback) is is_enrolled
     assert (await rig.record(call)).is_settled
-    assert (await rig.record(call)).reason is (Reason.ENROLLED if is_enrolled else Reason.UNDECIDED)
+    assert (await rig.record(call)).life.reason is (Reason.ENROLLED if is_enrolled else Reason.UNDECIDED)
 
 
 async def test_late_word_counts_from_when_it_was_said(rig: Rig) -> None:

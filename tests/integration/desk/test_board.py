@@ -162,7 +162,7 @@ async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
         assert "open for too long" in answer.text
         answer = await rig.browser.post("/board/pause", data={**fields, "because": "x", "scope": "all"})
         assert answer.status_code == 403
-    assert not (await rig.queries.load((await rig.queries.find(call.voice_id))[0])).distrusted  # type: ignore[union-attr]
+    assert not (await rig.queries.load((await rig.queries.find(call.voice_id))[0])).statements.distrusted  # type: ignore[union-attr]
     assert await rig.redis.hgetall(Keys().pause) == {}
 
 
@@ -349,14 +349,16 @@ async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: Boar
     record = await rig.record(call)
     [call_id] = await rig.queries.find(call.voice_id)
     keys = Keys()
-    unresolved = replace(record, reject=Effect(state=EffectState.UNRESOLVED, sent_at=rig.clock.now))
+    unresolved = replace(
+        record, ledger=replace(record.ledger, reject=Effect(state=EffectState.UNRESOLVED, sent_at=rig.clock.now))
+    )
     await rig.redis.hset(keys.item(call_id.member), "rec", encode_call(unresolved))
     await rig.redis.hset(keys.attention, call_id.member, "reject unresolved")
     board = await rig.page()
     assert board.index("Reject unresolved") < board.index("Live calls of")
     assert (await rig.fill(f"{of(call)}/resolve", applied="false")).status_code == 303
     await rig.run(5)
-    assert (await rig.record(call)).reject.state is EffectState.ABSENT
+    assert (await rig.record(call)).ledger.reject.state is EffectState.ABSENT
     assert "Reject unresolved" not in await rig.page()
 
 
@@ -376,8 +378,8 @@ async def test_what_a_rule_asks_stands_on_top_until_somebody_has_seen_it(rig: Bo
     assert "Rule 'another voice' asks" not in html.unescape(await rig.page())
     assert "“another voice” asks" not in await rig.page(of(call))
     record = await rig.record(call)
-    assert record.asked is not None
-    assert record.asked.closed_by == "ann"
+    assert record.statements.asked is not None
+    assert record.statements.asked.closed_by == "ann"
 
 
 async def test_sample_is_shown_at_once(rig: BoardRig) -> None:
@@ -412,7 +414,7 @@ async def test_find_lists_calls_by_what_an_operator_has(rig: BoardRig) -> None:
     await rig.run(5)
     record = await rig.find(call.voice_id)
     assert record is not None
-    began = record.started_at
+    began = record.life.started_at
     assert began is not None
     at = f"{began:%H:%M}"
     digits = PHONE[-4:]
@@ -575,7 +577,7 @@ async def test_verified_assigns_a_caller_whom_nobody_is_assigned_to(rig: BoardRi
     assert (rig.ledger(call)["assign"], rig.ledger(call)["enroll"]) == (1, 1)
     record = await rig.queries.load((await rig.queries.find(call.voice_id))[0])
     assert record is not None
-    assert record.person_id == "p-2"
+    assert record.seen.person_id == "p-2"
 
 
 async def test_distrust_has_to_be_confirmed(rig: BoardRig) -> None:

@@ -179,11 +179,11 @@ async def test_outcome_names_who_and_why(courier: Courier) -> None:
     call = courier.stage.call(Happening(Kind.END, 100))
     await courier.run(8)
     record = await courier.record(call)
-    assert record.person_id is not None
+    assert record.seen.person_id is not None
     await courier.note(
         call,
         Verified(
-            person_id=record.person_id,
+            person_id=record.seen.person_id,
             validation_type="OneTimePasswordAuth",
             operator="agent-7",
             said_at=courier.clock.now,

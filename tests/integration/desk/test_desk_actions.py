@@ -146,14 +146,17 @@ async def test_resolve_closes_what_nothing_could_prove(desk: DeskRig) -> None:
     """A person who looked at the service says that the reject was applied: it is so from then on, and nothing is sent."""
     call = desk.stage.call(END)
     await desk.run(5)
-    doubtful = replace(await desk.record(call), reject=Effect(state=EffectState.UNRESOLVED, sent_at=desk.clock.now))
+    doubtful = replace(
+        await desk.record(call),
+        ledger=replace(TODO.ledger, reject=Effect(state=EffectState.UNRESOLVED, sent_at=desk.clock.now)),
+    )
     member = CallId(call.institution_key, call.voice_id).member
     await desk.redis.hset(desk.store.keys.item(member), "rec", encode_call(doubtful))
     said = await desk.say(call, "resolve", applied=True)
     assert said.status_code == 202
     await desk.run(2)
     assert (await desk.outcome(said))["state"] == "done"
-    assert (await desk.record(call)).reject.state is EffectState.CONFIRMED
+    assert (await desk.record(call)).ledger.reject.state is EffectState.CONFIRMED
     assert "reject_voice" not in desk.ledger(call)
 
 
@@ -349,7 +352,7 @@ async def test_assign_replaces_our_own_assignment(desk: DeskRig) -> None:
     await desk.run(10)
     assert (await desk.outcome(said))["state"] == "done"
     assert (call.person_id, desk.ledger(call)["assign"]) == ("p-2", 2)
-    assert (await desk.record(call)).assign.state is EffectState.APPLIED
+    assert (await desk.record(call)).ledger.assign.state is EffectState.APPLIED
 
 
 async def test_assign_never_replaces_an_operators(desk: DeskRig) -> None:
@@ -403,5 +406,5 @@ async def test_opt_out_at_the_desk_is_never_lost(desk: DeskRig) -> None:
     told = await desk.say(over, "opted-out", operator="agent-7")
     await desk.run(5)
     assert (await desk.outcome(told))["state"] == "done"
-    assert (await desk.record(over)).opted_out_seen
+    assert (await desk.record(over)).seen.opted_out
     assert [desk.ledger(call).get("enroll", 0) for call in (live, over, enrolled)] == [0, 0, 1]

@@ -61,7 +61,7 @@ async def test_distrust_is_sent_for_a_call_that_ended_within_the_last_day(desk: 
     assert (await desk.outcome(said))["state"] == "done"
     assert rejects(desk, call) == 1
     record = await desk.record(call)
-    assert (record.is_settled, record.reason) == (True, Reason.REJECTED)
+    assert (record.is_settled, record.life.reason) == (True, Reason.REJECTED)
     assert [outcome.type for outcome in outcomes(await desk.trail(call))][-2:] == ["rejected", "settled"]
     assert not await desk.redis.zscore(desk.store.keys.live, desk.call_id(call).member)
     again = await desk.say(call, "distrusted", reason="once more")
@@ -97,7 +97,7 @@ def test_late_distrust_needs_an_end_a_voice_id_and_no_reject(changes: dict[str, 
     """A settled call is opened again only where a reject can follow: reject-voice resolves no other id."""
     over = replace(live_call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, end_seen_at=NOW), **changes)
     heard, _ = fold_note(over, Distrusted(operator="ann", said_at=NOW), NOW + seconds(60))
-    assert (heard.phase is Phase.ENDED, heard.is_settled) == (is_heard, not is_heard)
+    assert (heard.life.phase is Phase.ENDED, heard.is_settled) == (is_heard, not is_heard)
 
 
 async def test_action_of_the_other_kinds_is_held_after_the_end(desk: DeskRig) -> None:
@@ -144,7 +144,7 @@ async def test_statement_after_a_refused_reject_asks_anew(desk: DeskRig) -> None
     await desk.run(30)
     assert (await desk.outcome(second))["state"] == "done"
     assert rejects(desk, call) == 3
-    assert (await desk.record(call)).reject.state is EffectState.APPLIED
+    assert (await desk.record(call)).ledger.reject.state is EffectState.APPLIED
 
 
 async def test_late_reject_waits_for_the_end_of_a_pause(desk: DeskRig) -> None:
@@ -170,7 +170,11 @@ async def test_late_reject_in_doubt_is_read_and_never_repeated(desk: DeskRig) ->
     assert rejects(desk, call) == 1
     assert (await desk.outcome(said))["state"] == "done"
     record = await desk.record(call)
-    assert (record.is_settled, record.reason, record.reject.state) == (True, Reason.REJECTED, EffectState.CONFIRMED)
+    assert (record.is_settled, record.life.reason, record.ledger.reject.state) == (
+        True,
+        Reason.REJECTED,
+        EffectState.CONFIRMED,
+    )
 
 
 async def test_refused_reject_says_why_in_words_that_name_nobody(desk: DeskRig) -> None:

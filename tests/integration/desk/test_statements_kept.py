@@ -78,7 +78,7 @@ async def test_statement_about_a_call_that_the_service_never_shows_ends_with_tha
     assert await state_by(desk, "v-ghost", said) == ("held", ["call_unconfirmed"])
     record = await desk.find("v-ghost")
     assert record is not None
-    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.UNCONFIRMED)
+    assert (record.life.phase, record.life.reason) == (Phase.SETTLED, Reason.UNCONFIRMED)
     item = desk.store.keys.item(CallId(KEY, "v-ghost").member)
     assert Retention().calls_s - 200 < await desk.redis.ttl(item) <= Retention().calls_s
     again = await desk.http.post(f"/calls/{KEY}/v-ghost/distrusted", json=WRONG)
@@ -108,12 +108,12 @@ async def test_call_that_is_listed_after_all_is_watched_and_its_statement_heard(
     await desk.run(30)
     assert await state_by(desk, "v-late", said) == ("done", [])
     assert desk.ledger(call)["reject_voice"] == 1
-    assert (await desk.record(call)).reason is None
+    assert (await desk.record(call)).life.reason is None
     keys, member = desk.store.keys, CallId(KEY, "v-late").member
     assert await desk.redis.ttl(keys.item(member)) == await desk.redis.ttl(keys.trail(member)) == -1
     assert await desk.redis.zscore(keys.settled, member) is None
     await desk.run(300)
-    assert (await desk.record(call)).reason is Reason.REJECTED
+    assert (await desk.record(call)).life.reason is Reason.REJECTED
 
 
 async def test_nothing_is_asked_for_a_hint_of_a_foreign_institution(desk: DeskRig) -> None:
@@ -127,7 +127,7 @@ async def test_nothing_is_asked_for_a_hint_of_a_foreign_institution(desk: DeskRi
     await desk.run(100)
     record = await desk.queries.load(place)
     assert record is not None
-    assert record.reason is Reason.UNCONFIRMED
+    assert record.life.reason is Reason.UNCONFIRMED
     assert len(desk.stage.sandbox.ledger.entries.by_call) == before
 
 
@@ -172,7 +172,7 @@ async def test_statement_by_an_alternate_id_waits_for_the_service_to_confirm_it(
     said = await say_by(desk, "alt-1")
     await desk.run(90)
     assert "reject_voice" not in desk.ledger(call)
-    assert (await desk.record(call)).distrusted is None
+    assert (await desk.record(call)).statements.distrusted is None
     assert await state_by(desk, "alt-1", said) == ("held", ["other_call_named"])
 
 
@@ -249,7 +249,7 @@ async def test_statements_of_one_operator_that_wait_together_are_all_answered(de
     await desk.run(5)
     assert await state_by(desk, call.voice_id, first) == ("superseded", [])
     assert await state_by(desk, call.voice_id, second) == ("done", [])
-    assert (await desk.record(call)).person_id == "p-2"
+    assert (await desk.record(call)).seen.person_id == "p-2"
 
 
 async def test_statement_with_a_repeated_key_keeps_its_place(desk: DeskRig) -> None:
@@ -263,7 +263,7 @@ async def test_statement_with_a_repeated_key_keeps_its_place(desk: DeskRig) -> N
     assert repeated.json()["action_id"] == first.json()["action_id"]
     await asyncio.sleep(0)
     await desk.run(5)
-    assert (await desk.record(call)).person_id == "p-2"
+    assert (await desk.record(call)).seen.person_id == "p-2"
     assert [await state_by(desk, call.voice_id, said) for said in (first, second)] == [("superseded", []), ("done", [])]
 
 

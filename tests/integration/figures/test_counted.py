@@ -65,7 +65,7 @@ async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
     await rig.run(90)
     totals = await rig.counted()
     assert totals.by(figure.CHECKS, "outcome")["ServiceUnavailable"] == 1
-    assert totals.count(figure.CHECKS) == rig.ledger(call)["check"] == (await rig.record(call)).checks_used
+    assert totals.count(figure.CHECKS) == rig.ledger(call)["check"] == (await rig.record(call)).plan.checks_used
     assert totals.spread(figure.CHECKS_SPENT).total == totals.count(figure.CHECKS)
     assert totals.spread(figure.CHECK_LATE).n == totals.count(figure.CHECKS)
     assert (totals.spread(figure.CHECK_LATE).quantile(1.0) or 0) <= 0.25, "the rig moves the clock by that"

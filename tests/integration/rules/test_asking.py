@@ -41,18 +41,21 @@ async def test_ask_puts_the_call_before_a_person_and_sends_nothing(stage: Asgi, 
     call = rig.stage.call(ZEBRA, END)
     await rig.push(call)
     await rig.run(3)
-    assert (await rig.record(call)).asked is None, "one check has shown it"
+    assert (await rig.record(call)).statements.asked is None, "one check has shown it"
     await rig.run(10)
     record = await rig.record(call)
-    assert record.asked is not None
-    assert (record.asked.rule, record.asked.because) == ("zebra twice", "A device seen in frauds.")
+    assert record.statements.asked is not None
+    assert (record.statements.asked.rule, record.statements.asked.because) == (
+        "zebra twice",
+        "A device seen in frauds.",
+    )
     assert list((await rig.queries.attention()).values()) == ["asked by rule 'zebra twice'"]
     [told] = [one for one in outcomes(await rig.queries.trail(rig.call_id(call))) if one.type == "asked"]
     assert (told.line.rule, told.line.because) == ("zebra twice", "A device seen in frauds.")
     await rig.run(70)
     record = await rig.record(call)
     assert record.is_settled
-    assert {record.enroll.state, record.reject.state} == {EffectState.NONE}
+    assert {record.ledger.enroll.state, record.ledger.reject.state} == {EffectState.NONE}
     assert await rig.queries.attention(), "after the end it waits until somebody has seen to it"
     note = Resolved(applied=False, operator="ann", said_at=rig.clock.now)
     await rig.store.note(rig.call_id(call), note, even_settled=True)
@@ -65,12 +68,12 @@ async def test_rule_that_asks_again_asks_since_the_first_time(stage: Asgi, redis
     rig = Rig(stage, redis, book(ASK))
     call = rig.stage.call(ZEBRA, Happening(Kind.END, 600))
     await rig.run(12)
-    asked, decided = (await rig.record(call)).asked, (await rig.whats(call)).count("decided ask")
+    asked, decided = (await rig.record(call)).statements.asked, (await rig.whats(call)).count("decided ask")
     verified = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
     await rig.note(call, verified)
     await rig.run(12)
     assert (await rig.whats(call)).count("decided ask") == decided + 1
-    assert (await rig.record(call)).asked == asked
+    assert (await rig.record(call)).statements.asked == asked
     assert [entry["event"] for entry in rig.log.entries].count("person_asked") == 1
 
 
@@ -82,7 +85,7 @@ async def test_a_person_s_word_answers_what_a_rule_asks(stage: Asgi, redis: Redi
     assert await rig.queries.attention()
     await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now))
     await rig.run(5)
-    assert (await rig.record(call)).reject.state is EffectState.APPLIED
+    assert (await rig.record(call)).ledger.reject.state is EffectState.APPLIED
     assert not await rig.queries.attention()
 
 
@@ -92,12 +95,12 @@ async def test_time_since_the_assignment_is_not_late(stage: Asgi, redis: Redis) 
     rig = Rig(stage, redis, replace(book(late), reads_undecided_s=20.0))
     call = rig.stage.call(END)
     await rig.run(28)
-    assert (await rig.record(call)).asked is None
+    assert (await rig.record(call)).statements.asked is None
     await rig.run(5)
     record = await rig.record(call)
-    assert record.asked is not None
-    assert record.watch_from is not None
-    assert 31 <= (record.asked.asked_at - record.watch_from).total_seconds() < 32
+    assert record.statements.asked is not None
+    assert record.plan.watch_from is not None
+    assert 31 <= (record.statements.asked.asked_at - record.plan.watch_from).total_seconds() < 32
 
 
 async def test_rule_comes_into_force_in_the_midst_of_a_call(stage: Asgi, redis: Redis) -> None:
@@ -106,11 +109,11 @@ async def test_rule_comes_into_force_in_the_midst_of_a_call(stage: Asgi, redis: 
     rig = Rig(stage, redis, book(replace(ASK, when=(("assigned", True),), valid_from=begins_at)))
     call = rig.stage.call(END)
     await rig.run(19)
-    assert (await rig.record(call)).asked is None
+    assert (await rig.record(call)).statements.asked is None
     await rig.run(3)
     record = await rig.record(call)
-    assert record.asked is not None
-    assert begins_at <= record.asked.asked_at < begins_at + timedelta(seconds=1)
+    assert record.statements.asked is not None
+    assert begins_at <= record.statements.asked.asked_at < begins_at + timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("verified", [False, True])
@@ -128,11 +131,11 @@ async def test_red_alone_rejects_only_whom_nobody_has_verified(stage: Asgi, redi
     call = rig.stage.call(Happening(Kind.RED, 8), END)
     await rig.run(3)
     if verified:
-        person = (await rig.record(call)).person_id or ""
+        person = (await rig.record(call)).seen.person_id or ""
         word = Verified(person_id=person, validation_type="Other", operator="ann", said_at=rig.clock.now)
         await rig.note(call, word)
     await rig.run(15)
-    assert (await rig.record(call)).reject.state is (EffectState.NONE if verified else EffectState.APPLIED)
+    assert (await rig.record(call)).ledger.reject.state is (EffectState.NONE if verified else EffectState.APPLIED)
 
 
 async def test_rule_asks_about_a_listed_member(stage: Asgi, redis: Redis) -> None:
@@ -144,8 +147,8 @@ async def test_rule_asks_about_a_listed_member(stage: Asgi, redis: Redis) -> Non
     rig = Rig(stage, redis, replace(book(listed), lists=lists))
     call, other = (rig.stage.call(END, persons=[{"personId": person}]) for person in ("p-1", "p-2"))
     await rig.run(5)
-    assert (await rig.record(call)).asked is not None
-    assert (await rig.record(other)).asked is None
+    assert (await rig.record(call)).statements.asked is not None
+    assert (await rig.record(other)).statements.asked is None
     [decided] = [line for line in await rig.queries.trail(rig.call_id(call)) if line.rule == listed.name and line.facts]
     assert decided.facts is not None
     assert decided.facts["person"] == "board"
@@ -159,6 +162,6 @@ async def test_rule_is_applied_when_the_hour_comes(stage: Asgi, redis: Redis) ->
     call = rig.stage.call(Happening(Kind.END, 7200))
     to_the_hour_s = 3600 - now.minute * 60 - now.second
     await rig.run(to_the_hour_s - 5)
-    assert (await rig.record(call)).asked is None
+    assert (await rig.record(call)).statements.asked is None
     await rig.run(6)
-    assert (await rig.record(call)).asked is not None
+    assert (await rig.record(call)).statements.asked is not None

@@ -69,7 +69,7 @@ async def test_pause_in_a_busy_scenario_sends_nothing_and_loses_nothing(busy: Ma
         call = await rig.queries.load(CallId(before.institution_key, before.voice_id))
         assert call is not None
         trail = await rig.queries.trail(CallId(call.institution_key, call.voice_id))
-        done = {call.enroll.state, call.reject.state} & {EffectState.APPLIED, EffectState.TAKEN_BACK}
+        done = {call.ledger.enroll.state, call.ledger.reject.state} & {EffectState.APPLIED, EffectState.TAKEN_BACK}
         lawful = any({"final_analysis_awaited"} & {*entry.forbidden} for entry in trail)
         assert done or lawful, before.voice_id
 
@@ -132,7 +132,7 @@ async def test_pause_of_all_between_claim_and_booking_makes_no_automatic_check(r
     if by_desk:
         await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now))
     else:
-        due = (await rig.record(call)).next_check_at
+        due = (await rig.record(call)).plan.next_check_at
         assert due is not None
         rig.stage.advance((due - rig.clock.now).total_seconds() + 0.01)
     before = rig.ledger(call).get(Operation.CHECK, 0)
@@ -142,7 +142,7 @@ async def test_pause_of_all_between_claim_and_booking_makes_no_automatic_check(r
     await asyncio.gather(*(rig.shift.move(item) for item in held))
     await rig.run(1)
     made = rig.ledger(call).get(Operation.CHECK, 0)
-    assert (made - before, (await rig.record(call)).checks_used - before) == ((1, 1) if by_desk else (0, 0))
+    assert (made - before, (await rig.record(call)).plan.checks_used - before) == ((1, 1) if by_desk else (0, 0))
     await resume(rig)
     await rig.run(5)
     assert rig.ledger(call)[Operation.CHECK] > made
@@ -168,7 +168,7 @@ async def test_pause_between_intention_and_request_sends_nothing(rig: Rig) -> No
     assert asked
     assert Operation.ENROLL not in rig.ledger(call)
     record = await rig.record(call)
-    assert record.enroll.state is EffectState.NONE
+    assert record.ledger.enroll.state is EffectState.NONE
     assert "withdrawn enroll" in await rig.whats(call)
     await resume(rig)
     await rig.run(10)
@@ -187,7 +187,7 @@ async def test_pause_keeps_a_call_open_that_only_waits_to_be_rejected(rig: Rig) 
     await resume(rig)
     await rig.run(15)
     record = await rig.record(call)
-    assert (record.reason, record.reject.state) == ("rejected", EffectState.APPLIED)
+    assert (record.life.reason, record.ledger.reject.state) == ("rejected", EffectState.APPLIED)
     assert rig.ledger(call)[Operation.REJECT_VOICE] == 1
 
 

@@ -63,9 +63,9 @@ async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, 
     await rig.push(call)
     await rig.run(50)
     record = await rig.record(call)
-    assert record.watch_from is not None
-    assert 18 <= (record.watch_from - START).total_seconds() <= 27
-    assert 4 <= record.checks_used == rig.ledger(call)[Operation.CHECK]
+    assert record.plan.watch_from is not None
+    assert 18 <= (record.plan.watch_from - START).total_seconds() <= 27
+    assert 4 <= record.plan.checks_used == rig.ledger(call)[Operation.CHECK]
 
 
 def test_pauses_are_logged_when_they_come_and_when_they_go(log: FilteringBoundLogger, logged: LogCapture) -> None:

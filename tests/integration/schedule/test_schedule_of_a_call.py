@@ -36,8 +36,8 @@ async def test_checks_follow_the_schedule_at_the_calls_own_pace(rig: Rig) -> Non
     await rig.push(call)
     await rig.run(120)
     record = await rig.record(call)
-    assert record.watch_from is not None
-    offset = (record.watch_from - call.started_at).total_seconds()
+    assert record.plan.watch_from is not None
+    offset = (record.plan.watch_from - call.started_at).total_seconds()
     slots = [t + offset for t in SCHEDULE.paced(call.voice_id).at_s]
     made = await check_times(rig, call)
     assert made[:6] == pytest.approx(slots, abs=0.3)
@@ -63,7 +63,7 @@ async def test_lost_answer_of_a_check_is_read_for_free(rig: Rig) -> None:
     await rig.push(call)
     await rig.run(60)
     assert arrived(rig, call) == 1
-    assert (await rig.record(call)).authenticated_seen
+    assert (await rig.record(call)).seen.authenticated
 
 
 async def test_outage_costs_reads_not_checks(rig: Rig) -> None:
@@ -74,9 +74,9 @@ async def test_outage_costs_reads_not_checks(rig: Rig) -> None:
     for target in ("check", "read", "queue"):
         rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=503))
     await rig.run(60)
-    spent = (await rig.record(call)).checks_used
+    spent = (await rig.record(call)).plan.checks_used
     assert spent <= 3
     rig.stage.sandbox.faults.clear()
     await rig.run(45)
-    assert (await rig.record(call)).authenticated_seen
-    assert (await rig.record(call)).checks_used == spent + 1
+    assert (await rig.record(call)).seen.authenticated
+    assert (await rig.record(call)).plan.checks_used == spent + 1

@@ -11,7 +11,20 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import facts_of
 from callkeeper.calls.fold import fold_reading
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
-from callkeeper.calls.record import Call, Candidate, Identity, Mark, Marks, Phase, Reading, Word
+from callkeeper.calls.record import (
+    Call,
+    Candidate,
+    Identity,
+    Ledger,
+    Life,
+    Mark,
+    Marks,
+    Phase,
+    Plan,
+    Reading,
+    Seen,
+    Word,
+)
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.statuses import RESEARCH, STATUSES
@@ -38,16 +51,12 @@ def call(**changes: Any) -> Call:
     ordinary = Call(
         institution_key="cu-1",
         voice_id="v-1",
-        phase=Phase.LIVE,
-        listed_at=NOW - seconds(30),
-        started_at=NOW - seconds(30),
-        first_seen_at=NOW - seconds(30),
-        person_id="p-1",
-        reading=reading(),
-        watch_from=NOW - seconds(29),
-        next_check_at=NOW + seconds(10),
-        next_read_at=NOW + seconds(5),
-        assign=Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW - seconds(29), attempts=1),
+        life=Life(
+            phase=Phase.LIVE, listed_at=NOW - seconds(30), started_at=NOW - seconds(30), first_seen_at=NOW - seconds(30)
+        ),
+        seen=Seen(person_id="p-1", reading=reading()),
+        plan=Plan(watch_from=NOW - seconds(29), next_check_at=NOW + seconds(10), next_read_at=NOW + seconds(5)),
+        ledger=Ledger(assign=Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW - seconds(29), attempts=1)),
     )
     return replace(ordinary, **changes)
 
@@ -84,9 +93,9 @@ def next_deed(
         if isinstance(step, WriteFacts):
             return step.then
         if isinstance(step, WriteDecision) and isinstance(step.verdict, Verdict):
-            before = replace(before, last_verdict=step.verdict.fingerprint, last_facts=signature)
+            before = replace(before, written=replace(before.written, verdict=step.verdict.fingerprint, facts=signature))
         elif isinstance(step, WriteDecision):
-            before = replace(before, last_assignment=step.verdict.fingerprint)
+            before = replace(before, written=replace(before.written, assignment=step.verdict.fingerprint))
         else:
             return step
     raise AssertionError("decisions follow each other without end")

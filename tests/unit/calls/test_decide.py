@@ -12,7 +12,7 @@ from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
 from callkeeper.calls.institutions import FOREIGN
-from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.record import Call, Life, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.schedule import reads
 from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
@@ -141,8 +141,8 @@ def test_decide_keeps_the_last_two_checks_for_the_desk() -> None:
     """18 checks are made unasked; the last two only when the desk asks."""
     spent = call(next_check_at=DUE, checks_used=18)
     assert not isinstance(next_deed(spent), Check)
-    assert next_deed(replace(spent, check_wish=word())) == Check(by_desk=True)
-    assert next_deed(replace(spent, checks_used=17)) == Check()
+    assert next_deed(replace(spent, statements=replace(spent.statements, check_wish=word()))) == Check(by_desk=True)
+    assert next_deed(replace(spent, plan=replace(spent.plan, checks_used=17))) == Check()
 
 
 def test_decide_spends_no_checks_on_a_call_without_a_person() -> None:
@@ -172,14 +172,14 @@ def test_decide_never_checks_what_the_stop_rule_forbids(any_call: Call, now: Any
     """A check is decided only for a live call of ours that nothing has stopped, within the budget."""
     step = decide(any_call, BOOK, now)
     if isinstance(step, Check):
-        assert any_call.standing is None
-        assert any_call.phase in {Phase.LIVE, Phase.ENDED}
-        assert any_call.checks_used < (20 if step.by_desk else 18)
-        assert any_call.end_seen_at is None
-        assert True not in {any_call.authenticated_seen, any_call.rejected_seen, any_call.enrolled_seen}
-        policies = any_call.reading.policies if any_call.reading else ()
+        assert any_call.last_claim.standing is None
+        assert any_call.life.phase in {Phase.LIVE, Phase.ENDED}
+        assert any_call.plan.checks_used < (20 if step.by_desk else 18)
+        assert any_call.life.ended_at is None
+        assert True not in {any_call.seen.authenticated, any_call.seen.rejected, any_call.seen.enrolled}
+        policies = any_call.seen.reading.policies if any_call.seen.reading else ()
         assert not any(name.startswith(("Red", "Green")) for name in policies)
-        assert not any_call.needs_verifying
+        assert not any_call.plan.needs_verifying
 
 
 @given(CALLS, INSTANTS)
@@ -191,9 +191,11 @@ def test_decide_never_sends_without_an_intention_and_a_fresh_look(any_call: Call
         return
     effect = any_call.effect(step.kind)
     assert effect.state is EffectState.INTENDED
-    assert any_call.standing is None
-    read_at = any_call.reading.read_at if any_call.reading else None
-    looks = [at for at in (read_at, any_call.listed_at if step.kind is EffectKind.ASSIGN else None) if at is not None]
+    assert any_call.last_claim.standing is None
+    read_at = any_call.seen.reading.read_at if any_call.seen.reading else None
+    looks = [
+        at for at in (read_at, any_call.life.listed_at if step.kind is EffectKind.ASSIGN else None) if at is not None
+    ]
     assert now - max(looks) <= seconds(2)
     if step.kind is not EffectKind.ASSIGN:
         assert read_at is not None
@@ -223,7 +225,7 @@ def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
 def test_decide_never_settles_while_an_effect_is_in_doubt(any_call: Call, now: Any) -> None:
     """A call is not settled while the outcome of a request is unknown, unless its institution is not ours."""
     step = decide(any_call, BOOK, now)
-    if isinstance(step, Settle) and any_call.standing != FOREIGN:
+    if isinstance(step, Settle) and any_call.last_claim.standing != FOREIGN:
         states = {any_call.effect(kind).state for kind in EffectKind}
         assert not states & {EffectState.SENT, EffectState.UNKNOWN, EffectState.INTENDED}
 
@@ -234,7 +236,7 @@ LOOKS = ((0, 0.5), (1, 1.5), (2, 3.5), (3, 7.5))
 @pytest.mark.parametrize(("looks", "at_s"), LOOKS)
 def test_decide_looks_for_a_hint_at_growing_distances(looks: int, at_s: float) -> None:
     """A hint the queue does not list is looked for after 0.5, 1, 2 and 4 s more (B10)."""
-    hint = Call(institution_key="cu-1", voice_id="v-1", hinted_at=NOW, confirm_looks=looks)
+    hint = Call(institution_key="cu-1", voice_id="v-1", life=Life(hinted_at=NOW, confirm_looks=looks))
     due = NOW + seconds(at_s)
     assert decide(hint, BOOK, due - seconds(0.1)) == Wait(due)
     assert decide(hint, BOOK, due) == RequestListing()
@@ -242,7 +244,7 @@ def test_decide_looks_for_a_hint_at_growing_distances(looks: int, at_s: float) -
 
 def test_decide_drops_a_hint_that_the_queue_never_lists() -> None:
     """After the last look a hint is dropped; a listing will find a real call."""
-    hint = Call(institution_key="cu-1", voice_id="v-1", hinted_at=NOW, confirm_looks=4)
+    hint = Call(institution_key="cu-1", voice_id="v-1", life=Life(hinted_at=NOW, confirm_looks=4))
     assert isinstance(decide(hint, BOOK, NOW + seconds(9.9)), Wait)
     assert isinstance(decide(hint, BOOK, NOW + seconds(10)), Drop)
 
@@ -270,7 +272,7 @@ def test_decide_settles_only_after_a_last_look() -> None:
     ended = call(phase=Phase.ENDED, end_seen_at=NOW, reading=reading(has_ended=True))
     assert next_deed(ended) == Wait(NOW + seconds(3))
     assert next_deed(ended, NOW + seconds(3)) == Read("last read")
-    read = replace(ended, reading=reading(has_ended=True, read_at=NOW + seconds(3)))
+    read = replace(ended, seen=replace(ended.seen, reading=reading(has_ended=True, read_at=NOW + seconds(3))))
     assert next_deed(read, NOW + seconds(3)) == Settle(Reason.UNDECIDED)
 
 
@@ -335,9 +337,15 @@ def test_decide_gives_up_a_call_that_never_ends() -> None:
     assert next_deed(call(started_at=NOW - seconds(BOOK.maximum_age_s + 1))) != Settle(Reason.LOST)
     missing = call(not_found_since=NOW - seconds(61), is_unlisted=True)
     assert next_deed(missing) == Settle(Reason.LOST)
-    assert next_deed(replace(missing, not_found_since=NOW - seconds(59))) != Settle(Reason.LOST)
-    assert next_deed(replace(missing, is_unlisted=False, listed_at=NOW - seconds(60))) != Settle(Reason.LOST)
-    assert next_deed(replace(missing, is_unlisted=False, listed_at=NOW - seconds(181))) == Settle(Reason.LOST)
+    assert next_deed(replace(missing, life=replace(missing.life, not_found_since=NOW - seconds(59)))) != Settle(
+        Reason.LOST
+    )
+    assert next_deed(
+        replace(missing, life=replace(missing.life, is_unlisted=False, listed_at=NOW - seconds(60)))
+    ) != Settle(Reason.LOST)
+    assert next_deed(
+        replace(missing, life=replace(missing.life, is_unlisted=False, listed_at=NOW - seconds(181)))
+    ) == Settle(Reason.LOST)
 
 
 @pytest.mark.parametrize(
@@ -358,14 +366,16 @@ def test_decide_gives_up_a_call_that_can_never_be_verified() -> None:
     """A call whose details are gone after a Redis restart is read, but not for ever (C4)."""
     unverified = call(needs_verifying=True, is_unlisted=True)
     assert decide(unverified, BOOK, NOW) == Read("verify")
-    assert next_deed(replace(unverified, not_found_since=NOW - seconds(61))) == Settle(Reason.LOST)
+    assert next_deed(replace(unverified, life=replace(unverified.life, not_found_since=NOW - seconds(61)))) == Settle(
+        Reason.LOST
+    )
 
 
 def test_decide_lets_a_settled_call_rest() -> None:
     """Nothing is sent for a settled call. A doubt that a merge brought in needs a person."""
     settled = call(phase=Phase.SETTLED, next_check_at=DUE, next_read_at=DUE)
     assert decide(settled, BOOK, NOW) == Rest()
-    doubtful = replace(settled, enroll=Effect(state=EffectState.SENT, sent_at=NOW))
+    doubtful = replace(settled, ledger=replace(settled.ledger, enroll=Effect(state=EffectState.SENT, sent_at=NOW)))
     assert decide(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)
 
 
@@ -378,11 +388,15 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late_or_busy()
     put_off = next_deed(watched, late=seconds(60))
     assert isinstance(put_off, Wait)
     assert NOW + seconds(36) < put_off.until < NOW + seconds(44), "60 s after the last one, give or take a tenth"
-    assert next_deed(replace(watched, reading=reading(read_at=NOW - seconds(64))), late=late) == Read("watch")
-    assert next_deed(replace(watched, next_check_at=NOW + seconds(2)), late=seconds(60)) == Wait(NOW + seconds(2))
-    assert next_deed(replace(watched, next_check_at=DUE), late=late) == Check()
-    assert next_deed(replace(watched, end_hinted_at=NOW), late=late) == Read("watch")
-    assert next_deed(replace(watched, reading=None), late=late) == Read("watch")
+    assert next_deed(
+        replace(watched, seen=replace(watched.seen, reading=reading(read_at=NOW - seconds(64)))), late=late
+    ) == Read("watch")
+    assert next_deed(
+        replace(watched, plan=replace(watched.plan, next_check_at=NOW + seconds(2))), late=seconds(60)
+    ) == Wait(NOW + seconds(2))
+    assert next_deed(replace(watched, plan=replace(watched.plan, next_check_at=DUE)), late=late) == Check()
+    assert next_deed(replace(watched, life=replace(watched.life, end_hinted_at=NOW)), late=late) == Read("watch")
+    assert next_deed(replace(watched, seen=replace(watched.seen, reading=None)), late=late) == Read("watch")
     for happened in (
         {"is_unlisted": True},
         {"not_found_since": NOW - seconds(3)},

@@ -87,7 +87,9 @@ def test_evidence_leaves_what_cannot_be_read_to_a_person(kind: EffectKind) -> No
     blind = replace(seen, reading=None, reads_failed=9, **{kind: effect})
     assert evidence(kind, blind, NOW + seconds(600)) is None
     assert evidence(kind, blind, NOW + seconds(601)) is UNRESOLVED
-    assert evidence(kind, replace(blind, reads_failed=0), NOW + seconds(601)) is None, "nobody has read it yet"
+    assert evidence(kind, replace(blind, plan=replace(blind.plan, reads_failed=0)), NOW + seconds(601)) is None, (
+        "nobody has read it yet"
+    )
 
 
 def test_doubt_is_read_at_growing_distances() -> None:
@@ -95,7 +97,7 @@ def test_doubt_is_read_at_growing_distances() -> None:
     slots = []
     for after_s in (0, *DOUBT_READS_S[:-1]):
         doubtful = in_doubt(ENROLL, after_s)
-        slots.append((next_doubt_read(doubtful.enroll, doubtful, NOW + seconds(after_s)) - NOW).total_seconds())
+        slots.append((next_doubt_read(doubtful.ledger.enroll, doubtful, NOW + seconds(after_s)) - NOW).total_seconds())
     assert tuple(slots) == DOUBT_READS_S
 
 
@@ -103,7 +105,7 @@ def test_doubt_is_read_at_growing_distances() -> None:
 @examples(60)
 def test_doubt_after_a_failed_read_waits(any_call: Call, now: Any) -> None:
     """While the service cannot be read a doubt never asks again at once."""
-    failing = replace(any_call, reads_failed=1, next_read_at=now + seconds(2))
+    failing = replace(any_call, plan=replace(any_call.plan, reads_failed=1, next_read_at=now + seconds(2)))
     for kind in EffectKind:
         assert next_doubt_read(failing.effect(kind), failing, now) > now
 

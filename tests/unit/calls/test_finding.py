@@ -7,16 +7,15 @@ import pytest
 from msgspec.structs import replace as changed
 
 from callkeeper.calls.call_query import CallQuery, parse_query, same_number
-from callkeeper.calls.record import Call, Candidate
+from callkeeper.calls.record import Call, Candidate, Life, Names, Seen
 
 BEGAN = datetime(2026, 11, 22, 10, 38, tzinfo=UTC)
 CALL = Call(
     institution_key="cu-1",
     voice_id="vA7x-123456",
-    alternate_id="alt-99",
-    phone_number="2025550147",
-    started_at=BEGAN,
-    candidates=(Candidate(person_id="p-1", name="Zoë Example"),),
+    names=Names(alternate_id="alt-99", phone_number="2025550147"),
+    life=Life(started_at=BEGAN),
+    seen=Seen(candidates=(Candidate(person_id="p-1", name="Zoë Example"),)),
 )
 
 
@@ -55,7 +54,7 @@ def test_time_is_the_viewers_own() -> None:
     """In a zone two hours ahead of UTC the call began at 12:38, also just before midnight."""
     assert means("12:40", zone_h=2)
     assert not means("10:40", zone_h=2)
-    late = changed(CALL, started_at=datetime(2026, 11, 22, 23, 58, tzinfo=UTC))
+    late = changed(CALL, life=changed(CALL.life, started_at=datetime(2026, 11, 22, 23, 58, tzinfo=UTC)))
     assert means("00:01", call=late)
 
 
@@ -76,4 +75,4 @@ def test_query_is_held_to_an_institution_and_to_a_time() -> None:
     assert CallQuery(institution_key="cu-1", since=BEGAN).matches(CALL)
     assert not CallQuery(institution_key="cu").matches(CALL)
     assert not CallQuery(since=BEGAN + timedelta(seconds=1)).matches(CALL)
-    assert not CallQuery(since=BEGAN).matches(changed(CALL, started_at=None))
+    assert not CallQuery(since=BEGAN).matches(changed(CALL, life=changed(CALL.life, started_at=None)))

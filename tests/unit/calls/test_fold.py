@@ -64,19 +64,19 @@ def test_fold_of_a_late_hint_leaves_a_settled_call_settled(note: Note) -> None:
     """A push or listing that arrives after the end does not reopen the call (B2)."""
     settled = call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, next_read_at=None)
     folded, _ = fold_note(settled, note, NOW)
-    assert (folded.phase, folded.next_read_at) == (Phase.SETTLED, None)
+    assert (folded.life.phase, folded.plan.next_read_at) == (Phase.SETTLED, None)
 
 
 def test_fold_of_a_push_believes_nothing_but_the_hint() -> None:
     """A pushed end only leads to a read: the call continues until stored details show the end."""
     folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(5))), ENDED, NOW)
-    assert (folded.phase, folded.end_seen_at, folded.next_read_at) == (Phase.LIVE, None, NOW)
+    assert (folded.life.phase, folded.life.ended_at, folded.plan.next_read_at) == (Phase.LIVE, None, NOW)
 
 
 def test_fold_of_many_pushed_ends_reads_at_most_once_a_second() -> None:
     """However often an end is pushed, the next read is a second after the last."""
     folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(0.3))), ENDED, NOW)
-    assert folded.next_read_at == NOW + seconds(0.7)
+    assert folded.plan.next_read_at == NOW + seconds(0.7)
 
 
 def test_fold_of_notes_never_brings_a_check_forward() -> None:
@@ -84,14 +84,14 @@ def test_fold_of_notes_never_brings_a_check_forward() -> None:
     folded = call()
     for note in (PUSHED, ENDED, LISTED, Unlisted(listed_at=NOW)):
         folded, _ = fold_note(folded, note, NOW)
-    assert (folded.next_check_at, folded.checks_used) == (call().next_check_at, 0)
+    assert (folded.plan.next_check_at, folded.plan.checks_used) == (call().plan.next_check_at, 0)
 
 
 def test_fold_of_a_listing_makes_a_hint_live() -> None:
     """The queue confirms a call; its candidates and its start are the service's."""
     hint, _ = fold_note(new_call(ID, [PUSHED], NOW), PUSHED, NOW)
     live, _ = fold_note(hint, LISTED, NOW)
-    assert (hint.phase, live.phase, live.candidates) == (Phase.HINTED, Phase.LIVE, LISTED.candidates)
+    assert (hint.life.phase, live.life.phase, live.seen.candidates) == (Phase.HINTED, Phase.LIVE, LISTED.candidates)
 
 
 def test_fold_of_an_old_listing_changes_nothing() -> None:
@@ -105,19 +105,19 @@ def test_fold_of_a_reading_charges_what_a_lost_record_made_for_the_person() -> N
     """If only the service knows a call's person, the checks that a lost record can have made count once."""
     new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
     begun = read_again(new, core_username="ann")
-    assert (begun.checks_used, begun.checks_if_assigned) == (7, 0)
-    assert read_again(begun).checks_used == 7
+    assert (begun.plan.checks_used, begun.plan.checks_if_assigned) == (7, 0)
+    assert read_again(begun).plan.checks_used == 7
 
 
 def test_fold_of_a_reading_waits_for_our_assign_of_a_person_whom_the_service_filled_in() -> None:
     """A lost record would have assigned them before a check, if they are the only candidate: the next listing says so."""
     new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
     filled_in = read_again(new)
-    assert (filled_in.checks_used, filled_in.checks_if_assigned, filled_in.watch_from) == (3, 4, None)
+    assert (filled_in.plan.checks_used, filled_in.plan.checks_if_assigned, filled_in.plan.watch_from) == (3, 4, None)
     named, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1)), NOW + seconds(1))
-    assert read_again(named, NOW + seconds(2)).watch_from is None, "the rules assign them now"
+    assert read_again(named, NOW + seconds(2)).plan.watch_from is None, "the rules assign them now"
     unnamed, _ = fold_note(filled_in, replace(LISTED, listed_at=NOW + seconds(1), candidates=()), NOW + seconds(1))
-    assert read_again(unnamed, NOW + seconds(2)).checks_used == 7, (
+    assert read_again(unnamed, NOW + seconds(2)).plan.checks_used == 7, (
         "the rules assign nobody: they may have checked before"
     )
 
@@ -127,15 +127,15 @@ def test_fold_of_a_reading_that_shows_our_own_assign_charges_nothing() -> None:
     sent = Effect(state=EffectState.UNKNOWN, person_id="p-1", sent_at=NOW, attempts=1)
     new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, person_id=None, assign=sent)
     begun = read_again(new)
-    assert (begun.checks_used, begun.checks_if_assigned, begun.watch_from) == (3, 0, NOW)
-    other = read_again(replace(new, assign=replace(sent, person_id="p-2")))
-    assert other.checks_used == 7, "somebody else was assigned: a lost record may have known of it"
+    assert (begun.plan.checks_used, begun.plan.checks_if_assigned, begun.plan.watch_from) == (3, 0, NOW)
+    other = read_again(replace(new, ledger=replace(new.ledger, assign=replace(sent, person_id="p-2"))))
+    assert other.plan.checks_used == 7, "somebody else was assigned: a lost record may have known of it"
 
 
 def test_fold_of_a_listing_from_the_future_counts_as_now() -> None:
     """A note written before Redis's clock was set back does not look fresh for an hour (C19)."""
     folded, _ = fold_note(call(), replace(LISTED, listed_at=NOW + seconds(3600)), NOW)
-    assert folded.listed_at == NOW
+    assert folded.life.listed_at == NOW
 
 
 REMEMBERED: dict[str, tuple[dict[str, Any], str]] = {
@@ -179,8 +179,8 @@ def test_fold_of_a_status_without_meaning_changes_no_fact(status: str) -> None:
 def test_fold_of_a_reading_believes_the_end(reported: dict[str, Any]) -> None:
     """The end is believed from stored details, by flag or by status, and never taken back."""
     ended = read_again(call(), **reported)
-    assert (ended.phase, ended.end_seen_at) == (Phase.ENDED, NOW)
-    assert read_again(ended, NOW + seconds(2)).end_seen_at == NOW
+    assert (ended.life.phase, ended.life.ended_at) == (Phase.ENDED, NOW)
+    assert read_again(ended, NOW + seconds(2)).life.ended_at == NOW
 
 
 def test_fold_of_a_reading_notes_whom_the_service_verified() -> None:
@@ -217,7 +217,7 @@ def test_fold_of_a_reading_directly_after_the_end_begins_no_final_analysis() -> 
 def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
     """A person's verification of a caller stays, whatever the service says later."""
     said = call(identity=verified())
-    assert read_again(said, status="AnsweredQuestions").identity == said.identity
+    assert read_again(said, status="AnsweredQuestions").statements.identity == said.statements.identity
 
 
 @pytest.mark.parametrize("first", ["p-2", None])
@@ -227,7 +227,7 @@ def test_fold_of_checks_counts_answers_for_the_assigned_member_only(first: str |
     for n in range(1, ENOUGH_ANSWERS + 1):
         checked = fold_check(checked, n, reading(person_id=first), ())
     assert facts_of(checked, BOOK.policies).voice_checked
-    corrected = replace(checked, person_id="p-1")
+    corrected = replace(checked, seen=replace(checked.seen, person_id="p-1"))
     assert not facts_of(corrected, BOOK.policies).voice_checked
     corrected = fold_check(corrected, ENOUGH_ANSWERS + 1, reading(), ())
     assert not facts_of(corrected, BOOK.policies).voice_checked
@@ -239,10 +239,10 @@ def test_fold_of_a_reading_begins_the_watch_once() -> None:
     """The watch begins with the first reading that shows a person, and is never begun again."""
     new = call(watch_from=None, next_check_at=None)
     begun = read_again(new)
-    assert begun.watch_from == NOW
-    assert read_again(begun, NOW + seconds(7)).watch_from == NOW
+    assert begun.plan.watch_from == NOW
+    assert read_again(begun, NOW + seconds(7)).plan.watch_from == NOW
     nobody = read_again(call(watch_from=None, next_check_at=None, person_id=None, assign=Effect()), person_id=None)
-    assert nobody.watch_from is None
+    assert nobody.plan.watch_from is None
 
 
 MERGED_WISHES: dict[str, Any] = {
@@ -274,7 +274,7 @@ def test_fold_of_a_merge_keeps_the_last_moment_at_which_a_person_spoke() -> None
     """Whichever record it is in: a call is not given up while a person's word may still be carried out."""
     spoke, before = call(heard_at=NOW), call(voice_id="alt-1", heard_at=NOW - timedelta(minutes=9))
     for one, other in ((spoke, before), (before, spoke)):
-        assert fold_note(one, Merged(call=other), NOW)[0].heard_at == NOW
+        assert fold_note(one, Merged(call=other), NOW)[0].statements.heard_at == NOW
 
 
 @given(ours=st.sampled_from(EffectState), theirs=st.sampled_from(EffectState))
@@ -283,7 +283,7 @@ def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: Effe
     other = call(voice_id="alt-1", enroll=Effect(state=theirs))
     merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), NOW)
     silent = {EffectState.NONE, EffectState.INTENDED}
-    assert (merged.enroll.state in silent) == (ours in silent and theirs in silent)
+    assert (merged.ledger.enroll.state in silent) == (ours in silent and theirs in silent)
 
 
 STATEMENTS = (
@@ -330,8 +330,8 @@ def test_fold_of_statements_without_numbers_orders_them_by_when_they_were_said()
         folded = call()
         for statement in order:
             folded, _ = fold_note(folded, statement, NOW)
-        assert folded.assign_wish is not None
-        assert folded.assign_wish.person_id == "p-2"
+        assert folded.statements.assign_wish is not None
+        assert folded.statements.assign_wish.person_id == "p-2"
 
 
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "late"])
@@ -344,7 +344,7 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
     for note in (first, second) if in_order else (second, first):
         folded, lines = fold_note(folded, note, NOW)
         trail += lines
-    assert (folded.enroll.state, folded.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
+    assert (folded.ledger.enroll.state, folded.life.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
     states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
     expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
     assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
@@ -355,16 +355,16 @@ def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() ->
     refused = Effect(state=EffectState.REFUSED, sent_at=NOW, attempts=2, refusal="busy")
     doubtful = call(enroll=refused, reject=Effect(state=EffectState.UNKNOWN, sent_at=NOW, attempts=1))
     folded, _ = fold_note(doubtful, Resolved(applied=False, operator="ann", said_at=NOW, number=1), NOW)
-    folded = with_effect(folded, EffectKind.REJECT, replace(folded.reject, state=EffectState.UNRESOLVED))
+    folded = with_effect(folded, EffectKind.REJECT, replace(folded.ledger.reject, state=EffectState.UNRESOLVED))
     folded, _ = fold_note(folded, Resolved(applied=True, operator="ann", said_at=NOW, number=2), NOW)
-    assert (folded.enroll.state, folded.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
+    assert (folded.ledger.enroll.state, folded.ledger.reject.state) == (EffectState.REFUSED, EffectState.CONFIRMED)
 
 
 @pytest.mark.parametrize(("missing", "reason"), [(None, "call_given_up"), (NOW, "call_lost")])
 def test_word_about_a_call_that_is_over_says_why(missing: Any, reason: str) -> None:
     """What could not be sent for a call that was given up is told with the reason; it is not said to have ended."""
     folded, lines = fold_note(call(), Distrusted(operator="ann", said_at=NOW, wish="1" * 32), NOW)
-    over = replace(folded, phase=Phase.SETTLED, reason=Reason.LOST, not_found_since=missing)
+    over = replace(folded, life=replace(folded.life, phase=Phase.SETTLED, reason=Reason.LOST, not_found_since=missing))
     assert status_of(over, lines, lines[0]) == ActionStatus(ActionState.HELD, (reason,))
 
 
@@ -373,9 +373,14 @@ def test_fold_of_a_word_returns_a_call_that_was_given_up(why: dict[str, Any]) ->
     """A word that arrives while the call is given up is not lost: details are read once more, at once."""
     over = call(phase=Phase.SETTLED, reason=Reason.LOST, reads_failed=5, **why)
     folded, _ = fold_note(over, NOTES["distrusted"], NOW)
-    assert (folded.phase, folded.needs_verifying, folded.reads_failed, folded.heard_at) == (Phase.LIVE, True, 0, NOW)
+    assert (folded.life.phase, folded.plan.needs_verifying, folded.plan.reads_failed, folded.statements.heard_at) == (
+        Phase.LIVE,
+        True,
+        0,
+        NOW,
+    )
     about_to_be = call(reads_failed=5, not_found_since=NOW - seconds(58))
-    assert fold_note(about_to_be, NOTES["distrusted"], NOW)[0].reads_failed == 0
+    assert fold_note(about_to_be, NOTES["distrusted"], NOW)[0].plan.reads_failed == 0
 
 
 def both_unresolved() -> Call:
@@ -391,7 +396,11 @@ def test_fold_of_a_persons_answer_that_may_mean_either_effect_changes_nothing(ap
     doubtful = both_unresolved()
     folded, lines = fold_note(doubtful, answer, NOW)
     assert status_of(folded, lines, lines[0]) == ActionStatus(ActionState.HELD, ("effect_not_named",))
-    assert (folded.enroll, folded.reject, folded.reason) == (doubtful.enroll, doubtful.reject, Reason.UNRESOLVED)
+    assert (folded.ledger.enroll, folded.ledger.reject, folded.life.reason) == (
+        doubtful.ledger.enroll,
+        doubtful.ledger.reject,
+        Reason.UNRESOLVED,
+    )
     assert [line.what for line in lines] == ["said"]
 
 
@@ -406,8 +415,8 @@ def test_fold_of_a_persons_answer_resolves_the_effect_that_it_names() -> None:
     for answer in answers:
         folded, lines = fold_note(folded, answer, NOW)
         trail += lines
-        reasons.append(folded.reason)
-    assert (folded.enroll.state, folded.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
+        reasons.append(folded.life.reason)
+    assert (folded.ledger.enroll.state, folded.ledger.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
     assert reasons == [Reason.UNRESOLVED, Reason.REJECTED]
     states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
     assert states == {"1" * 32: ActionState.DONE, "2" * 32: ActionState.DONE}
@@ -418,17 +427,17 @@ def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
     confirmed = Effect(state=EffectState.CONFIRMED, sent_at=NOW, attempts=1, resolved=1)
     asking = call(enroll=confirmed, asked=Asked(rule="r", because="why", asked_at=NOW))
     folded, _ = fold_note(asking, Resolved(applied=False, operator="bob", said_at=NOW, number=2), NOW)
-    assert folded.enroll == confirmed
-    assert folded.asked is not None
-    assert folded.asked.closed_by == "bob"
+    assert folded.ledger.enroll == confirmed
+    assert folded.statements.asked is not None
+    assert folded.statements.asked.closed_by == "bob"
 
 
 def test_fold_of_an_epoch_takes_an_intention_for_sent() -> None:
     """After a Redis restart an intention may have been sent, just now by a worker that still waits: it is in doubt (C15)."""
     intended = Effect(state=EffectState.INTENDED, person_id="p-1", intended_at=NOW - seconds(40))
     folded, lines = fold_epoch(call(epoch="old", enroll=intended), "new", must_verify=True, now=NOW)
-    assert (folded.enroll.state, folded.enroll.sent_at) == (EffectState.UNKNOWN, NOW)
-    assert folded.needs_verifying
+    assert (folded.ledger.enroll.state, folded.ledger.enroll.sent_at) == (EffectState.UNKNOWN, NOW)
+    assert folded.plan.needs_verifying
     assert [line.what for line in lines] == ["verifying"]
 
 
@@ -436,7 +445,7 @@ def test_fold_of_an_epoch_does_nothing_while_redis_is_the_same() -> None:
     """The first claim and every claim under the same server verify nothing."""
     for stored in (call(epoch=""), call(epoch="now")):
         folded, lines = fold_epoch(stored, "now", must_verify=False, now=NOW)
-        assert (folded.needs_verifying, lines) == (False, [])
+        assert (folded.plan.needs_verifying, lines) == (False, [])
 
 
 @pytest.mark.parametrize(
@@ -447,11 +456,11 @@ def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectSta
     """A person's resolution closes an unresolved effect, and the settled call's reason follows from it."""
     unresolved = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
     folded, _ = fold_note(unresolved, Resolved(applied=applied, operator="ann", said_at=NOW), NOW)
-    assert (folded.enroll.state, folded.reason) == (state, reason)
+    assert (folded.ledger.enroll.state, folded.life.reason) == (state, reason)
 
 
 @given(any_call=CALLS)
 @examples(40)
 def test_fold_of_a_reading_is_total(any_call: Call) -> None:
     """A reading can be folded into any record, and the record then has the service's status."""
-    assert fold_reading(any_call, reading(), BOOK, NOW).reading == reading()
+    assert fold_reading(any_call, reading(), BOOK, NOW).seen.reading == reading()

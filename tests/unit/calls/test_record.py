@@ -49,7 +49,7 @@ def test_record_of_a_newer_version_is_read() -> None:
     stored = json.loads(encode_call(call()))
     newer = {**stored, "invented_later": {"a": [1]}, "enroll": {"state": "applied", "also_new": 1}}
     read = parse_call(json.dumps(newer).encode())
-    assert read.enroll.state == "applied"
+    assert read.ledger.enroll.state == "applied"
     assert json.loads(encode_call(read)) == {**newer, "enroll": {"state": "applied"}}
     assert json.loads(encode_call(without_unknown(read))) == {**stored, "enroll": {"state": "applied"}}
 

@@ -24,7 +24,7 @@ SCOPES = st.none() | st.sampled_from(PauseScope)
 @given(CALLS, any_book(), SCOPES)
 def test_decide_takes_one_lawful_step(before: Call, book: RuleBook, paused: PauseScope | None) -> None:
     """Any call, any rules, any pause: one step, the same for the same, and no effect that the law forbids."""
-    before = with_fields(before, paused=paused)
+    before = with_fields(before, last_claim=with_fields(before.last_claim, paused=paused))
     step = decide(before, book, NOW)
     assert decide(before, book, NOW) == step
     if isinstance(step, Intend | Send):
@@ -59,9 +59,15 @@ def test_paused_effect_is_withdrawn_and_decided_again() -> None:
     intended = next_deed(live)
     assert isinstance(intended, Intend)
     effect = with_fields(
-        live.enroll, state=EffectState.INTENDED, person_id="p-1", validation_type="OneTimePasswordAuth"
+        live.ledger.enroll, state=EffectState.INTENDED, person_id="p-1", validation_type="OneTimePasswordAuth"
     )
-    held = next_deed(with_fields(live, enroll=effect, paused=PauseScope.EFFECTS))
+    held = next_deed(
+        with_fields(
+            live,
+            ledger=with_fields(live.ledger, enroll=effect),
+            last_claim=with_fields(live.last_claim, paused=PauseScope.EFFECTS),
+        )
+    )
     assert (type(held).__name__, getattr(held, "because", "")) == ("Withdraw", "paused")
     assert next_deed(live) == intended
 
@@ -72,7 +78,12 @@ def test_new_rules_write_a_decision_anew() -> None:
     step = decide(live, BOOK, NOW)
     assert isinstance(step, WriteDecision)
     assert isinstance(step.verdict, Verdict)
-    told = with_fields(live, last_verdict=step.verdict.fingerprint, last_facts=facts_of(live, BOOK.policies).signature)
+    told = with_fields(
+        live,
+        written=with_fields(
+            live.written, verdict=step.verdict.fingerprint, facts=facts_of(live, BOOK.policies).signature
+        ),
+    )
     assert not isinstance(decide(told, BOOK, NOW), WriteDecision)
     assert isinstance(decide(told, replace(BOOK, digest="another"), NOW), WriteDecision)
 

@@ -8,7 +8,7 @@ import pytest
 
 from callkeeper.calls.facts import Facts, facts_of
 from callkeeper.calls.named_lists import NamedLists, Numbers
-from callkeeper.calls.record import Call, Candidate
+from callkeeper.calls.record import Call, Candidate, Names, Seen
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import parse_cases, try_cases
 from callkeeper.calls.rules.diff import changes
@@ -44,9 +44,14 @@ def faults(folder: Path, text: str) -> str:
 CALL = Call(
     institution_key="cu-1",
     voice_id="v-1",
-    person_id="M-17",
-    phone_number="+1 (900) 555-0100",
-    candidates=(Candidate(person_id="M-17", person_type="Joint"), Candidate(person_id="M-18", person_type="Primary")),
+    seen=Seen(
+        person_id="M-17",
+        candidates=(
+            Candidate(person_id="M-17", person_type="Joint"),
+            Candidate(person_id="M-18", person_type="Primary"),
+        ),
+    ),
+    names=Names(phone_number="+1 (900) 555-0100"),
 )
 
 NIGHT = datetime(2026, 12, 1, 4, 30, tzinfo=UTC)

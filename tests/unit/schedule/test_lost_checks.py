@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import Epoch, LostWrites
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import assigned
-from callkeeper.calls.record import CHECK_LIMIT, Call, Phase, Reason
+from callkeeper.calls.record import CHECK_LIMIT, Call, Life, Phase, Reason
 from callkeeper.calls.redis_restart import (
     Window,
     charge_earlier_record,
@@ -52,12 +52,14 @@ def book_of(schedule: Schedule, unassigned: int = 0) -> RuleBook:
 
 def nobody(voice_id: str = "v-1") -> Call:
     """Return a call that was just seen and has no person."""
-    return Call(institution_key="cu-1", voice_id=voice_id, phase=Phase.LIVE, first_seen_at=START, saved_at=START)
+    return Call(
+        institution_key="cu-1", voice_id=voice_id, saved_at=START, life=Life(phase=Phase.LIVE, first_seen_at=START)
+    )
 
 
 def watched(schedule: Schedule, voice_id: str = "v-1") -> Call:
     """Return a call whose watch begins now."""
-    return begin_watch(replace(nobody(voice_id), person_id="p-1"), schedule, START, START)
+    return begin_watch(replace(nobody(voice_id), seen=replace(TODO.seen, person_id="p-1")), schedule, START, START)
 
 
 @st.composite
@@ -90,11 +92,11 @@ TURNS = st.lists(st.tuples(st.sampled_from([0.0, 0.0, 0.3, 2.0]), st.booleans(),
 def live(call: Call, schedule: Schedule, now: datetime, until: datetime, turns: Sequence[Turn]) -> Call:
     """Let workers move a watched call until an instant: what they make is up to the turns."""
     for late_s, is_answered, is_asked in turns:
-        due = max(now, call.next_check_at or now)
+        due = max(now, call.plan.next_check_at or now)
         if is_asked and reserve_left(call, schedule):
             asked_at = min(now + (due - now) / 2, until)
             call = check_of_a_person(call, schedule, asked_at, is_answered)
-            due = max(asked_at, call.next_check_at or asked_at)
+            due = max(asked_at, call.plan.next_check_at or asked_at)
         now = due + timedelta(seconds=late_s)
         if now > until or not automatic_left(call, schedule.automatic_limit):
             break
@@ -111,8 +113,8 @@ def test_charge_is_never_less_than_what_was_made(
     really = live(known, schedule, at(known_s), at(known_s + lost_s), after)
     charged = charge_lost_writes(known, book_of(schedule), LostWrites(None, at(known_s + lost_s)))
     assert automatic_checks(really) <= automatic_checks(charged) <= schedule.automatic_limit
-    assert really.checks_by_desk <= charged.checks_by_desk == schedule.reserve
-    assert charged.checks_used <= CHECK_LIMIT
+    assert really.plan.checks_by_desk <= charged.plan.checks_by_desk == schedule.reserve
+    assert charged.plan.checks_used <= CHECK_LIMIT
 
 
 @given(schedules(), TURNS, st.floats(0, 60), st.floats(0, 15))
@@ -146,7 +148,7 @@ def test_charge_counts_checks_before_the_call_had_a_person(
     begins = max(now, at(known_s + free_s))
     really = live(begin_watch(call, schedule, begins, begins), schedule, begins, until, turns)
     charged = charge_lost_writes(known, book, LostWrites(None, until))
-    assert call.checks_used <= automatic_checks(charged)
+    assert call.plan.checks_used <= automatic_checks(charged)
     assert (
         automatic_checks(really) <= automatic_checks(charge_if_assigned(charged, schedule)) <= schedule.automatic_limit
     )
@@ -155,7 +157,7 @@ def test_charge_counts_checks_before_the_call_had_a_person(
 def test_charge_of_a_call_without_a_person_waits_until_the_service_shows_one() -> None:
     """A call that nobody was assigned to has not been checked by the schedule: it keeps its checks if none is found."""
     charged = charge_lost_writes(nobody(), BOOK, LostWrites(None, at(60)))
-    assert (automatic_checks(charged), charged.checks_by_desk) == (0, 2)
+    assert (automatic_checks(charged), charged.plan.checks_by_desk) == (0, 2)
     assert automatic_checks(charge_if_assigned(charged, SHIPPED)) >= 11
 
 
@@ -170,8 +172,8 @@ def test_failover_that_loses_two_seconds_leaves_a_call_its_automatic_checks() ->
             assert automatic_checks(charged) == 0, second
         assert (
             automatic_checks(charged) == automatic_checks(known)
-            or charged.next_check_at is None
-            or charged.next_check_at > at(second + 2)
+            or charged.plan.next_check_at is None
+            or charged.plan.next_check_at > at(second + 2)
         ), f"what may have been checked at {second} s is not checked at once again"
 
 
@@ -196,15 +198,15 @@ UNKNOWN = {
 def test_charge_is_everything_where_the_time_is_not_known(saved_at: datetime | None, lost: LostWrites) -> None:
     """Where nobody can tell how much time is missing, all checks may have been made."""
     charged = charge_lost_writes(replace(watched(SHIPPED), saved_at=saved_at), BOOK, lost)
-    assert charged.checks_used == CHECK_LIMIT
+    assert charged.plan.checks_used == CHECK_LIMIT
 
 
 def test_charge_of_a_listed_call_that_nobody_has_claimed_waits_until_it_is_known_who_assigned() -> None:
     """A person whom the service has filled in does not show that the call was assigned, and checked, before."""
-    filled_in = replace(LISTED, core_username=None)
+    filled_in = replace(LISTED, seen=replace(LISTED.seen, core_username=None))
     charged = charge_earlier_record(filled_in, BOOK, Epoch("new", at(60)), at(60), age=timedelta(seconds=60))
-    assert (automatic_checks(charged), charged.watch_from) == (0, None)
-    assert charged.checks_if_assigned >= 11
+    assert (automatic_checks(charged), charged.plan.watch_from) == (0, None)
+    assert charged.plan.checks_if_assigned >= 11
 
 
 @pytest.mark.parametrize("seen", ["authenticated_seen", "enrolled_seen", "rejected_seen"])
@@ -224,22 +226,29 @@ def test_checks_of_a_person_who_stood_there_before_our_assign_count(
     stood: bool, operator: str | None, least: int, person_id: str | None
 ) -> None:
     """A lost record may have checked the call before a person had it assigned; rules assign before any check."""
-    charged = charge_lost_writes(replace(nobody(), person_id=person_id), BOOK, LostWrites(None, at(60)))
+    charged = charge_lost_writes(
+        replace(nobody(), seen=replace(TODO.seen, person_id=person_id)), BOOK, LostWrites(None, at(60))
+    )
     effect = Effect(state=EffectState.APPLIED, person_id="p-1", person_stood=stood, operator=operator)
-    watching = assigned(replace(charged, assign=effect), BOOK, at(61))
-    assert (automatic_checks(watching) >= least, watching.checks_if_assigned) == (True, 0)
+    watching = assigned(replace(charged, ledger=replace(charged.ledger, assign=effect)), BOOK, at(61))
+    assert (automatic_checks(watching) >= least, watching.plan.checks_if_assigned) == (True, 0)
     assert least or automatic_checks(watching) == automatic_checks(charged)
 
 
 def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
     """The writes that Redis lost may have reopened it: checks of that time count. For any other settled call, none do."""
-    ended = replace(watched(SHIPPED), phase=Phase.SETTLED, saved_at=START)
-    lost = replace(ended, reason=Reason.LOST, not_found_since=START)
-    assert charge_lost_writes(lost, BOOK, LostWrites(None, at(60))).checks_used > lost.checks_used
+    ended = replace(watched(SHIPPED), saved_at=START, life=replace(TODO.life, phase=Phase.SETTLED))
+    lost = replace(ended, life=replace(ended.life, reason=Reason.LOST, not_found_since=START))
+    assert charge_lost_writes(lost, BOOK, LostWrites(None, at(60))).plan.checks_used > lost.plan.checks_used
     assert charge_lost_writes(ended, BOOK, LostWrites(None, at(60))) == ended
 
 
-LISTED = replace(nobody(), first_seen_at=at(60), saved_at=None, started_at=START, person_id="p-1", core_username="bot")
+LISTED = replace(
+    nobody(),
+    saved_at=None,
+    life=replace(TODO.life, first_seen_at=at(60), started_at=START),
+    seen=replace(TODO.seen, person_id="p-1", core_username="bot"),
+)
 EARLIER = {
     "an empty Redis": (None, 10, 14),
     "a replica that was 20 s behind": (timedelta(seconds=20), 2, 5),
@@ -253,9 +262,9 @@ def test_charge_of_a_listed_call_is_what_a_lost_record_can_have_spent(
     """A call that is older than this Redis may have been watched since it began, or since writes were lost (C4)."""
     charged = charge_earlier_record(LISTED, BOOK, Epoch("new", at(60), lost), at(60), age=timedelta(seconds=60))
     assert least <= automatic_checks(charged) <= most
-    assert charged.checks_by_desk == SHIPPED.reserve
-    assert charged.next_check_at is not None
-    assert charged.next_check_at > at(60)
+    assert charged.plan.checks_by_desk == SHIPPED.reserve
+    assert charged.plan.next_check_at is not None
+    assert charged.plan.next_check_at > at(60)
 
 
 def test_call_that_began_after_redis_was_known_is_charged_nothing() -> None:
@@ -267,10 +276,10 @@ def test_call_of_unknown_age_is_charged_everything_once_a_process_tells_of_an_ea
     """A new worker may find it before a process that knew the lost data has spoken; a first Redis has lost nothing."""
     first = Epoch("new", at(58))
     found = charge_earlier_record(LISTED, BOOK, first, at(60), age=None)
-    assert (found.checks_used, charge_unknown_age(found, BOOK, first)) == (0, found)
+    assert (found.plan.checks_used, charge_unknown_age(found, BOOK, first)) == (0, found)
     replaced = first._replace(is_replaced=True)
-    assert charge_unknown_age(found, BOOK, replaced).checks_used == CHECK_LIMIT
-    assert charge_earlier_record(LISTED, BOOK, replaced, at(60), age=None).checks_used == CHECK_LIMIT
+    assert charge_unknown_age(found, BOOK, replaced).plan.checks_used == CHECK_LIMIT
+    assert charge_earlier_record(LISTED, BOOK, replaced, at(60), age=None).plan.checks_used == CHECK_LIMIT
 
 
 def test_call_of_unknown_age_is_charged_no_more_than_fits_into_the_lost_time() -> None:
