@@ -67,7 +67,7 @@ def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
         ),
         plan=Plan(watch_from=now - timedelta(seconds=11), next_check_at=now, next_read_at=now + timedelta(seconds=60)),
     )
-    facts = facts_of(call, book.policies)
+    facts = facts_of(call, call.last_claim, book.policies)
     return replace(
         call, written=replace(call.written, verdict=judge(facts, book, KEY).fingerprint, facts=facts.signature)
     )

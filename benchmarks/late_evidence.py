@@ -15,6 +15,7 @@ from statistics import fmean, stdev
 from msgspec.structs import replace
 
 from benchmarks.due_calls import due_call
+from callkeeper.calls.context import Context
 from callkeeper.calls.decide import decide
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook
@@ -61,15 +62,13 @@ def _lost(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
 
 def last_look_s(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
     """Return when an undecided call is last read or checked before its end, in seconds after its assign."""
-    fresh = replace(
-        due_call(voice_id, BEGIN, book),
-        plan=replace(TODO.plan, watch_from=None, next_check_at=None),
-        life=replace(TODO.life, first_seen_at=BEGIN),
-    )
+    due = due_call(voice_id, BEGIN, book)
+    plan, life = replace(due.plan, watch_from=None, next_check_at=None), replace(due.life, first_seen_at=BEGIN)
+    fresh = replace(due, plan=plan, life=life)
     call = _looked(begin_watch(fresh, book.schedule, BEGIN, BEGIN), book, BEGIN, live)
     now, looked_at, end = BEGIN, BEGIN, BEGIN + timedelta(seconds=lives_s)
     while now < end:
-        match decide(call, book, now):
+        match decide(call, Context(call.last_claim), book, now):
             case Wait(until):
                 now = until
             case Read():
@@ -90,5 +89,7 @@ def _looked(call: Call, book: RuleBook, now: datetime, live: int) -> Call:
         else call
     )
     periods = (book.reads_undecided_s, book.reads_decided_s)
-    read_at = next_read(call, book.policies, now, undecided_s=periods[0], decided_s=periods[1], live=live)
+    read_at = next_read(
+        call, Context(call.last_claim, live), book.policies, now, undecided_s=periods[0], decided_s=periods[1]
+    )
     return replace(call, plan=replace(call.plan, next_read_at=read_at))

@@ -17,6 +17,7 @@ from benchmarks.listing import Took, list_twice
 from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
+from callkeeper.calls.context import Context
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.schedule.plan import Schedule
@@ -164,17 +165,20 @@ def _lay(on: Stage, begun: list[str], now: datetime) -> tuple[dict[str, Call], R
     for voice_id in begun:
         watch_from = now - timedelta(seconds=draw.uniform(0, AGES_S))
         schedule = book.schedule.paced(voice_id)
+        call = due_call(voice_id, now, book)
         call = replace(
-            due_call(voice_id, now, book),
+            call,
             plan=replace(
-                TODO.plan,
+                call.plan,
                 watch_from=watch_from,
                 next_check_at=schedule.next_slot(watch_from, now),
                 checks_used=schedule.slots_passed(watch_from, now),
             ),
         )
         periods = (book.reads_undecided_s, book.reads_decided_s)
-        latest = next_read(call, book.policies, now, undecided_s=periods[0], decided_s=periods[1], live=len(begun))
+        latest = next_read(
+            call, Context(call.last_claim, len(begun)), book.policies, now, undecided_s=periods[0], decided_s=periods[1]
+        )
         read_at = now + (latest - now) * draw.random()
         call = replace(call, plan=replace(call.plan, next_read_at=read_at))
         calls[voice_id] = call

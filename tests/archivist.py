@@ -11,6 +11,7 @@ from callkeeper.calls.record import Call, Candidate, Identity, Life, Names, Phas
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry
+from tests.records import with_stored
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 from workers.archive_delivery import ArchiveDeliveries
@@ -55,9 +56,7 @@ def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[
     said = Entry(at=at, what="said", kind="distrusted", operator="agent-7", because="sounds odd")
     decided = Entry(at=at, what="decided", rule="distrusted", rules="d1gest", kind="reject", asked="reject")
     trail = (said, decided, *(Entry(at=at, what="settled", n=k) for k in range(lines - 2)))
-    for name, value in changes.items():
-        call = type(call)(**{**{f: getattr(call, f) for f in call.__struct_fields__}, name: value})
-    return call, trail
+    return with_stored(call, **changes), trail
 
 
 def content(n: int = 1, **changes: Any) -> Content:

@@ -190,16 +190,8 @@ def take_in(
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
-    read_at = next_read(
-        claim.call,
-        book.policies,
-        now,
-        undecided_s=book.reads_undecided_s,
-        decided_s=book.reads_decided_s,
-        live=claim.item.live,
-        late=claim.item.late,
-        busy=claim.tools.cpu_share(),
-    )
+    periods = {"undecided_s": book.reads_undecided_s, "decided_s": book.reads_decided_s}
+    read_at = next_read(claim.call, claim.context(), book.policies, now, **periods)
     claim.call = replace(claim.call, plan=replace(claim.call.plan, next_read_at=read_at))
     changed = _notable(before) != _notable(claim.call)
     if changed:

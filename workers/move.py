@@ -77,7 +77,7 @@ async def drop(claim: Claim, step: Drop) -> None:
     A failed look proves nothing.
     """
     now, hinted_at = claim.now, claim.call.life.hinted_at or claim.now
-    if claim.call.last_claim.standing != FOREIGN and not is_not_found(claim.call, now):
+    if claim.holds.standing != FOREIGN and not is_not_found(claim.call, now):
         listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
         if listed_at is None or listed_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.
@@ -111,14 +111,8 @@ async def move(claim: Claim) -> None:
     for n in range(MAX_STEPS):
         await claim.look_up_earlier()
         now = claim.now
-        step = decide(
-            claim.call,
-            claim.tools.book,
-            now,
-            late=claim.item.late,
-            busy=claim.tools.cpu_share(),
-            is_silent=claim.call.life.phase is Phase.HINTED and await _is_silent(claim),
-        )
+        is_silent = claim.call.life.phase is Phase.HINTED and await _is_silent(claim)
+        step = decide(claim.call, claim.context(is_silent=is_silent), claim.tools.book, now)
         if isinstance(step, WriteFacts):
             write_facts(claim, step)
             step = step.then

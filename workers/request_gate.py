@@ -35,7 +35,7 @@ async def pass_gate(claim: Claim, deed: Deed) -> Deed | None:
     if not isinstance(deed, _GATED):
         return deed
     step: Gated = deed
-    if _leads_to_enroll_or_reject(step, claim.call) and (held := await _confirm_standing(claim)) is not None:
+    if _leads_to_enroll_or_reject(step, claim) and (held := await _confirm_standing(claim)) is not None:
         return await _instead_of(step, claim, held)
     permit, requests = permits_of(step, claim.call, claim.now)
     is_check = step == Check()  # one that a person asked for takes no turns
@@ -84,15 +84,15 @@ async def _instead_of(step: Gated, claim: Claim, held: Held) -> Deed | None:
 _NEED_STANDING = (EffectKind.ENROLL, EffectKind.REJECT)
 
 
-def _leads_to_enroll_or_reject(step: Gated, call: Call) -> bool:
+def _leads_to_enroll_or_reject(step: Gated, claim: Claim) -> bool:
     """Tell whether a step begins or sends an enroll or reject, or is the read directly before."""
-    if call.last_claim.standing is not None:
+    if claim.holds.standing is not None:
         return False  # the law forbids it already
     match step:
         case Intend() | Send():
             return step.kind in _NEED_STANDING
         case Read():
-            return any(call.effect(kind).state is EffectState.INTENDED for kind in _NEED_STANDING)
+            return any(claim.effect(kind).state is EffectState.INTENDED for kind in _NEED_STANDING)
     return False
 
 
@@ -106,11 +106,7 @@ async def _confirm_standing(claim: Claim) -> Held | None:
     if held is not None:
         return held
     known = institutions.obstacle(key), institutions.held_until(key, now)
-    return (
-        None
-        if known == (claim.call.last_claim.standing, claim.call.last_claim.standing_held_until)
-        else Held(Why.STANDING)
-    )
+    return None if known == (claim.holds.standing, claim.holds.standing_held_until) else Held(Why.STANDING)
 
 
 def permits_of(step: Gated, call: Call, now: datetime) -> tuple[Permit, int]:

@@ -197,7 +197,7 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     if not may_assign(call) and effect.state is not EffectState.INTENDED:
         return _held("assigned_too_often")
     written = next((one.facts for one in reversed(trail) if one.facts is not None), None)
-    facts = facts_of(call, Policies()) if written is None else Facts.from_dict(written)
+    facts = facts_of(call, call.last_claim, Policies()) if written is None else Facts.from_dict(written)
     return _held(*forbidden(EffectKind.ASSIGN, facts, person_stays=line.person_id == call.seen.person_id))
 
 

@@ -7,6 +7,7 @@ else wait.
 
 from datetime import datetime, timedelta
 
+from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
@@ -24,7 +25,7 @@ from callkeeper.calls.rules.assignment import Assignment, judge_assignment
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table
 from callkeeper.calls.schedule.plan import automatic_left, must_read_first
-from callkeeper.calls.schedule.reads import LATE_TOLERANCE, put_off
+from callkeeper.calls.schedule.reads import put_off
 from callkeeper.calls.settlement import age_out, close, confirm, is_lost
 from callkeeper.calls.steps import (
     Check,
@@ -58,38 +59,24 @@ WATCH = Read("watch")
 """The read that looks for changes. Other reads are needed for the next step."""
 
 
-def decide(
-    call: Call,
-    book: RuleBook,
-    now: datetime,
-    *,
-    late: timedelta = timedelta(),
-    busy: float = 0.0,
-    is_silent: bool = False,
-) -> Step:
-    """Return the next step of a call.
-
-    ``late`` is how late workers are, ``busy`` the share of a core that this one uses: reads wait if there is too much
-    to do. ``is_silent``: a hint's queue could not be listed since.
-    """
+def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
+    """Return the next step of a call."""
     if call.is_settled:
         return _rest(call, now)
     if call.life.phase is Phase.HINTED:
-        return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > LATE_TOLERANCE, is_silent=is_silent)
-    if call.last_claim.standing == FOREIGN:
-        return age_out(call, book, facts_of(call, book.policies, now, lists=book.lists), now) or Wait(
-            now + FOREIGN_WAIT
-        )
+        return confirm(call, context, now, is_lost=is_lost(call, book, now))
+    if context.holds.standing == FOREIGN:
+        return age_out(call, context, book, now) or Wait(now + FOREIGN_WAIT)
     if call.plan.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
-    facts = facts_of(call, book.policies, now, lists=book.lists)
-    acted = _clear_doubt(call, now) or age_out(call, book, facts, now) or _act(call, book, facts, now)
+    facts = facts_of(call, context.holds, book.policies, now, lists=book.lists)
+    acted = _clear_doubt(call, now) or age_out(call, context, book, now) or _act(call, book, facts, now)
     if acted is not None:
         return acted
     step = (
-        _decline(call, book)
+        _decline(call, context, book)
         or _patiently(close(call, book, facts, now), call, now)
-        or _check_or_read(call, book, facts, now, late, busy)
+        or _check_or_read(call, context, book, facts, now)
     )
     if call.seen.reading is None or (signature := facts.signature) == call.written.facts:
         return step
@@ -265,26 +252,22 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
     return call.statements.identity.operator if call.statements.identity else None
 
 
-def _check_or_read(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Deed:
+def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed:
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
-    turn_at = next_turn(book, begun_at(call), now, call.institution_key)
-    ends = (
-        call.last_claim.effects_held_until,
-        call.last_claim.standing_held_until,
-        _assign_retry_at(call, now),
-        turn_at,
-    )
+    holds, turn_at = context.holds, next_turn(book, begun_at(call), now, call.institution_key)
+    ends = (holds.effects_held_until, holds.standing_held_until, _assign_retry_at(call, now), turn_at)
     due = [at for at in ends if at is not None]
-    if call.statements.check_wish is not None and desk_check_obstacle(call, book.schedule, book.policies) is None:
+    wish, check_at = call.statements.check_wish, call.plan.next_check_at
+    if wish is not None and desk_check_obstacle(call, holds, book.schedule, book.policies) is None:
         return Check(by_desk=True)
-    if may_check(call, book.policies) and _may_check_unasked(call, book, facts) and call.plan.next_check_at is not None:
-        if call.plan.next_check_at <= now:
+    if check_at is not None and may_check(call, holds, book.policies) and _may_check_unasked(call, book, facts):
+        if check_at <= now:
             return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
-        due.append(call.plan.next_check_at)
-    read_at = put_off(call, call.plan.next_read_at or now, now, decided_s=book.reads_decided_s, late=late, busy=busy)
+        due.append(check_at)
+    read_at = put_off(call, context, call.plan.next_read_at or now, now, decided_s=book.reads_decided_s)
     if read_at <= now:
         return WATCH
     return Wait(min([read_at, *due]))
@@ -292,17 +275,16 @@ def _check_or_read(call: Call, book: RuleBook, facts: Facts, now: datetime, late
 
 def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
     """Return when an assign that got 401 or 429 may be sent again, if that is in the future."""
-    retry_at = call.ledger.assign.retry_at
-    return (
-        retry_at if call.ledger.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
-    )
+    assign = call.ledger.assign
+    is_ahead = assign.state is EffectState.ABSENT and assign.retry_at is not None and assign.retry_at > now
+    return assign.retry_at if is_ahead else None
 
 
-def _decline(call: Call, book: RuleBook) -> Deed | None:
+def _decline(call: Call, context: Context, book: RuleBook) -> Deed | None:
     """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
-    obstacle = (
-        desk_check_obstacle(call, book.schedule, book.policies) if call.statements.check_wish is not None else None
-    )
+    if call.statements.check_wish is None:
+        return None
+    obstacle = desk_check_obstacle(call, context.holds, book.schedule, book.policies)
     return Decline(obstacle) if obstacle is not None else None
 
 

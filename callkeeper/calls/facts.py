@@ -21,7 +21,7 @@ from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import CHECK_LIMIT, Call, Candidate, History, Identity, Mark, Reading
+from callkeeper.calls.record import CHECK_LIMIT, Call, Candidate, History, Holds, Identity, Mark, Reading
 from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
 from callkeeper.service.endpoints import is_same_id
 
@@ -415,11 +415,14 @@ _RESULTS = frozenset({_GREEN, _RED})
 _REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
 
 
-def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lists: NamedLists = NO_LISTS) -> Facts:
+def facts_of(
+    call: Call, holds: Holds, policies: Policies, now: datetime | None = None, *, lists: NamedLists = NO_LISTS
+) -> Facts:
     """Derive the facts from a record. No other function does, but ``RuleBook.local`` adds the hour and the weekday.
 
     Args:
         call: The record.
+        holds: What holds requests back now; ``call.last_claim`` for what held when the record was written.
         policies: The colours of policies.
         now: The moment of the decision; None: the moment of the last write.
         lists: The lists that rules ask about, if the facts are for rules.
@@ -473,7 +476,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         research=research,
         research_elsewhere=research_elsewhere,
         real_voice_id=has_real_voice_id(call),
-        allowed=call.last_claim.standing is None,
+        allowed=holds.standing is None,
         status=status,
         checks_used=call.plan.checks_used,
         candidates=len(call.seen.candidates),
@@ -485,11 +488,11 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None, *, lis
         weekday=None,
         questions=reading.verification_questions,
         authenticated=authenticated,
-        paused=call.last_claim.paused is not None,
-        paused_entirely=call.last_claim.paused is _EVERYTHING,
+        paused=holds.paused is not None,
+        paused_entirely=holds.paused is _EVERYTHING,
         assigned_by_us=_is_ours(call),
-        redis_changed=call.last_claim.effects_held_until is not None,
-        standing_unconfirmed=call.last_claim.standing_held_until is not None,
+        redis_changed=holds.effects_held_until is not None,
+        standing_unconfirmed=holds.standing_held_until is not None,
         voice_enrolled=reading.is_voice_enrolled,
         account_enrolled=reading.is_account_enrolled,
         behavior_enrolled=reading.is_behavior_enrolled,

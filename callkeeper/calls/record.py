@@ -14,7 +14,7 @@ from enum import StrEnum
 from inspect import isclass
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
-from typing import Any, Final, get_type_hints
+from typing import Final, get_type_hints
 
 import msgspec
 from msgspec.structs import astuple, fields, replace
@@ -202,7 +202,7 @@ class _Part(msgspec.Struct, frozen=True):
     """A part of a record."""
 
 
-class Names(_Part):
+class Names(_Part, frozen=True):
     """The ids of a call, their spelling, and its number."""
 
     spelled: str | None = None
@@ -219,7 +219,7 @@ class Names(_Part):
     phone_number: str | None = None
 
 
-class Life(_Part):
+class Life(_Part, frozen=True):
     """How far the call is: from the first hint to the end, and to the settled record."""
 
     phase: Phase = Phase.HINTED
@@ -241,7 +241,7 @@ class Life(_Part):
     """It was settled before, and reopened because a person distrusted the caller after the end."""
 
 
-class Seen(_Part):
+class Seen(_Part, frozen=True):
     """What the service has shown of the call. What was true once is remembered for the whole call.
 
     The names in storage are older: most end in ``_seen``.
@@ -285,7 +285,7 @@ class Seen(_Part):
         return self.unusable_answers if is_same else self.history.answered
 
 
-class Plan(_Part):
+class Plan(_Part, frozen=True):
     """When the service is asked again, and how many of the 20 checks were used."""
 
     checks_used: int = 0
@@ -312,7 +312,7 @@ class Plan(_Part):
     """Since when a reject of the member may have taken the enroll back. Stored details will show it."""
 
 
-class Ledger(_Part):
+class Ledger(_Part, frozen=True):
     """What we have done to the call, effect by effect, and what other calls must know of it."""
 
     assign: Effect = Effect()
@@ -334,7 +334,7 @@ class Ledger(_Part):
         return effect
 
 
-class Statements(_Part):
+class Statements(_Part, frozen=True):
     """What people said about the call, and what a rule asks them."""
 
     were_made: bool = msgspec.field(name="has_statements", default=False)
@@ -354,7 +354,7 @@ class Statements(_Part):
     """Core username of the person who acknowledged that an enroll was taken back; None before."""
 
 
-class Written(_Part):
+class Written(_Part, frozen=True):
     """What the trail has, so that a repeated line is written once."""
 
     verdict: str | None = msgspec.field(name="last_verdict", default=None)
@@ -367,7 +367,7 @@ class Written(_Part):
     """Why no request can be sent; None once the service has answered."""
 
 
-class Holds(_Part):
+class Holds(_Part, frozen=True):
     """What holds requests for a call back at the moment of a claim. It belongs to the institution and Redis, not to it."""
 
     standing: str | None = None
@@ -433,12 +433,12 @@ _OWN: Final = tuple(field for field in fields(Call) if field.name not in {*_PART
 _Stored = msgspec.defstruct(
     "_Stored",
     [
-        (one.encode_name, one.type, msgspec.field(default=one.default, default_factory=one.default_factory))
+        (one.encode_name, one.type, one.default if one.default_factory is msgspec.NODEFAULT else {})
         for one in chain(_OWN, *map(fields, _PARTS.values()))
     ],
     omit_defaults=True,
 )
-"""A record as it is stored: the fields of all parts side by side. So a part can change while stored records stay the same."""
+"""A record as it is stored: the fields of all parts side by side, so that parts can change and stored records do not."""
 
 _own_values = attrgetter(*(field.name for field in _OWN))
 _part_values = attrgetter(*_PARTS)
@@ -473,7 +473,7 @@ def parse_call(stored: bytes) -> Call:
         raise NewerRecord
     values = astuple(_DECODER.decode(stored))
     unknown = {name: found[name].copy() for name in found.keys() - _KNOWN}
-    return Call(*values[: len(_OWN)], *[part(*values[fields]) for part, fields in _SLICES], unknown)
+    return Call(*[*values[: len(_OWN)], *(part(*values[place]) for part, place in _SLICES), unknown])
 
 
 def readable_call(stored: bytes) -> Call | None:

@@ -36,22 +36,9 @@ from callkeeper.calls.trail import Entry
 NEVER_FRESH = timedelta(seconds=5)
 """Added to the age of what the service last said, because its true age before the clock went back is unknown."""
 
-_INSTANTS = (
-    "hinted_at",
-    "first_seen_at",
-    "watch_from",
-    "next_check_at",
-    "next_read_at",
-    "end_hinted_at",
-    "looked_back_at",
-    "end_seen_at",
-    "final_since",
-    "not_found_since",
-    "heard_at",
-    "last_check_at",
-    "answered_check_at",
-)
-_EFFECT_INSTANTS = ("intended_at", "sent_at", "doubted_at", "retry_at")
+_OF_LIFE = ("hinted_at", "first_seen_at", "end_hinted_at", "looked_back_at", "ended_at", "not_found_since")
+_OF_PLAN = ("watch_from", "next_check_at", "next_read_at", "last_check_at", "answered_check_at")
+_OF_EFFECT = ("intended_at", "sent_at", "doubted_at", "retry_at")
 
 
 def catch_up(call: Call, jumps: Iterable[Jump]) -> Call:
@@ -71,13 +58,18 @@ def set_back(call: Call, saved_at: datetime, now: datetime) -> Call:
 
 def _shifted(call: Call, by: timedelta, *, stale: timedelta = timedelta()) -> Call:
     """Return a record with all instants earlier by ``by``, and those of what the service said by ``stale`` more."""
-    effects = {kind: _shift(getattr(call, kind), _EFFECT_INSTANTS, by) for kind in ("assign", "enroll", "reject")}
-    reading = call.seen.reading and _shift(call.seen.reading, ("read_at",), by + stale)
-    identity = call.statements.identity and _shift(
-        call.statements.identity, ("established_at",), by
-    )  # it is compared with the end
-    call = _shift(replace(call, reading=reading, identity=identity, **effects), ("listed_at",), by + stale)
-    shifted: Call = _shift(call, (*_INSTANTS, "saved_at"), by)
+    life, seen, said, effects = call.life, call.seen, call.statements, call.ledger
+    reading = seen.reading and _shift(seen.reading, ("read_at",), by + stale)
+    identity = said.identity and _shift(said.identity, ("established_at",), by)  # it is compared with the end
+    call = replace(
+        call,
+        life=_shift(_shift(life, ("listed_at",), by + stale), _OF_LIFE, by),
+        seen=_shift(replace(seen, reading=reading), ("final_since",), by),
+        plan=_shift(call.plan, _OF_PLAN, by),
+        ledger=replace(effects, **{kind: _shift(effects.of(kind), _OF_EFFECT, by) for kind in EffectKind}),
+        statements=_shift(replace(said, identity=identity), ("heard_at",), by),
+    )
+    shifted: Call = _shift(call, ("saved_at",), by)
     return shifted
 
 

@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import may_begin, unresolved
-from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at
+from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at, facts_of
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Reading, Reason
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
@@ -34,11 +35,11 @@ GIVEN_UP = timedelta(minutes=5)
 NOT_LISTED = "the queue does not list it"
 
 
-def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) -> Deed:
+def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) -> Deed:
     """Return the next step of a hint that was not listed in time."""
-    if call.life.end_hinted_at is None or call.last_claim.standing is not None or call.life.looked_back_at is not None:
+    if call.life.end_hinted_at is None or context.holds.standing is not None or call.life.looked_back_at is not None:
         return Drop(NOT_LISTED)
-    if is_late:
+    if context.is_late:
         return Wait(now + PUT_OFF) if now - hinted_at < GIVEN_UP else Drop(NOT_LISTED)
     return LookBack()
 
@@ -61,32 +62,31 @@ BY_PUSH = Read("its queue is not listed")
 Assumed: details are found by the id of a push before the queue has shown the call."""
 
 
-def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool, is_silent: bool) -> Deed:
+def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> Deed:
     """Return the next step of a hint.
 
     Args:
         call: The hint.
+        context: What holds now.
         now: The present.
-        is_late: Whether workers are late.
         is_lost: Whether the service has not known the call for long, or it is too old to be watched.
-        is_silent: Whether its queue could not be listed since.
     """
-    hinted_at, asked = _hinted_at(call, now), call.life.confirm_looks
+    hinted_at, asked, standing = _hinted_at(call, now), call.life.confirm_looks, context.holds.standing
     asks_again = asked < len(CONFIRM_LOOKS_S)
     due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[asked]) if asks_again else HINT_LIVES)
     if asks_again and due_at <= now:
         return RequestListing()
-    if not call.statements.were_made and is_silent and call.last_claim.standing is None:
+    if not call.statements.were_made and context.is_silent and standing is None:
         read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
         if is_lost:
             return Drop(NOT_LISTED)
         return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if asks_again else read_at)
     if not call.statements.were_made:
-        return Wait(due_at) if now < due_at else look_back(call, hinted_at, now, is_late=is_late)
-    if call.last_claim.standing == FOREIGN or is_lost:
+        return Wait(due_at) if now < due_at else look_back(call, context, hinted_at, now)
+    if standing == FOREIGN or is_lost:
         return Wait(due_at) if now < due_at else Settle(Reason.UNCONFIRMED)
     read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
-    if call.last_claim.standing == UNKNOWN:
+    if standing == UNKNOWN:
         read_at = max(read_at, now + ASK_AGAIN)
     if read_at <= now:
         return Read("a person made a statement about it")
@@ -124,10 +124,11 @@ def is_not_found(call: Call, now: datetime) -> bool:
     return call.life.not_found_since is not None and now - call.life.not_found_since > NOT_FOUND_FOR
 
 
-def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+def age_out(call: Call, context: Context, book: RuleBook, now: datetime) -> Deed | None:
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
     if not is_lost(call, book, now):
         return None
+    facts = facts_of(call, context.holds, book.policies, now)
     reason = _reason(facts) if call.life.is_reopened else Reason.LOST
     return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or reason)
 

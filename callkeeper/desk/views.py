@@ -187,7 +187,7 @@ def call_view(call: Call, policies: Policies, *, sees_people: bool = True) -> Ca
 
 
 def _call_view(call: Call, policies: Policies) -> CallView:
-    facts, reading = facts_of(call, policies), call.seen.reading
+    facts, reading = facts_of(call, call.last_claim, policies), call.seen.reading
     return CallView(
         institution_key=call.institution_key,
         voice_id=call.voice_id,

@@ -7,6 +7,7 @@ is decided it is read often, because evidence that is noticed after the end enro
 from datetime import datetime, timedelta
 from zlib import crc32
 
+from callkeeper.calls.context import LATE_TOLERANCE, Context
 from callkeeper.calls.facts import Policies
 from callkeeper.calls.record import Call
 from callkeeper.calls.schedule.plan import READ_AFTER_CHECK, must_read_first
@@ -14,9 +15,6 @@ from callkeeper.calls.stop_rule import may_check
 
 END_HINT_FOR = timedelta(seconds=10)
 """For how long after a pushed end the details are read every second."""
-
-LATE_TOLERANCE = timedelta(seconds=0.3)
-"""How late workers may be before reads are delayed in favour of checks."""
 
 YIELD = 20.0
 """For every second that workers are later than that, a read is delayed by this many seconds."""
@@ -57,15 +55,7 @@ the same record."""
 
 
 def next_read(
-    call: Call,
-    policies: Policies,
-    now: datetime,
-    *,
-    undecided_s: float,
-    decided_s: float,
-    live: int,
-    late: timedelta = timedelta(),
-    busy: float = 0.0,
+    call: Call, context: Context, policies: Policies, now: datetime, *, undecided_s: float, decided_s: float
 ) -> datetime:
     """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
 
@@ -73,18 +63,16 @@ def next_read(
 
     Args:
         call: Just read, or just checked, which returns the same record.
+        context: What holds now. The later and busier workers are, the less often undecided calls are read, to make room
+            for checks, but at least as often as decided ones.
         policies: The colours of policies.
         now: When it was read.
         undecided_s: How often a call is read while a check may be made and many calls are live; old calls less often.
         decided_s: How often it is read otherwise.
-        live: The number of live calls of all institutions.
-        late: How late workers are. The later and busier they are, the less often undecided calls are read, to make
-            room for checks, but at least as often as decided ones.
-        busy: The share of a core that this worker uses.
     """
     if may_have_ended(call, now):
         return now + timedelta(seconds=1)
-    is_undecided = may_check(call, policies)
+    is_undecided, live = may_check(call, context.holds, policies), context.live
     is_sparing = is_undecided and live > FEW
     period_s = undecided_s if is_undecided else decided_s
     if period_s > SOON_S:
@@ -94,30 +82,23 @@ def next_read(
         period_s = max(period_s, min(decided_s, AGE_SHARE * age_s))
     if is_sparing and call.statements.identity is not None:
         period_s = max(period_s, min(decided_s, VERIFIED_SHARE * period_s))
-    period_s = max(period_s, min(decided_s, period_s + _delay_s(late, busy)))
+    period_s = max(period_s, min(decided_s, period_s + _delay_s(context)))
     wait, check_at = apart(call, period_s), call.plan.next_check_at
     if is_sparing and check_at is not None and now + wait < check_at < now + (1 + JUST_BEFORE) * wait:
         return check_at + READ_AFTER_CHECK
     return now + wait
 
 
-def put_off(
-    call: Call, read_at: datetime, now: datetime, *, decided_s: float, late: timedelta, busy: float
-) -> datetime:
+def put_off(call: Call, context: Context, read_at: datetime, now: datetime, *, decided_s: float) -> datetime:
     """Return when a read planned for ``read_at`` is made. Arguments as `next_read`.
 
     It is later while workers are late or busy, but within ``decided_s`` of the last read unless it was planned later. A
     read after an event is not.
     """
-    delay_s = _delay_s(late, busy)
-    if (
-        not delay_s
-        or call.seen.reading is None
-        or may_have_ended(call, now)
-        or _is_asked_for(call, call.seen.reading.read_at)
-    ):
+    delay_s, reading = _delay_s(context), call.seen.reading
+    if not delay_s or reading is None or may_have_ended(call, now) or _is_asked_for(call, reading.read_at):
         return read_at
-    return max(read_at, min(read_at + timedelta(seconds=delay_s), call.seen.reading.read_at + apart(call, decided_s)))
+    return max(read_at, min(read_at + timedelta(seconds=delay_s), reading.read_at + apart(call, decided_s)))
 
 
 def _is_asked_for(call: Call, read_at: datetime) -> bool:
@@ -139,10 +120,10 @@ def _is_asked_for(call: Call, read_at: datetime) -> bool:
     )
 
 
-def _delay_s(late: timedelta, busy: float) -> float:
+def _delay_s(context: Context) -> float:
     """Return by how many seconds a read is delayed in favour of checks and starts."""
-    later_s = max(0.0, (late - LATE_TOLERANCE).total_seconds())
-    return max(YIELD * later_s, BUSY_YIELD_S * (busy - BUSY))
+    later_s = max(0.0, (context.late - LATE_TOLERANCE).total_seconds())
+    return max(YIELD * later_s, BUSY_YIELD_S * (context.busy - BUSY))
 
 
 def may_have_ended(call: Call, now: datetime) -> bool:

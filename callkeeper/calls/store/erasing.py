@@ -119,17 +119,18 @@ def without_personal(call: Call, whose: Whose) -> Call:
         return replace(call, seen=replace(call.seen, candidates=tuple(named)))
     for kind in EffectKind:
         call = with_effect(call, kind, replace(call.effect(kind), remark=None))
+    said, candidates = call.statements, tuple(replace(one, name="") for one in call.seen.candidates)
     words = {
         name: replace(word, reason="")
         for name in ("distrusted", "assign_wish", "check_wish")
-        if (word := getattr(call, name)) is not None
+        if (word := getattr(said, name)) is not None
     }
+    identity = None if said.identity is None else replace(said.identity, remark=None)
     return replace(
         call,
-        phone_number=None,
-        candidates=tuple(replace(one, name="") for one in call.seen.candidates),
-        identity=None if call.statements.identity is None else replace(call.statements.identity, remark=None),
-        **words,
+        names=replace(call.names, phone_number=None),
+        seen=replace(call.seen, candidates=candidates),
+        statements=replace(said, identity=identity, **words),
     )
 
 

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.notes import MERGED
 from callkeeper.calls.pause import parse_pauses
-from callkeeper.calls.record import Call, parse_call, readable_call
+from callkeeper.calls.record import Call, Holds, parse_call, readable_call
 from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
 from callkeeper.calls.store.last_listing import parse_standing
 from callkeeper.calls.store.time_slices import SLICE, TimeSlices
@@ -256,10 +256,8 @@ class Lookup:
         stored = parse_pauses(tuple((key.decode(), value) for key, value in pauses.items()))
         pause = stored.over(call_id.institution_key)
         scope = pause.scope if pause else None
-        call = replace(
-            parse_call(record),
-            last_claim=replace(TODO.last_claim, paused=scope, effects_held_until=None, standing_held_until=None),
-        )
+        call = parse_call(record)
+        call = replace(call, last_claim=Holds(standing=call.last_claim.standing, paused=scope))
         is_merging = any(note_id.startswith(MERGED) for note_id in unread)
         return Known(call_id, call, parse_trail(trail), is_certain, is_merging)
 

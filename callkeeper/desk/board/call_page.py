@@ -92,7 +92,7 @@ _SILENT: Final[Mapping[str, Any]] = {
 
 def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms:
     """Return the forms that a call's page shows."""
-    facts = facts_of(call, book.policies)
+    facts = facts_of(call, call.last_claim, book.policies)
     is_settled = call.is_settled and not may_return(call)
     is_open = not is_settled and not facts.ended
     is_claimed = facts.assigned and (bool(call.seen.core_username) or call.ledger.assign.state in DONE)
@@ -117,7 +117,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         if is_settled
         else not facts.rejected or facts.rejected_by_rule,
         opted_out=is_open and not facts.opted_out,
-        check=is_open and desk_check_obstacle(call, book.schedule, book.policies) is None,
+        check=is_open and desk_check_obstacle(call, call.last_claim, book.schedule, book.policies) is None,
         checks_left=reserve_left(call, book.schedule),
         withdraw=() if is_settled else tuple(_standing(call)),
         only_watch=_only_watch(call, book),
@@ -297,7 +297,7 @@ _PERSONAL: Final = frozenset(
 
 
 def _facts(call: Call, book: RuleBook) -> list[Fact]:
-    facts, reading = facts_of(call, book.policies), call.seen.reading
+    facts, reading = facts_of(call, call.last_claim, book.policies), call.seen.reading
     rows = (
         ("Institution", call.institution_key),
         ("Voice id", call.voice_id),

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from callkeeper.calls.context import Context
 from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind
 from callkeeper.calls.facts import Facts, facts_of
@@ -66,7 +67,7 @@ class CallRow:
 
 def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRow:
     """Return a call's line. The state is computed unless it is given."""
-    facts = facts_of(call, book.policies)
+    facts = facts_of(call, call.last_claim, book.policies)
     if state is None:
         state = state_of(call, book)
     return CallRow(
@@ -126,7 +127,7 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
 def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Deed:
     """Return the next step that is more than a line in the trail (for example if the workers use other rules)."""
     for _ in range(3):
-        decided = decide(call, book, now)
+        decided = decide(call, Context(call.last_claim), book, now)
         step = decided.then if isinstance(decided, WriteFacts) else decided
         match step:
             case WriteDecision(verdict) if isinstance(verdict, Verdict):
@@ -149,9 +150,13 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
     if facts.allowed and not facts.assigned and len(call.seen.candidates) > 1:
         return Next(f"choose: {len(call.seen.candidates)} candidates", form="assign")
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    if may_check(call, book.policies) and call.plan.next_check_at is not None and automatic_checks(call) < limit:
+    if (
+        may_check(call, call.last_claim, book.policies)
+        and call.plan.next_check_at is not None
+        and automatic_checks(call) < limit
+    ):
         return Next("checks paused") if facts.paused_entirely else Next("check", call.plan.next_check_at)
-    if may_check(call, book.policies) and facts.assigned:
+    if may_check(call, call.last_claim, book.policies) and facts.assigned:
         return Next("checks spent, watching until the call ends")
     if not facts.allowed:
         return Next("left alone")

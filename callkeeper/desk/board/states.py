@@ -132,7 +132,7 @@ class CallState:
 
 def state_of(call: Call, book: RuleBook) -> CallState:
     """Return the state of a call. While a rule asks about it, that is the reason that is shown."""
-    facts = facts_of(call, book.policies)
+    facts = facts_of(call, call.last_claim, book.policies)
     state = (
         _by_ledger(call)
         or _by_facts(call, facts)

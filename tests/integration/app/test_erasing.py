@@ -36,6 +36,7 @@ from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.archivist import START, Archivist, settled, sqlite_archive
+from tests.records import with_stored
 from tests.rig import KEY
 from tests.sandbox_fixtures import Asgi
 
@@ -317,7 +318,7 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis",
     """Merged records, calls past their days, marks under the number, and pushes of calls that are gone: by number."""
     call, trail = settled(1)
     others_own = {"person_id": "p-2", "candidates": (), "identity": None, "distrusted": None, "alternate_id": "a-2"}
-    other = replace(settled(2, phone_number="+12025559990001")[0], **others_own)
+    other = with_stored(settled(2, phone_number="+12025559990001")[0], **others_own)
     member, others = await put(redis, call, trail), await put(redis, other, trail[1:])
     keys, gone = Keys(), CallId(KEY, "v-old").member
     await redis.zrem(keys.settled, member)

@@ -9,7 +9,6 @@ from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.store.earlier_calls import DAY_S, MOST, digits_compared
@@ -18,6 +17,7 @@ from callkeeper.calls.trail import Entry
 from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.records import facts_of_record, with_stored
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
@@ -68,7 +68,7 @@ async def rejected(rig: Rig, **more: Any) -> Call:
 
 async def before(rig: Rig, call: Call) -> set[str]:
     """Return which facts about earlier calls a call has."""
-    facts = facts_of(await rig.record(call), rig.book.policies)
+    facts = facts_of_record(await rig.record(call), rig.book.policies)
     return {name for name in BEFORE if getattr(facts, name)}
 
 
@@ -136,11 +136,7 @@ def test_numbers_are_compared_by_their_last_digits(text: str | None, digits: str
 
 async def test_marks_under_an_alternate_id_are_the_calls_own(rig: Rig) -> None:
     """A record that was kept under the call's other id, and was merged, is no other call."""
-    call = with_fields(
-        await rig.record(await rejected(rig)),
-        ledger=with_fields(TODO.ledger, kept_marks=None),
-        seen=with_fields(TODO.seen, earlier_marks=None),
-    )
+    call = with_stored(await rig.record(await rejected(rig)), kept_marks=None, earlier_marks=None)
     earlier, now = rig.store.earlier_calls, rig.clock.now
     other = CallId(KEY, "new-id")
     merged = with_fields(call, voice_id="new-id", names=with_fields(call.names, alternate_id=call.voice_id))

@@ -4,7 +4,6 @@ from dataclasses import replace as changed
 from typing import Literal
 
 import pytest
-from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import MANUAL_GREEN
@@ -15,6 +14,7 @@ from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.records import with_stored
 from tests.rig import KEY, Rig
 
 Place = Literal["push", "queue", "details", "assign"]
@@ -100,7 +100,7 @@ async def test_requests_use_the_services_last_spelling(rig: Rig) -> None:
 
 def legacy(call: SandboxCall, **more: object) -> Call:
     """Return a record under capitals, as release 0.2.0 wrote it."""
-    return replace(
+    return with_stored(
         Call(
             institution_key=KEY,
             voice_id=call.voice_id.upper(),

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.records import facts_of_record
 from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 900)
@@ -48,7 +48,7 @@ def types(trail: Any) -> list[str]:
 async def says_taken_back(rig: Rig, call: Call) -> None:
     """Hold record, facts, desk, board, outcomes and attention to it; nothing is enrolled again."""
     record = await rig.record(call)
-    facts, view = facts_of(record, rig.book.policies), call_view(record, rig.book.policies)
+    facts, view = facts_of_record(record, rig.book.policies), call_view(record, rig.book.policies)
     assert (facts.unenrolled, facts.enrolled, facts.manual, facts.green) == (True, False, False, False)
     assert (view.unenrolled, view.manual) == (True, False)
     assert state_of(record, rig.book).name is StateName.UNENROLLED

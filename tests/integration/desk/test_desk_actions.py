@@ -6,7 +6,6 @@ from dataclasses import replace as changed
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.record import encode_call
@@ -16,6 +15,7 @@ from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import recorded
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
+from tests.records import with_stored
 from tests.rig import KEY, PHONE
 
 END = Happening(Kind.END, 300)
@@ -146,10 +146,7 @@ async def test_resolve_closes_what_nothing_could_prove(desk: DeskRig) -> None:
     """A person who looked at the service says that the reject was applied: it is so from then on, and nothing is sent."""
     call = desk.stage.call(END)
     await desk.run(5)
-    doubtful = replace(
-        await desk.record(call),
-        ledger=replace(TODO.ledger, reject=Effect(state=EffectState.UNRESOLVED, sent_at=desk.clock.now)),
-    )
+    doubtful = with_stored(await desk.record(call), reject=Effect(state=EffectState.UNRESOLVED, sent_at=desk.clock.now))
     member = CallId(call.institution_key, call.voice_id).member
     await desk.redis.hset(desk.store.keys.item(member), "rec", encode_call(doubtful))
     said = await desk.say(call, "resolve", applied=True)

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
@@ -14,6 +13,7 @@ from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
+from tests.records import with_stored
 from tests.unit.calls.specimens import NOW, reading, seconds
 from tests.unit.calls.specimens import call as live_call
 
@@ -95,7 +95,7 @@ async def test_distrust_a_day_after_the_end_is_recorded_and_held(desk: DeskRig) 
 )
 def test_late_distrust_needs_an_end_a_voice_id_and_no_reject(changes: dict[str, Any], is_heard: bool) -> None:
     """A settled call is opened again only where a reject can follow: reject-voice resolves no other id."""
-    over = replace(live_call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, end_seen_at=NOW), **changes)
+    over = with_stored(live_call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, end_seen_at=NOW), **changes)
     heard, _ = fold_note(over, Distrusted(operator="ann", said_at=NOW), NOW + seconds(60))
     assert (heard.life.phase is Phase.ENDED, heard.is_settled) == (is_heard, not is_heard)
 

@@ -6,9 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.fold import fold_reading
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import (
@@ -29,6 +27,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.statuses import RESEARCH, STATUSES
 from callkeeper.calls.steps import Deed, WriteDecision, WriteFacts
+from tests.records import decide_record, facts_of_record, with_stored
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)
@@ -58,7 +57,7 @@ def call(**changes: Any) -> Call:
         plan=Plan(watch_from=NOW - seconds(29), next_check_at=NOW + seconds(10), next_read_at=NOW + seconds(5)),
         ledger=Ledger(assign=Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW - seconds(29), attempts=1)),
     )
-    return replace(ordinary, **changes)
+    return with_stored(ordinary, **changes)
 
 
 def read_again(before: Call, now: datetime = NOW, **changes: Any) -> Call:
@@ -88,8 +87,8 @@ def next_deed(
 ) -> Deed:
     """Return the next step that is more than a line in the trail."""
     for _ in range(6):
-        step = decide(before, book, now, late=late, busy=busy)
-        signature = facts_of(before, book.policies).signature
+        step = decide_record(before, book, now, late=late, busy=busy)
+        signature = facts_of_record(before, book.policies).signature
         if isinstance(step, WriteFacts):
             return step.then
         if isinstance(step, WriteDecision) and isinstance(step.verdict, Verdict):
@@ -198,7 +197,7 @@ def _calls(draw: st.DrawFn) -> Call:
     """Draw a call that differs from the ordinary one, or from a blank one, in up to eight fields."""
     names = draw(st.lists(st.sampled_from(sorted(FIELDS)), max_size=8, unique=True))
     blank = Call(institution_key="cu-1", voice_id="v-1")
-    return replace(draw(st.sampled_from([call(), blank])), **{name: draw(FIELDS[name]) for name in names})
+    return with_stored(draw(st.sampled_from([call(), blank])), **{name: draw(FIELDS[name]) for name in names})
 
 
 CALLS = _calls()

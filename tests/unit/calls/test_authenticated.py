@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.facts import Facts, facts_of, has_result
+from callkeeper.calls.facts import Facts, has_result
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.rules.replay import _Court
@@ -15,6 +15,7 @@ from callkeeper.calls.trail import Entry
 from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, NOW, call, next_deed, read_again, seconds
 
 GREEN, MANUAL, RED = "Green Voice Authentication", "Green Manual Authentication", "Red High Risk"
@@ -62,7 +63,7 @@ def after(readings: list[dict[str, Any]]) -> Call:
 def test_call_is_shown_filed_and_posted_as_what_it_is(readings: list[dict[str, Any]], expected: str) -> None:
     """Facts, board, desk, metrics, webhooks and the reason of a settled call agree. Red takes precedence over green."""
     read = after(readings)
-    facts, view = facts_of(read, BOOK.policies), call_view(read, BOOK.policies)
+    facts, view = facts_of_record(read, BOOK.policies), call_view(read, BOOK.policies)
     assert (facts.green, view.green, view.red) == (expected == "green", expected == "green", expected == "red")
     assert state_of(read, BOOK).name is SHOWN[expected]
     told = {outcome.type for outcome in outcomes([Entry(at=NOW, what="facts", facts=facts.as_dict())])}
@@ -70,7 +71,7 @@ def test_call_is_shown_filed_and_posted_as_what_it_is(readings: list[dict[str, A
     assert has_result(read, BOOK.policies) == (expected in {"green", "red"})
     ended = read_again(read, NOW + seconds(60), **readings[-1], has_ended=True)
     ended = read_again(ended, NOW + seconds(64), **readings[-1], has_ended=True)
-    assert close(ended, BOOK, facts_of(ended, BOOK.policies), NOW + seconds(64)) == Settle(FILED[expected])
+    assert close(ended, BOOK, facts_of_record(ended, BOOK.policies), NOW + seconds(64)) == Settle(FILED[expected])
 
 
 def test_full_authentication_of_unknown_origin_stops_checks_and_forbids_an_enroll() -> None:
@@ -79,7 +80,7 @@ def test_full_authentication_of_unknown_origin_stops_checks_and_forbids_an_enrol
     assert type(next_deed(read)) is Wait
     assert type(next_deed(read_again(call(next_check_at=NOW)))) is Check
     viewed = read_again(read, status="AgentViewed")
-    assert "fully_authenticated" in forbidden(EffectKind.ENROLL, facts_of(viewed, BOOK.policies))
+    assert "fully_authenticated" in forbidden(EffectKind.ENROLL, facts_of_record(viewed, BOOK.policies))
 
 
 def test_trail_of_an_earlier_release_with_green_and_red_is_not_posted_as_authenticated() -> None:

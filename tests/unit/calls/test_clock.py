@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from callkeeper.calls.claimed_item import CLOCK_TOLERANCE
-from callkeeper.calls.decide import FRESH, decide
+from callkeeper.calls.decide import FRESH
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import evidence
 from callkeeper.calls.record import Call
 from callkeeper.calls.redis_restart import NEVER_FRESH, set_back
 from callkeeper.calls.steps import Send
+from tests.records import decide_record
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified
 
 UNTOUCHED = {"saved_at", "started_at", "settled_at"}
@@ -69,4 +70,4 @@ def test_set_back_never_turns_an_old_reading_into_a_proof() -> None:
         was_read_since=True,
     )
     stale = call(reading=reading(read_at=NOW - seconds(5)), identity=verified(), enroll=intended)
-    assert not isinstance(decide(set_back(stale, NOW, then), BOOK, then), Send)
+    assert not isinstance(decide_record(set_back(stale, NOW, then), BOOK, then), Send)

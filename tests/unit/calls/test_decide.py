@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from callkeeper.calls.decide import decide
+from callkeeper.calls.context import LATE_TOLERANCE, Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
+from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Life, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.schedule import reads
-from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
+from callkeeper.calls.schedule.reads import BUSY, FEW, MANY
 from callkeeper.calls.steps import (
     Check,
     Drop,
@@ -33,6 +33,7 @@ from callkeeper.calls.steps import (
     WriteFacts,
 )
 from tests.conftest import examples
+from tests.records import decide_record, facts_of_record, with_stored
 from tests.unit.calls.specimens import (
     BOOK,
     CALLS,
@@ -95,13 +96,13 @@ def test_decide_after_an_opt_out_never_enrolls(status: str) -> None:
     opted_out = read_again(call(), status="VoiceOptOut")
     step = next_deed(read_again(opted_out, status=status))
     assert not isinstance(step, Intend)
-    assert facts_of(opted_out, BOOK.policies).opted_out
+    assert facts_of_record(opted_out, BOOK.policies).opted_out
 
 
 def test_decide_after_our_enroll_reads_full_authentication_as_manual() -> None:
     """FullAuthentication after our enroll is manual: it stops checks and is never green."""
     enrolled = read_again(call(next_check_at=DUE, enroll=ENROLLED), status="FullAuthentication")
-    facts = facts_of(enrolled, BOOK.policies)
+    facts = facts_of_record(enrolled, BOOK.policies)
     assert (facts.green, facts.manual) == (False, True)
     assert type(next_deed(enrolled)) is Wait
 
@@ -112,7 +113,7 @@ def test_decide_after_our_enroll_writes_only_what_asks_a_person(outcome: Outcome
     rule = Rule("odd", (("assigned", True),), outcome, "Is it her?")
     book = dataclasses.replace(BOOK, rules=(rule, BOOK.rules[-1]))
     enrolled = call(enroll=ENROLLED, last_verdict="earlier")
-    step = decide(enrolled, book, NOW)
+    step = decide_record(enrolled, book, NOW)
     written = step.then if isinstance(step, WriteFacts) else step
     assert isinstance(written, WriteDecision) is (outcome is Outcome.ASK)
 
@@ -161,16 +162,16 @@ def test_decide_waits_for_the_earlier_of_check_and_read() -> None:
 @examples(60)
 def test_decide_is_total_and_pure(any_call: Call, now: Any) -> None:
     """For every record and time there is exactly one step, and the same input gives the same step."""
-    step = decide(any_call, BOOK, now)
+    step = decide_record(any_call, BOOK, now)
     assert isinstance(step, Step)
-    assert decide(any_call, BOOK, now) == step
+    assert decide_record(any_call, BOOK, now) == step
 
 
 @given(CALLS, INSTANTS)
 @examples(60)
 def test_decide_never_checks_what_the_stop_rule_forbids(any_call: Call, now: Any) -> None:
     """A check is decided only for a live call of ours that nothing has stopped, within the budget."""
-    step = decide(any_call, BOOK, now)
+    step = decide_record(any_call, BOOK, now)
     if isinstance(step, Check):
         assert any_call.last_claim.standing is None
         assert any_call.life.phase in {Phase.LIVE, Phase.ENDED}
@@ -186,7 +187,7 @@ def test_decide_never_checks_what_the_stop_rule_forbids(any_call: Call, now: Any
 @examples(100)
 def test_decide_never_sends_without_an_intention_and_a_fresh_look(any_call: Call, now: Any) -> None:
     """An effect is sent only for a saved intention, and only if the service was read within two seconds before."""
-    step = decide(any_call, BOOK, now)
+    step = decide_record(any_call, BOOK, now)
     if not isinstance(step, Send):
         return
     effect = any_call.effect(step.kind)
@@ -206,7 +207,7 @@ def test_decide_never_sends_without_an_intention_and_a_fresh_look(any_call: Call
 @examples(60)
 def test_decide_never_intends_an_effect_twice(any_call: Call, now: Any) -> None:
     """An enroll or a reject is intended only where nothing was ever sent for it."""
-    step = decide(any_call, BOOK, now)
+    step = decide_record(any_call, BOOK, now)
     if isinstance(step, Intend) and step.kind is not EffectKind.ASSIGN:
         assert any_call.effect(step.kind).state is EffectState.NONE
 
@@ -215,7 +216,7 @@ def test_decide_never_intends_an_effect_twice(any_call: Call, now: Any) -> None:
 @examples(60)
 def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
     """A wait ends later than now, so a call cannot be due again and again at the same time."""
-    step = decide(any_call, BOOK, now)
+    step = decide_record(any_call, BOOK, now)
     if isinstance(step, Wait):
         assert step.until > now
 
@@ -224,7 +225,7 @@ def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
 @examples(60)
 def test_decide_never_settles_while_an_effect_is_in_doubt(any_call: Call, now: Any) -> None:
     """A call is not settled while the outcome of a request is unknown, unless its institution is not ours."""
-    step = decide(any_call, BOOK, now)
+    step = decide_record(any_call, BOOK, now)
     if isinstance(step, Settle) and any_call.last_claim.standing != FOREIGN:
         states = {any_call.effect(kind).state for kind in EffectKind}
         assert not states & {EffectState.SENT, EffectState.UNKNOWN, EffectState.INTENDED}
@@ -238,21 +239,21 @@ def test_decide_looks_for_a_hint_at_growing_distances(looks: int, at_s: float) -
     """A hint the queue does not list is looked for after 0.5, 1, 2 and 4 s more (B10)."""
     hint = Call(institution_key="cu-1", voice_id="v-1", life=Life(hinted_at=NOW, confirm_looks=looks))
     due = NOW + seconds(at_s)
-    assert decide(hint, BOOK, due - seconds(0.1)) == Wait(due)
-    assert decide(hint, BOOK, due) == RequestListing()
+    assert decide_record(hint, BOOK, due - seconds(0.1)) == Wait(due)
+    assert decide_record(hint, BOOK, due) == RequestListing()
 
 
 def test_decide_drops_a_hint_that_the_queue_never_lists() -> None:
     """After the last look a hint is dropped; a listing will find a real call."""
     hint = Call(institution_key="cu-1", voice_id="v-1", life=Life(hinted_at=NOW, confirm_looks=4))
-    assert isinstance(decide(hint, BOOK, NOW + seconds(9.9)), Wait)
-    assert isinstance(decide(hint, BOOK, NOW + seconds(10)), Drop)
+    assert isinstance(decide_record(hint, BOOK, NOW + seconds(9.9)), Wait)
+    assert isinstance(decide_record(hint, BOOK, NOW + seconds(10)), Drop)
 
 
 def test_decide_asks_nothing_about_a_foreign_institution() -> None:
     """With the key of an institution that is not ours nothing is sent, not even a read (A12)."""
     foreign = call(standing=FOREIGN, next_check_at=DUE, next_read_at=DUE, identity=verified())
-    assert isinstance(decide(foreign, BOOK, NOW), Wait)
+    assert isinstance(decide_record(foreign, BOOK, NOW), Wait)
 
 
 DOUBTS = {"assign": EffectKind.ASSIGN, "enroll": EffectKind.ENROLL, "reject": EffectKind.REJECT}
@@ -264,7 +265,7 @@ def test_decide_clears_doubt_before_anything_else(kind: EffectKind, state: Effec
     """While an outcome is unknown stored details are read: no check, no other effect, no end."""
     doubt = Effect(state=state, person_id="p-1", intended_at=NOW - seconds(3), sent_at=NOW - seconds(3), attempts=1)
     full = call(next_check_at=DUE, identity=verified(), check_wish=word(), reading=reading(read_at=NOW - seconds(4)))
-    assert isinstance(decide(replace(full, **{kind: doubt}), BOOK, NOW), Read)
+    assert isinstance(decide_record(with_stored(full, **{kind: doubt}), BOOK, NOW), Read)
 
 
 def test_decide_settles_only_after_a_last_look() -> None:
@@ -305,7 +306,7 @@ def test_decide_withdraws_an_intention_that_is_not_wanted_any_more(changes: dict
     )
     wanted = call(enroll=intended, identity=verified())
     assert next_deed(wanted) == Send(EffectKind.ENROLL)
-    assert isinstance(next_deed(replace(wanted, **changes)), Withdraw)
+    assert isinstance(next_deed(with_stored(wanted, **changes)), Withdraw)
 
 
 SETTLED = {
@@ -324,7 +325,7 @@ SETTLED = {
 def test_decide_settles_for_the_strongest_reason(changes: dict[str, Any], reason: Reason) -> None:
     """A call has one reason: first what a person must handle, then the strongest fact."""
     ended = call(phase=Phase.ENDED, end_seen_at=NOW - seconds(3), reading=reading(has_ended=True))
-    assert next_deed(replace(ended, **changes)) == Settle(reason)
+    assert next_deed(with_stored(ended, **changes)) == Settle(reason)
 
 
 def test_decide_gives_up_a_call_that_never_ends() -> None:
@@ -365,7 +366,7 @@ def test_decide_gives_up_no_call_that_a_person_has_just_spoken_about(why: dict[s
 def test_decide_gives_up_a_call_that_can_never_be_verified() -> None:
     """A call whose details are gone after a Redis restart is read, but not for ever (C4)."""
     unverified = call(needs_verifying=True, is_unlisted=True)
-    assert decide(unverified, BOOK, NOW) == Read("verify")
+    assert decide_record(unverified, BOOK, NOW) == Read("verify")
     assert next_deed(replace(unverified, life=replace(unverified.life, not_found_since=NOW - seconds(61)))) == Settle(
         Reason.LOST
     )
@@ -374,9 +375,9 @@ def test_decide_gives_up_a_call_that_can_never_be_verified() -> None:
 def test_decide_lets_a_settled_call_rest() -> None:
     """Nothing is sent for a settled call. A doubt that a merge brought in needs a person."""
     settled = call(phase=Phase.SETTLED, next_check_at=DUE, next_read_at=DUE)
-    assert decide(settled, BOOK, NOW) == Rest()
+    assert decide_record(settled, BOOK, NOW) == Rest()
     doubtful = replace(settled, ledger=replace(settled.ledger, enroll=Effect(state=EffectState.SENT, sent_at=NOW)))
-    assert decide(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)
+    assert decide_record(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)
 
 
 def test_read_that_is_due_makes_room_for_checks_while_workers_are_late_or_busy() -> None:
@@ -405,7 +406,7 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late_or_busy()
         {"enroll": Effect(state=EffectState.CONFIRMED, sent_at=NOW - seconds(1))},
         {"checks_failed": 1, "last_check_at": NOW - seconds(1)},
     ):
-        assert type(next_deed(replace(watched, **happened), late=late)) is Read, happened
+        assert type(next_deed(with_stored(watched, **happened), late=late)) is Read, happened
     assert next_deed(watched, busy=BUSY) == Read("watch")
     assert next_deed(watched, busy=BUSY + 0.01) == Wait(DUE + seconds(2)), "2 s for every hundredth of a core"
     assert next_deed(watched, busy=BUSY + 0.01, late=LATE_TOLERANCE + seconds(1)) == Wait(DUE + seconds(20)), (
@@ -417,13 +418,11 @@ def next_read(read: Call, book: RuleBook, *, live: int, late: timedelta = timede
     """Return when a call that was read at ``NOW`` is read next, by the periods of a rule book."""
     return reads.next_read(
         read,
+        Context(read.last_claim, live, late, busy),
         book.policies,
         NOW,
         undecided_s=book.reads_undecided_s,
         decided_s=book.reads_decided_s,
-        live=live,
-        late=late,
-        busy=busy,
     )
 
 

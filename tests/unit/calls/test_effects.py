@@ -10,6 +10,7 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import DOUBT_READS_S, evidence, may_assign, may_begin, next_doubt_read
 from callkeeper.calls.record import Call, Word
 from tests.conftest import examples
+from tests.records import with_stored
 from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds, verified
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
@@ -27,7 +28,7 @@ def in_doubt(kind: EffectKind, after_s: float, **seen: Any) -> Call:
         attempts=1,
     )
     last = reading(read_at=NOW + seconds(after_s), **{"status": "GrabbedCall", **seen})
-    return replace(call(person_id=None, reading=last), **{kind: effect})
+    return with_stored(call(person_id=None, reading=last), **{kind: effect})
 
 
 PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] = {
@@ -72,10 +73,10 @@ def test_evidence_proves_only_what_details_show(
 def test_first_read_proves_no_absence(kind: EffectKind) -> None:
     """After a jump of the clock, a moment looks like half a minute, so another read follows."""
     seen = in_doubt(kind, 30, person_id=None)
-    once = replace(seen, **{kind: replace(seen.effect(kind), doubted_at=None)})
+    once = with_stored(seen, **{kind: replace(seen.effect(kind), doubted_at=None)})
     assert evidence(kind, once, NOW + seconds(30)) is None
     assert next_doubt_read(once.effect(kind), once, NOW + seconds(30)) == NOW + seconds(38)
-    twice = replace(seen, **{kind: replace(seen.effect(kind), doubted_at=NOW + seconds(22))})
+    twice = with_stored(seen, **{kind: replace(seen.effect(kind), doubted_at=NOW + seconds(22))})
     assert evidence(kind, twice, NOW + seconds(30)) is ABSENT
 
 
@@ -84,7 +85,7 @@ def test_evidence_leaves_what_cannot_be_read_to_a_person(kind: EffectKind) -> No
     """After ten minutes without a readable answer, a person must resolve the effect."""
     seen = in_doubt(kind, 0)
     effect = replace(seen.effect(kind), doubted_at=None)
-    blind = replace(seen, reading=None, reads_failed=9, **{kind: effect})
+    blind = with_stored(seen, reading=None, reads_failed=9, **{kind: effect})
     assert evidence(kind, blind, NOW + seconds(600)) is None
     assert evidence(kind, blind, NOW + seconds(601)) is UNRESOLVED
     assert evidence(kind, replace(blind, plan=replace(blind.plan, reads_failed=0)), NOW + seconds(601)) is None, (
@@ -127,7 +128,7 @@ def test_word_that_reopened_an_effect_outlives_a_withdrawal(kind: EffectKind) ->
         person_id=None, distrusted=word, assign_wish=word, identity=replace(verified(), number=8), **{kind: withdrawn}
     )
     assert may_assign(asked) if kind is ASSIGN else may_begin(kind, withdrawn, asked)
-    heard = replace(asked, **{kind: replace(withdrawn, last_word=8)})
+    heard = with_stored(asked, **{kind: replace(withdrawn, last_word=8)})
     assert not (may_assign(heard) if kind is ASSIGN else may_begin(kind, heard.effect(kind), heard))
 
 

@@ -8,6 +8,7 @@ import pytest
 from callkeeper.calls import facts
 from callkeeper.calls.facts import FACTS, Facts, facts_of
 from callkeeper.calls.record import Call
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds
 
 
@@ -23,7 +24,7 @@ from tests.unit.calls.specimens import BOOK, NOW, call, seconds
 )
 def test_time_since_the_assignment(assigned: Call, expected: int | None) -> None:
     """Whole seconds since the call got its person; none while it has none."""
-    assert facts_of(assigned, BOOK.policies, NOW).assigned_s == expected
+    assert facts_of_record(assigned, BOOK.policies, NOW).assigned_s == expected
 
 
 def test_every_fact_is_derived_by_name() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.facts import ENOUGH_ANSWERS, Facts, facts_of
+from callkeeper.calls.facts import ENOUGH_ANSWERS, Facts
 from callkeeper.calls.fold import fold_check, fold_note, fold_reading, new_call
 from callkeeper.calls.notes import (
     AssignWish,
@@ -29,6 +29,7 @@ from callkeeper.calls.redis_restart import fold_epoch
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from tests.conftest import examples
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
 
 ID = CallId("cu-1", "v-1")
@@ -158,8 +159,8 @@ REMEMBERED: dict[str, tuple[dict[str, Any], str]] = {
 def test_fold_of_a_reading_remembers_for_the_whole_call(seen: dict[str, Any], fact: str) -> None:
     """What was seen once stays true, although the status is overwritten by the next activity."""
     later = read_again(read_again(call(), **seen), NOW + seconds(5), status="AgentViewed")
-    assert not getattr(facts_of(call(), BOOK.policies), fact)
-    assert getattr(facts_of(later, BOOK.policies), fact)
+    assert not getattr(facts_of_record(call(), BOOK.policies), fact)
+    assert getattr(facts_of_record(later, BOOK.policies), fact)
 
 
 FORGOTTEN = ("AgentViewed", "GrabbedCall", "A status of next year")
@@ -172,7 +173,9 @@ def test_fold_of_a_status_without_meaning_changes_no_fact(status: str) -> None:
     def blank(facts: Facts) -> dict[str, Any]:
         return {name: value for name, value in facts.as_dict().items() if name != "status"}
 
-    assert blank(facts_of(read_again(call(), status=status), BOOK.policies)) == blank(facts_of(call(), BOOK.policies))
+    assert blank(facts_of_record(read_again(call(), status=status), BOOK.policies)) == blank(
+        facts_of_record(call(), BOOK.policies)
+    )
 
 
 @pytest.mark.parametrize("reported", [{"has_ended": True}, {"status": "CallEnded"}], ids=["callEnded", "status"])
@@ -187,8 +190,8 @@ def test_fold_of_a_reading_notes_whom_the_service_verified() -> None:
     """Identity established by the service counts for the person assigned when it said so, not for a later one (E6)."""
     first = read_again(call(), status="MFAValidated")
     moved = read_again(first, NOW + seconds(5), status="MFAValidated", person_id="p-2")
-    assert facts_of(first, BOOK.policies).verified_person_is_assigned
-    assert not facts_of(moved, BOOK.policies).verified_person_is_assigned
+    assert facts_of_record(first, BOOK.policies).verified_person_is_assigned
+    assert not facts_of_record(moved, BOOK.policies).verified_person_is_assigned
 
 
 def test_fold_of_a_reading_after_the_end_keeps_who_was_verified_in_time() -> None:
@@ -196,22 +199,22 @@ def test_fold_of_a_reading_after_the_end_keeps_who_was_verified_in_time() -> Non
     before = read_again(call(), NOW, status="AnsweredQuestions")
     before = read_again(before, NOW + seconds(10), status="CallEnded", has_ended=True)
     after = read_again(before, NOW + seconds(15), status="MFAValidated", has_ended=True)
-    assert facts_of(after, BOOK.policies).verified_in_time
+    assert facts_of_record(after, BOOK.policies).verified_in_time
 
 
 def test_fold_of_a_reading_after_the_end_that_shows_something_else_begins_the_final_analysis_anew() -> None:
     """Also one that does not show the end: a late copy of the record, or one whose status was overwritten."""
     ended = read_again(read_again(call(), NOW, has_ended=True), NOW + seconds(3), has_ended=True)
-    assert facts_of(read_again(ended, NOW + seconds(8), has_ended=True), BOOK.policies).final_analysis
+    assert facts_of_record(read_again(ended, NOW + seconds(8), has_ended=True), BOOK.policies).final_analysis
     late = read_again(ended, NOW + seconds(8), is_high_risk_device=True)
-    assert not facts_of(late, BOOK.policies).final_analysis
-    assert not facts_of(read_again(late, NOW + seconds(9), has_ended=True), BOOK.policies).final_analysis
+    assert not facts_of_record(late, BOOK.policies).final_analysis
+    assert not facts_of_record(read_again(late, NOW + seconds(9), has_ended=True), BOOK.policies).final_analysis
 
 
 def test_fold_of_a_reading_directly_after_the_end_begins_no_final_analysis() -> None:
     """The provider's analysis comes with the end or after it: a read in the same second may be too early."""
     ended = read_again(call(), NOW, has_ended=True)
-    assert not facts_of(read_again(ended, NOW + seconds(6), has_ended=True), BOOK.policies).final_analysis
+    assert not facts_of_record(read_again(ended, NOW + seconds(6), has_ended=True), BOOK.policies).final_analysis
 
 
 def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
@@ -226,13 +229,13 @@ def test_fold_of_checks_counts_answers_for_the_assigned_member_only(first: str |
     checked = call(person_id=first)
     for n in range(1, ENOUGH_ANSWERS + 1):
         checked = fold_check(checked, n, reading(person_id=first), ())
-    assert facts_of(checked, BOOK.policies).voice_checked
+    assert facts_of_record(checked, BOOK.policies).voice_checked
     corrected = replace(checked, seen=replace(checked.seen, person_id="p-1"))
-    assert not facts_of(corrected, BOOK.policies).voice_checked
+    assert not facts_of_record(corrected, BOOK.policies).voice_checked
     corrected = fold_check(corrected, ENOUGH_ANSWERS + 1, reading(), ())
-    assert not facts_of(corrected, BOOK.policies).voice_checked
+    assert not facts_of_record(corrected, BOOK.policies).voice_checked
     merged = fold_note(call(), Merged(call=replace(corrected, voice_id="alt-1")), NOW)[0]
-    assert not facts_of(merged, BOOK.policies).voice_checked
+    assert not facts_of_record(merged, BOOK.policies).voice_checked
 
 
 def test_fold_of_a_reading_begins_the_watch_once() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.fold import reading_of
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules import parse_rules
@@ -16,6 +15,7 @@ from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
 from callkeeper.service import PhoneCall
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, NOW, call, read_again, seconds
 
 ERROR = "Provider timeout for Ada Example, 555-010-4821"
@@ -42,7 +42,7 @@ def read(**fields: Any) -> Any:
 )
 def test_field_of_the_record_is_a_fact(fields: dict[str, Any], fact: str, value: object) -> None:
     """Rules can use each field as a fact. If missing, the fact is false or none. Changes are written to the trail."""
-    before, after = facts_of(read(), BOOK.policies), facts_of(read(**fields), BOOK.policies)
+    before, after = facts_of_record(read(), BOOK.policies), facts_of_record(read(**fields), BOOK.policies)
     assert getattr(before, fact) in {False, None}
     assert getattr(after, fact) == value
     assert (before.signature != after.signature) == bool(value)
@@ -64,9 +64,9 @@ then = "hold"
 because = "Nothing."
 """
     book = parse_rules(text, name="test")
-    facts = facts_of(read(validation_rule_name="Two of three"), book.policies)
+    facts = facts_of_record(read(validation_rule_name="Two of three"), book.policies)
     assert judge(facts, book, "cu-1").rule == "strict"
-    assert judge(facts_of(read(), book.policies), book, "cu-1").rule == "otherwise"
+    assert judge(facts_of_record(read(), book.policies), book, "cu-1").rule == "otherwise"
 
 
 def test_provider_error_is_told_from_undecided() -> None:
@@ -81,7 +81,7 @@ def test_provider_error_is_told_from_undecided() -> None:
     ):
         fields = {"has_ended": True, "provider_error": one.reading.provider_error}
         ended = read_again(read_again(one, NOW + seconds(9), **fields), NOW + seconds(20), **fields)
-        assert close(ended, BOOK, facts_of(ended, BOOK.policies), NOW + seconds(20)) == Settle(reason)
+        assert close(ended, BOOK, facts_of_record(ended, BOOK.policies), NOW + seconds(20)) == Settle(reason)
         if state is not None:
             settled = read_again(ended, NOW + seconds(20), **fields)
             assert (

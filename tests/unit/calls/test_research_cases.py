@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.fold import reading_of
 from callkeeper.calls.record import Reading, encode_call, parse_call
 from callkeeper.service import PhoneCall
 from callkeeper.service.phone_calls import ResearchCase
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, NOW, call, read_again
 
 GUID = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
@@ -18,7 +18,7 @@ def known(case: ResearchCase | None, **changes: Any) -> tuple[bool, bool, str | 
     """Return the facts about cases after the service showed this one."""
     reading = reading_of(PhoneCall(voice_id="v-1", person_id="p-1", research_case=case), NOW)
     shown = {name: getattr(reading, name) for name in ("research_status", "research_voice_id")}
-    facts = facts_of(read_again(call(**changes), NOW, **shown), BOOK.policies)
+    facts = facts_of_record(read_again(call(**changes), NOW, **shown), BOOK.policies)
     return facts.fraud, facts.fraud_elsewhere, facts.research, facts.research_elsewhere
 
 
@@ -63,5 +63,5 @@ def test_reading_of_an_earlier_release_counts_as_a_case_about_another_call() -> 
     before = call(reading=Reading(read_at=NOW, voice_id="v-1", person_id="p-1", research_status=FRAUD))
     stored = encode_call(before)
     assert b"research_voice_id" not in stored
-    facts = facts_of(parse_call(stored), BOOK.policies)
+    facts = facts_of_record(parse_call(stored), BOOK.policies)
     assert (facts.fraud, facts.fraud_elsewhere) == (False, True)

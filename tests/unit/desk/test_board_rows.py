@@ -8,7 +8,6 @@ from hypothesis import given
 from msgspec import structs
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.institutions import UNKNOWN
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked, Candidate, Phase, Reason
@@ -19,6 +18,7 @@ from callkeeper.desk.board.renderer import Renderer, area, bars, cells, line
 from callkeeper.desk.board.rows import LiveCall, address_of, next_of, row_of
 from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, state_of
 from tests.conftest import examples
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
 
 GREEN = reading(policies=("Green Voice Authentication",))
@@ -116,7 +116,7 @@ def test_held_asks_for_a_person_where_only_a_person_can_help(changes: dict[str, 
 def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str, in_s: float | None) -> None:
     """What comes next, and when, is asked of the function that decides it, as of the last write."""
     planned = call(saved_at=NOW, **changes)
-    after = next_of(planned, facts_of(planned, BOOK.policies), BOOK)
+    after = next_of(planned, facts_of_record(planned, BOOK.policies), BOOK)
     assert (after.words, after.at) == (words, None if in_s is None else NOW + seconds(in_s))
 
 
@@ -221,7 +221,7 @@ UNCHOSEN: dict[str, Any] = {
 def test_call_with_several_candidates_waits_for_a_choice_and_leads_to_its_form() -> None:
     """What only a person can do is named as that, and is one click away."""
     waiting = call(saved_at=NOW, **UNCHOSEN)
-    after = next_of(waiting, facts_of(waiting, BOOK.policies), BOOK)
+    after = next_of(waiting, facts_of_record(waiting, BOOK.policies), BOOK)
     assert (after.words, after.form) == ("choose: 2 candidates", "assign")
     markup = Renderer("/board", BOOK).piece("row", row_of(waiting, BOOK))
     address = address_of(waiting.institution_key, waiting.voice_id)

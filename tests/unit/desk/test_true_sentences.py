@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.action_status import status_of
-from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
 from callkeeper.calls.notes import Verified
@@ -19,6 +18,7 @@ from callkeeper.calls.trail import Entry, recorded
 from callkeeper.desk.board.call_page import call_page
 from callkeeper.desk.board.renderer import Renderer
 from callkeeper.desk.board.states import StateName, state_of
+from tests.records import decide_record
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
 
 
@@ -72,7 +72,7 @@ def test_nobody_is_the_wrong_person_while_nobody_is_assigned() -> None:
     assert (state.name, state.because) == (StateName.HELD, "nobody is assigned yet")
     said = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", operator="ann", said_at=NOW)
     heard, lines = fold_note(call(**UNASSIGNED, listed_at=None), said, NOW)
-    step = decide(heard, BOOK, NOW)
+    step = decide_record(heard, BOOK, NOW)
     assert isinstance(step, WriteDecision)
     assert status_of(heard, [*lines, step.entry], lines[0]).reasons == ("nobody_assigned",)
 

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook, Stage
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.steps import Check, Intend, Send, Wait, Withdraw, WriteDecision
+from tests.records import decide_record, facts_of_record
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
 from tests.unit.rules.specimens import BOOK, any_book, any_rule
 
@@ -25,10 +24,10 @@ SCOPES = st.none() | st.sampled_from(PauseScope)
 def test_decide_takes_one_lawful_step(before: Call, book: RuleBook, paused: PauseScope | None) -> None:
     """Any call, any rules, any pause: one step, the same for the same, and no effect that the law forbids."""
     before = with_fields(before, last_claim=with_fields(before.last_claim, paused=paused))
-    step = decide(before, book, NOW)
-    assert decide(before, book, NOW) == step
+    step = decide_record(before, book, NOW)
+    assert decide_record(before, book, NOW) == step
     if isinstance(step, Intend | Send):
-        facts = facts_of(before, book.policies)
+        facts = facts_of_record(before, book.policies)
         opt_in = book.require_opt_in and step.kind is EffectKind.ENROLL
         assert forbidden(step.kind, facts, opt_in_required=opt_in) == ()
     if isinstance(step, Check) and not step.by_desk:
@@ -75,22 +74,22 @@ def test_paused_effect_is_withdrawn_and_decided_again() -> None:
 def test_new_rules_write_a_decision_anew() -> None:
     """The digest of the rules in force is in the trail of every call: after a deploy the decision is written again."""
     live = call()
-    step = decide(live, BOOK, NOW)
+    step = decide_record(live, BOOK, NOW)
     assert isinstance(step, WriteDecision)
     assert isinstance(step.verdict, Verdict)
     told = with_fields(
         live,
         written=with_fields(
-            live.written, verdict=step.verdict.fingerprint, facts=facts_of(live, BOOK.policies).signature
+            live.written, verdict=step.verdict.fingerprint, facts=facts_of_record(live, BOOK.policies).signature
         ),
     )
-    assert not isinstance(decide(told, BOOK, NOW), WriteDecision)
-    assert isinstance(decide(told, replace(BOOK, digest="another"), NOW), WriteDecision)
+    assert not isinstance(decide_record(told, BOOK, NOW), WriteDecision)
+    assert isinstance(decide_record(told, replace(BOOK, digest="another"), NOW), WriteDecision)
 
 
 def test_assign_for_nobody_is_withdrawn() -> None:
     """Where the law leaves nobody to assign, an intention is given up, whomever it was for."""
     intention = Effect(state=EffectState.INTENDED, person_id=None)
-    step = decide(call(assign=intention), BOOK, NOW)
+    step = decide_record(call(assign=intention), BOOK, NOW)
     assert isinstance(step, Withdraw)
     assert step.because == "somebody_assigned"

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.named_lists import NamedLists, Numbers
 from callkeeper.calls.record import Call, Candidate, Names, Seen
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import parse_cases, try_cases
 from callkeeper.calls.rules.diff import changes
 from callkeeper.calls.rules.matching import judge, next_turn, table
+from tests.records import facts_of_record
 
 HEAD = "[checks]\nat = [10, 20, 40]\n"
 HOLD = '[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "Nothing to do."\n'
@@ -77,7 +78,7 @@ def test_rules_ask_for_lists_and_the_persons_type(tmp_path: Path, when: str, *, 
     lists = 'vip = "vip.txt"\nstaff = "staff.txt"\npremium = "premium.txt"\nwhole = "whole.txt"\n'
     files = {"vip": "M-17 # since 2020\n", "staff": "\n", "premium": "+1 900*\n", "whole": "1-900-555-0100\n"}
     rules = book(tmp_path, f"[lists]\n{lists}{rule(when)}", **files)
-    facts = facts_of(CALL, rules.policies, NIGHT, lists=rules.lists)
+    facts = facts_of_record(CALL, rules.policies, NIGHT, lists=rules.lists)
     assert (judge(facts, rules, "cu-1").rule == "mine") is matches
     assert (table(facts, rules, "cu-1")[0].result == "matched") is matches
 
@@ -89,7 +90,7 @@ def test_trails_hold_the_names_of_lists_only(tmp_path: Path) -> None:
         VIP + rule("{ person = { in_list = 'vip' }, number = { like = '+1900*' } }"),
         vip="M-17\nM-18\n",
     )
-    facts = facts_of(CALL, rules.policies, NIGHT, lists=rules.lists)
+    facts = facts_of_record(CALL, rules.policies, NIGHT, lists=rules.lists)
     written = facts.as_dict()
     assert (written["person"], written["number"]) == ("vip", "+1900*")
     assert Facts.from_dict(written).person == ("vip",)
@@ -145,7 +146,7 @@ def test_hour_and_weekday_are_those_of_the_institution(
     """The institution's own zone counts, else that of all others."""
     zones = '[[zone]]\nname = "America/Chicago"\n[[zone]]\nname = "America/Denver"\ninstitutions = ["cu-2"]\n'
     rules = book(tmp_path, zones + rule(f'{{ hour = {hour}, weekday = "{weekday}" }}'))
-    facts = facts_of(CALL, rules.policies, NIGHT)
+    facts = facts_of_record(CALL, rules.policies, NIGHT)
     assert judge(facts, rules, institution).rule == "mine"
     assert judge(replace_hour(facts), rules, institution).rule == "otherwise"
 

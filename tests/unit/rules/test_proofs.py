@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.facts import FACTS, Colour, Facts, Policies, Value, facts_of
+from callkeeper.calls.facts import FACTS, Colour, Facts, Policies, Value
 from callkeeper.calls.fold import fold_reading
 from callkeeper.calls.record import Call, Reading
 from callkeeper.calls.rules import Outcome, Rule, Stage
@@ -19,6 +19,7 @@ from callkeeper.calls.rules.proofs import Proofs
 from callkeeper.calls.rules.world import IMPLICATIONS, World
 from callkeeper.calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
 from callkeeper.service import ResearchStatus
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS
 from tests.unit.rules.specimens import any_condition
 
@@ -84,7 +85,7 @@ def test_possible_comes_to_an_end(must: list[Condition], never: list[list[Condit
 @given(CALLS, READINGS)
 def test_implications_hold_in_every_call(before: Call, reading: Reading) -> None:
     """What the proofs take for granted is true of the facts of any record that has just been read."""
-    facts = facts_of(fold_reading(before, reading, BOOK, NOW), BOOK.policies)
+    facts = facts_of_record(fold_reading(before, reading, BOOK, NOW), BOOK.policies)
     for (fact, value), (then, so) in IMPLICATIONS:
         assert getattr(facts, fact) != value or getattr(facts, then) == so, (fact, value, then)
 

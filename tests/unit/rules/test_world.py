@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from callkeeper.calls.facts import Facts, Policies, facts_of
+from callkeeper.calls.facts import Facts, Policies
 from callkeeper.calls.record import Call, Candidate, History, Reading
 from callkeeper.calls.rules import Outcome, Rule, Stage
 from callkeeper.calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
@@ -19,6 +19,7 @@ from callkeeper.calls.rules.patterns import kinds_of_names
 from callkeeper.calls.rules.proofs import Proofs
 from callkeeper.calls.rules.world import World
 from tests.conftest import examples
+from tests.records import facts_of_record, with_stored
 from tests.unit.rules.specimens import BOOK
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -33,7 +34,7 @@ def call(**known: Any) -> Call:
     """Return a live call of which some things are known."""
     policies = known.pop("policies", ())
     reading = Reading(read_at=NOW, voice_id="v", policies=tuple(policies))
-    return Call(institution_key="cu-1", voice_id="v", reading=reading, **known)
+    return with_stored(Call(institution_key="cu-1", voice_id="v"), reading=reading, **known)
 
 
 def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -48,7 +49,7 @@ def _flags(*names: str) -> Iterator[dict[str, bool]]:
 
 def facts(one: Call) -> Facts:
     """Return the facts of a call as production derives them."""
-    return facts_of(one, POLICIES, NOW)
+    return facts_of_record(one, POLICIES, NOW)
 
 
 SEEN = ("authenticated_seen", "enrolled_seen", "unenrolled_seen", "full_authentication_seen")

@@ -34,6 +34,7 @@ from callkeeper.calls.schedule.plan import (
     check_failed,
     reserve_left,
 )
+from tests.records import with_stored
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)
@@ -59,7 +60,7 @@ def nobody(voice_id: str = "v-1") -> Call:
 
 def watched(schedule: Schedule, voice_id: str = "v-1") -> Call:
     """Return a call whose watch begins now."""
-    return begin_watch(replace(nobody(voice_id), seen=replace(TODO.seen, person_id="p-1")), schedule, START, START)
+    return begin_watch(with_stored(nobody(voice_id), person_id="p-1"), schedule, START, START)
 
 
 @st.composite
@@ -212,7 +213,7 @@ def test_charge_of_a_listed_call_that_nobody_has_claimed_waits_until_it_is_known
 @pytest.mark.parametrize("seen", ["authenticated_seen", "enrolled_seen", "rejected_seen"])
 def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
     """The service had stopped asking before: nothing can have been spent."""
-    call = replace(watched(SHIPPED), **{seen: True})
+    call = with_stored(watched(SHIPPED), **{seen: True})
     assert charge_lost_writes(call, BOOK, LostWrites(None, at(60))) == call
 
 
@@ -226,9 +227,7 @@ def test_checks_of_a_person_who_stood_there_before_our_assign_count(
     stood: bool, operator: str | None, least: int, person_id: str | None
 ) -> None:
     """A lost record may have checked the call before a person had it assigned; rules assign before any check."""
-    charged = charge_lost_writes(
-        replace(nobody(), seen=replace(TODO.seen, person_id=person_id)), BOOK, LostWrites(None, at(60))
-    )
+    charged = charge_lost_writes(with_stored(nobody(), person_id=person_id), BOOK, LostWrites(None, at(60)))
     effect = Effect(state=EffectState.APPLIED, person_id="p-1", person_stood=stood, operator=operator)
     watching = assigned(replace(charged, ledger=replace(charged.ledger, assign=effect)), BOOK, at(61))
     assert (automatic_checks(watching) >= least, watching.plan.checks_if_assigned) == (True, 0)
@@ -237,17 +236,14 @@ def test_checks_of_a_person_who_stood_there_before_our_assign_count(
 
 def test_charge_covers_a_lost_call_that_may_have_been_reopened() -> None:
     """The writes that Redis lost may have reopened it: checks of that time count. For any other settled call, none do."""
-    ended = replace(watched(SHIPPED), saved_at=START, life=replace(TODO.life, phase=Phase.SETTLED))
+    ended = with_stored(watched(SHIPPED), saved_at=START, phase=Phase.SETTLED)
     lost = replace(ended, life=replace(ended.life, reason=Reason.LOST, not_found_since=START))
     assert charge_lost_writes(lost, BOOK, LostWrites(None, at(60))).plan.checks_used > lost.plan.checks_used
     assert charge_lost_writes(ended, BOOK, LostWrites(None, at(60))) == ended
 
 
-LISTED = replace(
-    nobody(),
-    saved_at=None,
-    life=replace(TODO.life, first_seen_at=at(60), started_at=START),
-    seen=replace(TODO.seen, person_id="p-1", core_username="bot"),
+LISTED = with_stored(
+    nobody(), saved_at=None, first_seen_at=at(60), started_at=START, person_id="p-1", core_username="bot"
 )
 EARLIER = {
     "an empty Redis": (None, 10, 14),

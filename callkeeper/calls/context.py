@@ -1,0 +1,28 @@
+"""What holds at the moment of a decision and is not the call's own: its institution, pauses, Redis, and the load."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from callkeeper.calls.record import Holds
+
+LATE_TOLERANCE = timedelta(seconds=0.3)
+"""How late workers may be before reads are delayed in favour of checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a decision must know besides the call, the rules and the time.
+
+    ``live`` is the number of live calls of all institutions, ``late`` how late workers are, ``busy`` the share of a core
+    that this one uses: reads make room if there is too much to do. ``is_silent``: a hint's queue could not be listed since.
+    """
+
+    holds: Holds
+    live: int = 1
+    late: timedelta = timedelta()
+    busy: float = 0.0
+    is_silent: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        return self.late > LATE_TOLERANCE
