@@ -7,7 +7,7 @@ from callkeeper.archive.database import Database
 from callkeeper.archive.lines import Content, content_of
 from callkeeper.archive.migrating import migrate
 from callkeeper.archive.writing import Writer
-from callkeeper.calls.record import Call, Candidate, Identity, Life, Names, Phase, Reason, Seen, Statements, Word
+from callkeeper.calls.record import Call, CallStatements, Candidate, Identity, Life, Names, Phase, Reason, Seen, Word
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry
@@ -42,7 +42,7 @@ def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[
                 Candidate(person_id="p-other", name="Ned Roe"),
             ),
         ),
-        statements=Statements(
+        statements=CallStatements(
             identity=Identity(
                 person_id=f"p-{n}",
                 validation_type="OneTimePasswordAuth",

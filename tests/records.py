@@ -9,7 +9,7 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.decide import decide
 from callkeeper.calls.facts import Facts, Policies, facts_of
 from callkeeper.calls.named_lists import NamedLists
-from callkeeper.calls.record import Call
+from callkeeper.calls.record import Call, StoredCall
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.steps import Step
 
@@ -24,6 +24,11 @@ def stored_value(call: Call, name: str) -> Any:
     """Return the value of a stored field."""
     part, field = _PARTS.get(name, (None, name))
     return getattr(call if part is None else getattr(call, part), field)
+
+
+def stored_values(call: Call) -> dict[str, Any]:
+    """Return the values of all fields as they are stored, by name."""
+    return {name: stored_value(call, name) for name in StoredCall.__struct_fields__}
 
 
 def with_stored(call: Call, **values: Any) -> Call:

@@ -39,7 +39,7 @@ from callkeeper.calls.notes import (
     trace_of,
 )
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import ASKED, Call, Holds, Phase, encode_call, parse_call, with_effect
+from callkeeper.calls.record import ASKED, Call, Obstacles, Phase, encode_call, parse_call, with_effect
 from callkeeper.calls.redis_restart import (
     catch_up,
     charge_earlier_record,
@@ -151,7 +151,7 @@ class Claim:
         call = replace(
             call,
             plan=replace(call.plan, checks_used=max(call.plan.checks_used, item.checks)),
-            last_claim=Holds(
+            last_claim=Obstacles(
                 standing=institutions.obstacle(call_id.institution_key),
                 standing_held_until=institutions.held_until(call_id.institution_key, item.now),
                 paused=item.pause.scope if item.pause else None,
@@ -184,14 +184,14 @@ class Claim:
         return self.item.now + timedelta(seconds=self.tools.monotonic() - self.claimed_at_s)
 
     @property
-    def holds(self) -> Holds:
+    def obstacles(self) -> Obstacles:
         """Return what holds requests back at this claim. The record has it since ``begin``."""
         return self.call.last_claim
 
     def context(self, *, is_silent: bool = False) -> Context:
         """Return what a decision must know now. ``is_silent``: the queue of a hint could not be listed since."""
         item = self.item
-        return Context(self.holds, item.live, item.late, self.tools.cpu_share(), is_silent)
+        return Context(self.obstacles, item.live, item.late, self.tools.cpu_share(), is_silent)
 
     @property
     def age_s(self) -> float:
@@ -222,7 +222,7 @@ class Claim:
         It is looked up once for each member and number that the call gets; ``anew``: once more.
         """
         earlier = self.tools.store.earlier_calls
-        if self.call.life.phase not in _UNDER_WAY or self.holds.standing is not None:
+        if self.call.life.phase not in _UNDER_WAY or self.obstacles.standing is not None:
             return
         if anew or not earlier.were_looked_up(self.call):
             days = self.tools.book.history_days

@@ -77,7 +77,7 @@ async def drop(claim: Claim, step: Drop) -> None:
     A failed look proves nothing.
     """
     now, hinted_at = claim.now, claim.call.life.hinted_at or claim.now
-    if claim.holds.standing != FOREIGN and not is_not_found(claim.call, now):
+    if claim.obstacles.standing != FOREIGN and not is_not_found(claim.call, now):
         listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
         if listed_at is None or listed_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.

@@ -86,7 +86,7 @@ _NEED_STANDING = (EffectKind.ENROLL, EffectKind.REJECT)
 
 def _leads_to_enroll_or_reject(step: Gated, claim: Claim) -> bool:
     """Tell whether a step begins or sends an enroll or reject, or is the read directly before."""
-    if claim.holds.standing is not None:
+    if claim.obstacles.standing is not None:
         return False  # the law forbids it already
     match step:
         case Intend() | Send():
@@ -106,7 +106,7 @@ async def _confirm_standing(claim: Claim) -> Held | None:
     if held is not None:
         return held
     known = institutions.obstacle(key), institutions.held_until(key, now)
-    return None if known == (claim.holds.standing, claim.holds.standing_held_until) else Held(Why.STANDING)
+    return None if known == (claim.obstacles.standing, claim.obstacles.standing_held_until) else Held(Why.STANDING)
 
 
 def permits_of(step: Gated, call: Call, now: datetime) -> tuple[Permit, int]:

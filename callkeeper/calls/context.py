@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from callkeeper.calls.record import Holds
+from callkeeper.calls.record import Obstacles
 
 LATE_TOLERANCE = timedelta(seconds=0.3)
 """How late workers may be before reads are delayed in favour of checks."""
@@ -17,7 +17,7 @@ class Context:
     that this one uses: reads make room if there is too much to do. ``is_silent``: a hint's queue could not be listed since.
     """
 
-    holds: Holds
+    obstacles: Obstacles
     live: int = 1
     late: timedelta = timedelta()
     busy: float = 0.0

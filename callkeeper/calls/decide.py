@@ -65,11 +65,11 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
         return _rest(call, now)
     if call.life.phase is Phase.HINTED:
         return confirm(call, context, now, is_lost=is_lost(call, book, now))
-    if context.holds.standing == FOREIGN:
+    if context.obstacles.standing == FOREIGN:
         return age_out(call, context, book, now) or Wait(now + FOREIGN_WAIT)
     if call.plan.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
-    facts = facts_of(call, context.holds, book.policies, now, lists=book.lists)
+    facts = facts_of(call, context.obstacles, book.policies, now, lists=book.lists)
     acted = _clear_doubt(call, now) or age_out(call, context, book, now) or _act(call, book, facts, now)
     if acted is not None:
         return acted
@@ -257,13 +257,13 @@ def _check_or_read(call: Call, context: Context, book: RuleBook, facts: Facts, n
 
     While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
-    holds, turn_at = context.holds, next_turn(book, begun_at(call), now, call.institution_key)
-    ends = (holds.effects_held_until, holds.standing_held_until, _assign_retry_at(call, now), turn_at)
+    obstacles, turn_at = context.obstacles, next_turn(book, begun_at(call), now, call.institution_key)
+    ends = (obstacles.effects_held_until, obstacles.standing_held_until, _assign_retry_at(call, now), turn_at)
     due = [at for at in ends if at is not None]
     wish, check_at = call.statements.check_wish, call.plan.next_check_at
-    if wish is not None and desk_check_obstacle(call, holds, book.schedule, book.policies) is None:
+    if wish is not None and desk_check_obstacle(call, obstacles, book.schedule, book.policies) is None:
         return Check(by_desk=True)
-    if check_at is not None and may_check(call, holds, book.policies) and _may_check_unasked(call, book, facts):
+    if check_at is not None and may_check(call, obstacles, book.policies) and _may_check_unasked(call, book, facts):
         if check_at <= now:
             return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
         due.append(check_at)
@@ -284,7 +284,7 @@ def _decline(call: Call, context: Context, book: RuleBook) -> Deed | None:
     """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
     if call.statements.check_wish is None:
         return None
-    obstacle = desk_check_obstacle(call, context.holds, book.schedule, book.policies)
+    obstacle = desk_check_obstacle(call, context.obstacles, book.schedule, book.policies)
     return Decline(obstacle) if obstacle is not None else None
 
 

@@ -21,7 +21,7 @@ from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import CHECK_LIMIT, Call, Candidate, History, Holds, Identity, Mark, Reading
+from callkeeper.calls.record import CHECK_LIMIT, Call, Candidate, History, Identity, Mark, Obstacles, Reading
 from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
 from callkeeper.service.endpoints import is_same_id
 
@@ -416,83 +416,84 @@ _REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mar
 
 
 def facts_of(
-    call: Call, holds: Holds, policies: Policies, now: datetime | None = None, *, lists: NamedLists = NO_LISTS
+    call: Call, obstacles: Obstacles, policies: Policies, now: datetime | None = None, *, lists: NamedLists = NO_LISTS
 ) -> Facts:
     """Derive the facts from a record. No other function does, but ``RuleBook.local`` adds the hour and the weekday.
 
     Args:
         call: The record.
-        holds: What holds requests back now; ``call.last_claim`` for what held when the record was written.
+        obstacles: What holds requests back now; ``call.last_claim`` for what held when the record was written.
         policies: The colours of policies.
         now: The moment of the decision; None: the moment of the last write.
         lists: The lists that rules ask about, if the facts are for rules.
     """
     now = call.saved_at if now is None else now
-    reading = call.seen.reading or _UNREAD
+    life, seen, plan, ledger, said = call.life, call.seen, call.plan, call.ledger, call.statements
+    reading = seen.reading or _UNREAD
     status, names = reading.status, reading.policies
     colours, by_hand = _colours_by_voice(reading, policies), _is_by_hand(call)
     red = _RED in colours
-    authenticated = call.seen.authenticated and not by_hand and not red
+    authenticated = seen.authenticated and not by_hand and not red
     answers, is_final = _usable(call).bit_count(), has_final_analysis(call)
     candidate = _candidate(call)
-    identity = call.statements.identity
-    has_voiceprint_or_pending = call.seen.pending or reading.is_voice_enrolled
+    identity, distrusted = said.identity, said.distrusted
+    has_voiceprint_or_pending = seen.pending or reading.is_voice_enrolled
     research, research_elsewhere = research_of(call)
-    earlier = call.seen.earlier_marks.kinds if call.seen.earlier_marks is not None else ()
+    earlier = seen.earlier_marks.kinds if seen.earlier_marks is not None else ()
     return Facts(
         green=authenticated or (_GREEN in colours and not red),
         manual=by_hand,
         red=red,
         unclassified=_UNCLASSIFIED in colours,
-        red_seen=red or call.seen.red,
+        red_seen=red or seen.red,
         rejected=is_rejected_by_anyone(call),
         enrolled=by_hand,
         verified=identity is not None,
         verified_by_desk=identity is not None and identity.by_desk,
-        verified_in_time=identity is not None and _is_in_time(identity, call.life.ended_at),
+        verified_in_time=identity is not None and _is_in_time(identity, life.ended_at),
         verified_s=_seconds_since(identity.established_at if identity else None, now),
         verified_person_is_assigned=identity is not None
-        and call.seen.person_id is not None
-        and identity.person_id == call.seen.person_id,
+        and seen.person_id is not None
+        and identity.person_id == seen.person_id,
         validation_type=identity.validation_type if identity else None,
-        assigned=call.seen.person_id is not None,
-        distrusted=call.statements.distrusted is not None,
+        assigned=seen.person_id is not None,
+        distrusted=distrusted is not None,
         verified_in_shadow=identity is not None and identity.in_shadow,
-        distrusted_in_shadow=call.statements.distrusted is not None and call.statements.distrusted.in_shadow,
-        opted_out=call.seen.opted_out,
-        opted_in=call.seen.opted_in,
-        voice_mismatch=call.seen.mismatch,
-        high_risk_device=call.seen.risky_device or reading.is_high_risk_device,
+        distrusted_in_shadow=distrusted is not None and distrusted.in_shadow,
+        opted_out=seen.opted_out,
+        opted_in=seen.opted_in,
+        voice_mismatch=seen.mismatch,
+        high_risk_device=seen.risky_device or reading.is_high_risk_device,
         voice_pending=status == _PENDING,
-        voice_checked=_is_voice_checked(call.seen.reading, answers, is_final=is_final),
+        voice_checked=_is_voice_checked(seen.reading, answers, is_final=is_final),
         voice_undecided=has_voiceprint_or_pending
-        and not (authenticated or call.seen.mismatch or not colours.isdisjoint(_RESULTS)),
+        and not (authenticated or seen.mismatch or not colours.isdisjoint(_RESULTS)),
         checks_answered=answers,
-        ended=call.life.ended_at is not None,
-        ended_s=_seconds_since(call.life.ended_at, now),
+        ended=life.ended_at is not None,
+        ended_s=_seconds_since(life.ended_at, now),
         final_analysis=is_final,
         fraud=research == FRAUD,
         fraud_elsewhere=research_elsewhere == FRAUD,
         research=research,
         research_elsewhere=research_elsewhere,
         real_voice_id=has_real_voice_id(call),
-        allowed=holds.standing is None,
+        allowed=obstacles.standing is None,
         status=status,
-        checks_used=call.plan.checks_used,
-        candidates=len(call.seen.candidates),
+        checks_used=plan.checks_used,
+        candidates=len(seen.candidates),
         person_type=candidate.person_type if candidate is not None else None,
         person_is_candidate=candidate is not None,
-        person=lists.of_person(call.seen.person_id) if lists.persons else (),
+        person=lists.of_person(seen.person_id) if lists.persons else (),
         number=lists.of_number(call.names.phone_number) if lists.numbers else (),
         hour=None,  # ``RuleBook.local``
         weekday=None,
         questions=reading.verification_questions,
         authenticated=authenticated,
-        paused=holds.paused is not None,
-        paused_entirely=holds.paused is _EVERYTHING,
+        paused=obstacles.paused is not None,
+        paused_entirely=obstacles.paused is _EVERYTHING,
         assigned_by_us=_is_ours(call),
-        redis_changed=holds.effects_held_until is not None,
-        standing_unconfirmed=holds.standing_held_until is not None,
+        redis_changed=obstacles.effects_held_until is not None,
+        standing_unconfirmed=obstacles.standing_held_until is not None,
         voice_enrolled=reading.is_voice_enrolled,
         account_enrolled=reading.is_account_enrolled,
         behavior_enrolled=reading.is_behavior_enrolled,
@@ -502,17 +503,17 @@ def facts_of(
         voice_match_rule=reading.has_voice_match_rule,
         validation_rule=reading.validation_rule,
         provider_error=reading.provider_error is not None,
-        unenrolled=call.seen.unenrolled,
-        fully_authenticated=call.seen.full_authentication or call.seen.authenticated,
-        rejected_by_rule=call.seen.rejected_by_rule_only and call.ledger.reject.state not in DONE,
+        unenrolled=seen.unenrolled,
+        fully_authenticated=seen.full_authentication or seen.authenticated,
+        rejected_by_rule=seen.rejected_by_rule_only and ledger.reject.state not in DONE,
         rejected_before=_REJECTED in earlier,
         unenrolled_before=_UNENROLLED in earlier,
         fraud_before=_FRAUD in earlier,
         suspected_before=_SUSPECTED in earlier,
         green_policy=_GREEN in colours or MANUAL_GREEN in names,
         policies=names,
-        assigned_s=(_seconds_since(call.plan.watch_from, now) or 0) if call.seen.person_id is not None else None,
-        history=coloured(call.seen.history, policies) if call.seen.history.policies else call.seen.history,
+        assigned_s=(_seconds_since(plan.watch_from, now) or 0) if seen.person_id is not None else None,
+        history=coloured(seen.history, policies) if seen.history.policies else seen.history,
         at=now,
     )
 

@@ -3,7 +3,7 @@
 ``reading_of`` keeps what decisions need of the service's record of a call, and drops the rest of the personal data.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -12,61 +12,32 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, is_named_by_service, signs_of
+from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
-from callkeeper.calls.record import Call, Identity, Life, Phase, Reading, Reason, with_effect
+from callkeeper.calls.record import Call, Identity, Life, Phase, Reading, Reason, Seen, with_effect
 from callkeeper.calls.redis_restart import charge_if_assigned
 from callkeeper.calls.rules.assignment import is_free
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
-from callkeeper.calls.statement_folding import (
-    fold_statement,
-    later,
-    may_reopen,
-    may_return,
-    reopened,
-    returned,
-    stronger,
-    without_withdrawn,
-)
+from callkeeper.calls.statement_folding import fold_statement, may_return, returned, without_withdrawn
 from callkeeper.calls.statuses import ESTABLISHES, REJECTED, Status
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
-from callkeeper.service.endpoints import canonical_id, is_same_id, spelling_of
+from callkeeper.service.endpoints import canonical_id
 from callkeeper.service.secret import plain_words
 
 PUSH_READ_GAP = timedelta(seconds=1)
 """Stored details are read at most this often because of pushed ends."""
-
-_RANK = list(EffectState)
 
 
 def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
     """Start a record: from another record that was merged into it, else empty."""
     for note in notes:
         if isinstance(note, Merged):
-            return replace(
-                note.call,
-                voice_id=call_id.voice_id,
-                names=replace(
-                    note.call.names,
-                    alternate_id=_other_id(call_id.voice_id, note.call),
-                    spelled=note.call.names.spelled or spelling_of(note.call.voice_id),
-                    assigned_id=None,
-                    is_confirmed=False,
-                    other_voice_id=None,
-                ),
-                plan=replace(note.call.plan, checks_moved=0),
-                seen=replace(note.call.seen, reading=None),
-                life=replace(note.call.life, listed_at=None),
-            )
+            return continued(call_id, note.call)
     return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, life=Life(first_seen_at=now))
-
-
-def _other_id(voice_id: str, merged: Call) -> str | None:
-    """Return the alternate id that a merged record gives: its own id, unless that is only another spelling."""
-    return merged.names.alternate_id if is_same_id(voice_id, merged.voice_id) else merged.voice_id
 
 
 def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:
@@ -83,7 +54,7 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
                 call, life=replace(call.life, is_unlisted=True), plan=replace(call.plan, next_read_at=now)
             ), [Entry(at=now, what="unlisted")]
         case Merged():
-            return _merged(call, note, now)
+            return merged(call, note.call, now), [Entry(at=now, what="merged", voice_id=note.call.voice_id)]
         case MemberRejected():
             return fold_member_rejected(call, now), []
         case _:
@@ -161,99 +132,6 @@ def _is_old(note: Listed | Unlisted, call: Call) -> bool:
     return call.life.listed_at is not None and note.listed_at < call.life.listed_at
 
 
-def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take over the contents of the other record. The more advanced ledger wins, and doubts stay doubts."""
-    call = returned(call) if may_return(call) else call
-    other, distrusted, identity = note.call, call.statements.distrusted, call.statements.identity
-    is_other_person = call.seen.answered_for is not None and other.seen.answered_for not in {
-        None,
-        call.seen.answered_for,
-    }
-    for kind in EffectKind:
-        theirs = other.effect(kind)
-        if _RANK.index(theirs.state) > _RANK.index(call.effect(kind).state):
-            call = with_effect(call, kind, theirs)
-    call = replace(
-        call,
-        names=replace(
-            call.names,
-            alternate_id=call.names.alternate_id or _other_id(call.voice_id, other),
-            spelled=call.names.spelled or spelling_of(other.voice_id),
-            phone_number=call.names.phone_number or other.names.phone_number,
-        ),
-        life=replace(
-            call.life,
-            phase=Phase.LIVE if call.life.phase is Phase.HINTED else call.life.phase,
-            started_at=call.life.started_at or other.life.started_at,
-            end_hinted_at=call.life.end_hinted_at or other.life.end_hinted_at,
-        ),
-        seen=replace(
-            call.seen,
-            person_id=call.seen.person_id or other.seen.person_id,
-            candidates=call.seen.candidates or other.seen.candidates,
-            history=call.seen.history.joined(other.seen.history),
-            answered_for=call.seen.answered_for if call.seen.answered_for is not None else other.seen.answered_for,
-            unusable_answers=call.seen.unusable_answers
-            | (other.seen.history.answered if is_other_person else other.seen.unusable_answers),
-            core_username=call.seen.core_username or other.seen.core_username,
-            authenticated=call.seen.authenticated or other.seen.authenticated,
-            full_authentication=call.seen.full_authentication or other.seen.full_authentication,
-            opted_in=call.seen.opted_in or other.seen.opted_in,
-            mismatch=call.seen.mismatch or other.seen.mismatch,
-            risky_device=call.seen.risky_device or other.seen.risky_device,
-            red=call.seen.red or other.seen.red,
-            pending=call.seen.pending or other.seen.pending,
-            rejected=call.seen.rejected or other.seen.rejected,
-            rejected_by_rule_only=all(one.seen.rejected_by_rule_only for one in (call, other) if one.seen.rejected)
-            and (call.seen.rejected or other.seen.rejected),
-            enrolled=call.seen.enrolled or other.seen.enrolled,
-            unenrolled=call.seen.unenrolled or other.seen.unenrolled,
-            opted_out=call.seen.opted_out or other.seen.opted_out,
-        ),
-        ledger=replace(
-            call.ledger,
-            assigned_person_id=call.ledger.assigned_person_id or other.ledger.assigned_person_id,
-            assigned_as=call.ledger.assigned_as or other.ledger.assigned_as,
-        ),
-        plan=replace(
-            call.plan,
-            watch_from=call.plan.watch_from or other.plan.watch_from,
-            checks_by_desk=max(call.plan.checks_by_desk, other.plan.checks_by_desk),
-            checks_if_assigned=max(call.plan.checks_if_assigned, other.plan.checks_if_assigned),
-            is_age_unknown=call.plan.is_age_unknown or other.plan.is_age_unknown,
-            next_check_at=call.plan.next_check_at or other.plan.next_check_at,
-            next_read_at=call.plan.next_read_at if call.is_settled else now,
-        ),
-        statements=replace(
-            call.statements,
-            asked=call.statements.asked or other.statements.asked,
-            identity=stronger(call.statements.identity, other.statements.identity),
-            distrusted=later(call.statements.distrusted, other.statements.distrusted),
-            assign_wish=later(call.statements.assign_wish, other.statements.assign_wish),
-            withdrawn=_latest(call.statements.withdrawn, other.statements.withdrawn),
-            check_wish=later(call.statements.check_wish, other.statements.check_wish),
-            heard_at=max(
-                (at for at in (call.statements.heard_at, other.statements.heard_at) if at is not None), default=None
-            ),
-            were_made=call.statements.were_made or other.statements.were_made,
-        ),
-    )
-    call = without_withdrawn(call)
-    is_distrusted = call.statements.distrusted != distrusted and may_reopen(call, EffectKind.REJECT, now)
-    verified_at = (
-        call.statements.identity.established_at
-        if call.statements.identity is not None and call.statements.identity != identity
-        else None
-    )
-    if is_distrusted or (verified_at is not None and may_reopen(call, EffectKind.ENROLL, verified_at)):
-        call = reopened(call)
-    return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
-
-
-def _latest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {kind: max(one.get(kind, 0), other.get(kind, 0)) for kind in {**one, **other}}
-
-
 MOST_TEXT = 200
 """How many characters are kept of a name that the institution has given."""
 
@@ -303,39 +181,19 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 
     ``reading`` must be about this call: it names this id, or none.
     """
-    status = reading.status
-    before, previous = call, call.seen.reading.status if call.seen.reading else None
-    by_us = call.ledger.assign.person_id if call.ledger.assign.state in DONE else None
+    before, life = call, call.life
     call = replace(
         call,
-        written=replace(call.written, held_back=None),
-        life=replace(
-            call.life, phase=Phase.LIVE if call.life.phase is Phase.HINTED else call.life.phase, not_found_since=None
-        ),
-        seen=replace(
-            call.seen,
-            reading=reading,
-            final_since=_final_since(call, reading, now),
-            person_id=reading.person_id or by_us or call.seen.person_id,
-            core_username=reading.core_username or call.seen.core_username,
-            authenticated=call.seen.authenticated or _is_authenticated(call, reading),
-            full_authentication=call.seen.full_authentication or status == Status.FULL_AUTHENTICATION,
-            rejected=call.seen.rejected or status in REJECTED,
-            rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE
-            and (call.seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not call.seen.rejected)),
-            enrolled=call.seen.enrolled or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
-            opted_out=call.seen.opted_out or status == Status.OPT_OUT,
-            opted_in=call.seen.opted_in or status == Status.OPT_IN,
-            mismatch=call.seen.mismatch or status == Status.MISMATCH or reading.is_voice_mismatch,
-            risky_device=call.seen.risky_device or reading.is_high_risk_device,
-            red=call.seen.red or Colour.RED in book.policies.colours(reading.policies),
-            pending=call.seen.pending or status == Status.PENDING,
-        ),
         names=replace(
-            call.names, is_confirmed=call.names.is_confirmed or reading.voice_id == call.voice_id, other_voice_id=None
+            call.names,
+            is_confirmed=call.names.is_confirmed or reading.voice_id == call.voice_id,
+            other_voice_id=None,
         ),
-        statements=replace(call.statements, identity=_identity(call, reading, previous, now)),
+        life=replace(life, phase=Phase.LIVE if life.phase is Phase.HINTED else life.phase, not_found_since=None),
+        seen=_seen(call, reading, book, now),
         plan=replace(call.plan, reads_failed=0, needs_verifying=False),
+        statements=replace(call.statements, identity=_identity(call, reading, now)),
+        written=replace(call.written, held_back=None),
     )
     call = fold_unenrolled(before, call, reading)
     for kind in EffectKind:
@@ -353,10 +211,34 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     elif call.seen.person_id is not None and not _may_still_be_assigned(call, before, book):
         call = _watched(call, book, now, was_free=_was_assigned_by_us(call.ledger.assign, reading))
     elif book.checks_unassigned and call.plan.next_check_at is None:
-        call = replace(
-            call, plan=replace(call.plan, next_check_at=book.schedule.next_slot(call.life.first_seen_at or now, now))
-        )
+        check_at = book.schedule.next_slot(life.first_seen_at or now, now)
+        call = replace(call, plan=replace(call.plan, next_check_at=check_at))
     return call
+
+
+def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
+    """Return what the service has shown of a call, with a reading added."""
+    seen, assign, status = call.seen, call.ledger.assign, reading.status
+    by_rule_only = seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not seen.rejected)
+    by_us = assign.person_id if assign.state in DONE else None
+    return replace(
+        seen,
+        reading=reading,
+        final_since=_final_since(call, reading, now),
+        person_id=reading.person_id or by_us or seen.person_id,
+        core_username=reading.core_username or seen.core_username,
+        authenticated=seen.authenticated or _is_authenticated(call, reading),
+        full_authentication=seen.full_authentication or status == Status.FULL_AUTHENTICATION,
+        rejected=seen.rejected or status in REJECTED,
+        rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE and by_rule_only,
+        enrolled=seen.enrolled or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
+        opted_out=seen.opted_out or status == Status.OPT_OUT,
+        opted_in=seen.opted_in or status == Status.OPT_IN,
+        mismatch=seen.mismatch or status == Status.MISMATCH or reading.is_voice_mismatch,
+        risky_device=seen.risky_device or reading.is_high_risk_device,
+        red=seen.red or Colour.RED in book.policies.colours(reading.policies),
+        pending=seen.pending or status == Status.PENDING,
+    )
 
 
 def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
@@ -436,7 +318,7 @@ def _is_authenticated(call: Call, reading: Reading) -> bool:
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 
 
-def _identity(call: Call, reading: Reading, previous: str | None, now: datetime) -> Identity | None:
+def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
     """Return the identity that the service's status establishes, for the person assigned when it first appeared.
 
     One that comes later does not replace what was established in time.
@@ -444,7 +326,8 @@ def _identity(call: Call, reading: Reading, previous: str | None, now: datetime)
     Assumed: a status that the first read after the end shows was written before the end.
     """
     validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
-    known = call.statements.identity
+    known, shown = call.statements.identity, call.seen.reading
+    previous = shown.status if shown is not None else None
     is_kept = known is not None and (known.by_desk or previous == reading.status or call.life.ended_at is not None)
     if validation_type is None or is_kept:
         return known

@@ -334,7 +334,7 @@ class Ledger(_Part, frozen=True):
         return effect
 
 
-class Statements(_Part, frozen=True):
+class CallStatements(_Part, frozen=True):
     """What people said about the call, and what a rule asks them."""
 
     were_made: bool = msgspec.field(name="has_statements", default=False)
@@ -367,8 +367,8 @@ class Written(_Part, frozen=True):
     """Why no request can be sent; None once the service has answered."""
 
 
-class Holds(_Part, frozen=True):
-    """What holds requests for a call back at the moment of a claim. It belongs to the institution and Redis, not to it."""
+class Obstacles(_Part, frozen=True):
+    """What keeps requests for a call back at the moment of a claim. It is the institution's or Redis's, not the call's."""
 
     standing: str | None = None
     """Why nothing may be done for this institution; None if there is no obstacle."""
@@ -396,10 +396,10 @@ class Call(msgspec.Struct, frozen=True):
     seen: Seen = Seen()
     plan: Plan = Plan()
     ledger: Ledger = Ledger()
-    statements: Statements = Statements()
+    statements: CallStatements = CallStatements()
     written: Written = Written()
-    last_claim: Holds = Holds()
-    """What held at the last claim, for those who show the record. A decision uses what holds now."""
+    last_claim: Obstacles = Obstacles()
+    """What kept requests back at the last claim, for those who show the record. A decision uses the present."""
     unknown: Mapping[str, msgspec.Raw] = {}
     """Fields that a newer release wrote."""
 
@@ -430,8 +430,8 @@ class NewerRecord(Exception):
 
 _PARTS: Final = {name: part for name, part in get_type_hints(Call).items() if isclass(part) and issubclass(part, _Part)}
 _OWN: Final = tuple(field for field in fields(Call) if field.name not in {*_PARTS, "unknown"})
-_Stored = msgspec.defstruct(
-    "_Stored",
+StoredCall = msgspec.defstruct(
+    "StoredCall",
     [
         (one.encode_name, one.type, one.default if one.default_factory is msgspec.NODEFAULT else {})
         for one in chain(_OWN, *map(fields, _PARTS.values()))
@@ -445,14 +445,14 @@ _part_values = attrgetter(*_PARTS)
 _ends = tuple(accumulate((len(part.__struct_fields__) for part in _PARTS.values()), initial=len(_OWN)))
 _SLICES: Final = [(part, slice(*ends)) for part, ends in zip(_PARTS.values(), pairwise(_ends), strict=True)]
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(_Stored)
+_DECODER = msgspec.json.Decoder(StoredCall)
 _NAMES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_KNOWN: Final = frozenset(_Stored.__struct_fields__)
+_KNOWN: Final = frozenset(StoredCall.__struct_fields__)
 
 
 def encode_call(call: Call) -> bytes:
     """Encode a record for storage, with the fields that this release does not know."""
-    encoded = _ENCODER.encode(_Stored(*chain(_own_values(call), *map(astuple, _part_values(call)))))
+    encoded = _ENCODER.encode(StoredCall(*chain(_own_values(call), *map(astuple, _part_values(call)))))
     return encoded if not call.unknown else encoded[:-1] + b"," + msgspec.json.encode(call.unknown)[1:]
 
 

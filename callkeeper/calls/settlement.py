@@ -37,7 +37,11 @@ NOT_LISTED = "the queue does not list it"
 
 def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) -> Deed:
     """Return the next step of a hint that was not listed in time."""
-    if call.life.end_hinted_at is None or context.holds.standing is not None or call.life.looked_back_at is not None:
+    if (
+        call.life.end_hinted_at is None
+        or context.obstacles.standing is not None
+        or call.life.looked_back_at is not None
+    ):
         return Drop(NOT_LISTED)
     if context.is_late:
         return Wait(now + PUT_OFF) if now - hinted_at < GIVEN_UP else Drop(NOT_LISTED)
@@ -71,7 +75,7 @@ def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> De
         now: The present.
         is_lost: Whether the service has not known the call for long, or it is too old to be watched.
     """
-    hinted_at, asked, standing = _hinted_at(call, now), call.life.confirm_looks, context.holds.standing
+    hinted_at, asked, standing = _hinted_at(call, now), call.life.confirm_looks, context.obstacles.standing
     asks_again = asked < len(CONFIRM_LOOKS_S)
     due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[asked]) if asks_again else HINT_LIVES)
     if asks_again and due_at <= now:
@@ -128,7 +132,7 @@ def age_out(call: Call, context: Context, book: RuleBook, now: datetime) -> Deed
     """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
     if not is_lost(call, book, now):
         return None
-    facts = facts_of(call, context.holds, book.policies, now)
+    facts = facts_of(call, context.obstacles, book.policies, now)
     reason = _reason(facts) if call.life.is_reopened else Reason.LOST
     return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or reason)
 

@@ -4,18 +4,18 @@ Spec: Polling stop rule for authentication checks.
 """
 
 from callkeeper.calls.facts import Policies, is_decided, is_rejected_by_anyone
-from callkeeper.calls.record import CHECK_LIMIT, Call, Holds
+from callkeeper.calls.record import CHECK_LIMIT, Call, Obstacles
 from callkeeper.calls.schedule.plan import Schedule, reserve_left
 
 
-def may_check(call: Call, holds: Holds, policies: Policies) -> bool:
+def may_check(call: Call, obstacles: Obstacles, policies: Policies) -> bool:
     """Tell whether a check may be made."""
-    return check_obstacle(call, holds, policies) is None
+    return check_obstacle(call, obstacles, policies) is None
 
 
-def check_obstacle(call: Call, holds: Holds, policies: Policies) -> str | None:
+def check_obstacle(call: Call, obstacles: Obstacles, policies: Policies) -> str | None:
     """Return what forbids a further check; None if nothing."""
-    if holds.standing is not None:
+    if obstacles.standing is not None:
         return "institution_not_allowed"
     if call.life.ended_at is not None:
         return "call_ended"
@@ -26,6 +26,6 @@ def check_obstacle(call: Call, holds: Holds, policies: Policies) -> str | None:
     return "already_decided" if is_decided(call, policies) else None
 
 
-def desk_check_obstacle(call: Call, holds: Holds, schedule: Schedule, policies: Policies) -> str | None:
+def desk_check_obstacle(call: Call, obstacles: Obstacles, schedule: Schedule, policies: Policies) -> str | None:
     """Return what forbids a check that a person asks for: what forbids any check, or a spent reserve."""
-    return check_obstacle(call, holds, policies) or (None if reserve_left(call, schedule) else "reserve_spent")
+    return check_obstacle(call, obstacles, policies) or (None if reserve_left(call, schedule) else "reserve_spent")

@@ -16,6 +16,7 @@ from callkeeper.calls.record import Reason
 from tests.acceptance.stack import until
 from tests.faults.proxy import UNDISTURBED, Disturbance, proxied
 from tests.faults.site import PATIENCE_S, Site, Stage
+from tests.records import stored_value
 
 PUSH_BOUND_S = 5.0
 """The longest time until an event is answered, whatever Redis does: three attempts of 1.2 s, and pauses."""
@@ -206,7 +207,7 @@ def _state(stage: Stage, call: dict[str, Any], kind: EffectKind) -> EffectState 
 
 def _sees(stage: Stage, call: dict[str, Any], fact: str) -> bool:
     record = stage.record(call)
-    return record is not None and bool(getattr(record, fact))
+    return record is not None and bool(stored_value(record, fact))
 
 
 def _knows(stage: Stage, call: dict[str, Any], kind: EffectKind) -> bool:

@@ -53,7 +53,7 @@ QUIET_LOOPS = 40
 Dump = dict[bytes, bytes]
 
 FOR_SETTLED = (Resolved, Distrusted)
-"""Statements that are accepted about a settled call."""
+"""CallStatements that are accepted about a settled call."""
 
 
 class Servers(Protocol):
@@ -449,7 +449,7 @@ class World:
             self.judge.is_true(call, record)
 
     async def _reached(self, call: SandboxCall) -> list[Statement]:
-        """Return the statements that are in the call's record. Statements under an unconfirmed id are not in it."""
+        """Return the statements that are in the call's record. CallStatements under an unconfirmed id are not in it."""
         said = self.judge.of(call).said
         return [statement for place, statement in said if await self.lookup.resolve(*place) == self.id_of(call)]
 

@@ -72,7 +72,7 @@ def next_read(
     """
     if may_have_ended(call, now):
         return now + timedelta(seconds=1)
-    is_undecided, live = may_check(call, context.holds, policies), context.live
+    is_undecided, live = may_check(call, context.obstacles, policies), context.live
     is_sparing = is_undecided and live > FEW
     period_s = undecided_s if is_undecided else decided_s
     if period_s > SOON_S:

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.notes import MERGED
 from callkeeper.calls.pause import parse_pauses
-from callkeeper.calls.record import Call, Holds, parse_call, readable_call
+from callkeeper.calls.record import Call, Obstacles, parse_call, readable_call
 from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
 from callkeeper.calls.store.last_listing import parse_standing
 from callkeeper.calls.store.time_slices import SLICE, TimeSlices
@@ -241,7 +241,7 @@ class Lookup:
     async def known(self, institution_key: str, any_id: str) -> Known | None:
         """Return a call with its trail at one moment, with the pause in force; None if there is none.
 
-        Holds on effects that end by themselves are left out, because they are no reason to refuse a statement.
+        Obstacles on effects that end by themselves are left out, because they are no reason to refuse a statement.
         """
         call_id, is_certain = await self._resolve(institution_key, any_id)
         if call_id is None:
@@ -257,7 +257,7 @@ class Lookup:
         pause = stored.over(call_id.institution_key)
         scope = pause.scope if pause else None
         call = parse_call(record)
-        call = replace(call, last_claim=Holds(standing=call.last_claim.standing, paused=scope))
+        call = replace(call, last_claim=Obstacles(standing=call.last_claim.standing, paused=scope))
         is_merging = any(note_id.startswith(MERGED) for note_id in unread)
         return Known(call_id, call, parse_trail(trail), is_certain, is_merging)
 

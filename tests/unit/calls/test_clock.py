@@ -14,7 +14,7 @@ from callkeeper.calls.effect_resolution import evidence
 from callkeeper.calls.record import Call
 from callkeeper.calls.redis_restart import NEVER_FRESH, set_back
 from callkeeper.calls.steps import Send
-from tests.records import decide_record
+from tests.records import decide_record, stored_values
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified
 
 UNTOUCHED = {"saved_at", "started_at", "settled_at"}
@@ -45,7 +45,7 @@ WHAT_WAS_SAID = {"listed_at", "reading.read_at"}
 
 
 def _instants(record: Any) -> dict[str, datetime]:
-    fields = asdict(record)
+    fields = stored_values(record)
     found = {name: at for name, at in fields.items() if isinstance(at, datetime) and name not in UNTOUCHED}
     for name in ("assign", "enroll", "reject", "reading", "identity"):
         if fields[name] is not None:

@@ -29,7 +29,7 @@ from callkeeper.calls.redis_restart import fold_epoch
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from tests.conftest import examples
-from tests.records import facts_of_record
+from tests.records import facts_of_record, stored_value
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
 
 ID = CallId("cu-1", "v-1")
@@ -267,10 +267,10 @@ MERGED_WISHES: dict[str, Any] = {
 
 @pytest.mark.parametrize(("field", "value"), MERGED_WISHES.items(), ids=MERGED_WISHES)
 def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) -> None:
-    """Statements and facts of either record are in the merged one (B11)."""
+    """CallStatements and facts of either record are in the merged one (B11)."""
     other = call(voice_id="alt-1", **{field: value})
     merged, _ = fold_note(call(), Merged(call=other), NOW)
-    assert getattr(merged, field) == value
+    assert stored_value(merged, field) == value
 
 
 def test_fold_of_a_merge_keeps_the_last_moment_at_which_a_person_spoke() -> None:
@@ -321,7 +321,7 @@ def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: lis
     folded, _ = fold_note(folded, Merged(call=other), NOW)
     for kind, field in ((AssignWish, "assign_wish"), (Verified, "identity"), (Distrusted, "distrusted")):
         numbers = [statement.number for statement in numbered if isinstance(statement, kind)]
-        kept = getattr(folded, field)
+        kept = stored_value(folded, field)
         assert (kept.number if kept else None) == max(numbers, default=None)
 
 

@@ -79,7 +79,7 @@ def test_provider_error_is_told_from_undecided() -> None:
         (open_, Reason.UNDECIDED, StateName.UNDECIDED),
         (read(voice_authentication_error=ERROR, is_voice_verified=True, call_ended=False), Reason.PROVIDER_ERROR, None),
     ):
-        fields = {"has_ended": True, "provider_error": one.reading.provider_error}
+        fields = {"has_ended": True, "provider_error": one.seen.reading.provider_error}
         ended = read_again(read_again(one, NOW + seconds(9), **fields), NOW + seconds(20), **fields)
         assert close(ended, BOOK, facts_of_record(ended, BOOK.policies), NOW + seconds(20)) == Settle(reason)
         if state is not None:

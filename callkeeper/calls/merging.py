@@ -1,0 +1,151 @@
+"""Merges two records of one call, part by part. Pure functions.
+
+Releases and answers can name one call by two ids. Nothing that either record knows is lost: what was seen stays seen, the
+later of two statements counts, the more advanced ledger wins, and doubts stay doubts.
+"""
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan, Seen
+from callkeeper.calls.statement_folding import (
+    later,
+    may_reopen,
+    may_return,
+    reopened,
+    returned,
+    stronger,
+    without_withdrawn,
+)
+from callkeeper.calls.store.keys import CallId
+from callkeeper.service.endpoints import is_same_id, spelling_of
+
+_RANK = list(EffectState)
+
+
+def continued(call_id: CallId, ended: Call) -> Call:
+    """Return the first record under an id, from the record under another id that ended in it."""
+    return replace(
+        ended,
+        voice_id=call_id.voice_id,
+        names=Names(
+            spelled=ended.names.spelled or spelling_of(ended.voice_id),
+            spelling_sought=ended.names.spelling_sought,
+            alternate_id=_other_id(call_id.voice_id, ended),
+            phone_number=ended.names.phone_number,
+        ),
+        life=replace(ended.life, listed_at=None),
+        seen=replace(ended.seen, reading=None),
+        plan=replace(ended.plan, checks_moved=0),
+    )
+
+
+def merged(call: Call, other: Call, now: datetime) -> Call:
+    """Return a record with the contents of another one, which ends. A person's newer statement reopens a settled call."""
+    call = returned(call) if may_return(call) else call
+    before = call.statements
+    names = replace(
+        call.names,
+        alternate_id=call.names.alternate_id or _other_id(call.voice_id, other),
+        spelled=call.names.spelled or spelling_of(other.voice_id),
+        phone_number=call.names.phone_number or other.names.phone_number,
+    )
+    plan = _plan(call.plan, other.plan)
+    call = replace(
+        call,
+        names=names,
+        life=_life(call.life, other.life),
+        seen=_seen(call.seen, other.seen),
+        plan=plan if call.is_settled else replace(plan, next_read_at=now),
+        ledger=_ledger(call.ledger, other.ledger),
+        statements=_statements(before, other.statements),
+    )
+    call = without_withdrawn(call)
+    identity, distrusted = call.statements.identity, call.statements.distrusted
+    is_distrusted = distrusted != before.distrusted and may_reopen(call, EffectKind.REJECT, now)
+    verified_at = identity.established_at if identity is not None and identity != before.identity else None
+    if is_distrusted or (verified_at is not None and may_reopen(call, EffectKind.ENROLL, verified_at)):
+        return reopened(call)
+    return call
+
+
+def _other_id(voice_id: str, ended: Call) -> str | None:
+    """Return the alternate id that a record gives which ended: its own id, unless that is only another spelling."""
+    return ended.names.alternate_id if is_same_id(voice_id, ended.voice_id) else ended.voice_id
+
+
+def _life(ours: Life, theirs: Life) -> Life:
+    return replace(
+        ours,
+        phase=Phase.LIVE if ours.phase is Phase.HINTED else ours.phase,
+        started_at=ours.started_at or theirs.started_at,
+        end_hinted_at=ours.end_hinted_at or theirs.end_hinted_at,
+    )
+
+
+def _seen(ours: Seen, theirs: Seen) -> Seen:
+    is_other_person = ours.answered_for is not None and theirs.answered_for not in {None, ours.answered_for}
+    unusable = theirs.history.answered if is_other_person else theirs.unusable_answers
+    rejected = [one for one in (ours, theirs) if one.rejected]
+    return replace(
+        ours,
+        person_id=ours.person_id or theirs.person_id,
+        core_username=ours.core_username or theirs.core_username,
+        candidates=ours.candidates or theirs.candidates,
+        authenticated=ours.authenticated or theirs.authenticated,
+        full_authentication=ours.full_authentication or theirs.full_authentication,
+        rejected=bool(rejected),
+        rejected_by_rule_only=bool(rejected) and all(one.rejected_by_rule_only for one in rejected),
+        enrolled=ours.enrolled or theirs.enrolled,
+        unenrolled=ours.unenrolled or theirs.unenrolled,
+        opted_out=ours.opted_out or theirs.opted_out,
+        opted_in=ours.opted_in or theirs.opted_in,
+        mismatch=ours.mismatch or theirs.mismatch,
+        risky_device=ours.risky_device or theirs.risky_device,
+        red=ours.red or theirs.red,
+        pending=ours.pending or theirs.pending,
+        history=ours.history.joined(theirs.history),
+        answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,
+        unusable_answers=ours.unusable_answers | unusable,
+    )
+
+
+def _plan(ours: Plan, theirs: Plan) -> Plan:
+    """Join two plans. The checks used are added up by the store, which knows what was counted before."""
+    return replace(
+        ours,
+        watch_from=ours.watch_from or theirs.watch_from,
+        next_check_at=ours.next_check_at or theirs.next_check_at,
+        checks_by_desk=max(ours.checks_by_desk, theirs.checks_by_desk),
+        checks_if_assigned=max(ours.checks_if_assigned, theirs.checks_if_assigned),
+        is_age_unknown=ours.is_age_unknown or theirs.is_age_unknown,
+    )
+
+
+def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
+    advanced = {
+        kind: max(ours.of(kind), theirs.of(kind), key=lambda one: _RANK.index(one.state)) for kind in EffectKind
+    }
+    return replace(
+        ours,
+        assigned_person_id=ours.assigned_person_id or theirs.assigned_person_id,
+        assigned_as=ours.assigned_as or theirs.assigned_as,
+        **advanced,
+    )
+
+
+def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
+    kinds = {**ours.withdrawn, **theirs.withdrawn}
+    return replace(
+        ours,
+        were_made=ours.were_made or theirs.were_made,
+        heard_at=max((at for at in (ours.heard_at, theirs.heard_at) if at is not None), default=None),
+        identity=stronger(ours.identity, theirs.identity),
+        distrusted=later(ours.distrusted, theirs.distrusted),
+        assign_wish=later(ours.assign_wish, theirs.assign_wish),
+        check_wish=later(ours.check_wish, theirs.check_wish),
+        withdrawn={kind: max(ours.withdrawn.get(kind, 0), theirs.withdrawn.get(kind, 0)) for kind in kinds},
+        asked=ours.asked or theirs.asked,
+    )
