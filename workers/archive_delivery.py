@@ -32,13 +32,13 @@ from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.calls.trail import parse_trail
 from callkeeper.service.secret import Secret
 from workers.outbox import Outbox
+from workers.retry import STEPS
 
 AT_ONCE: Final = 400
 ENOUGH_S: Final = 2.0
 """After this many seconds a batch starts with no further institution, because the leases have to last until its end."""
 
 AGAIN_MS: Final = 2000
-MAX_FAILURES: Final = 5
 HEADS_EVERY_S: Final = 540
 """How often new heads are logged. What was written since is not proved yet: at most ten minutes with what it takes."""
 
@@ -142,14 +142,12 @@ class ArchiveDeliveries(Outbox):
             await self.store.handover.leave(item)
             return
         failures = item.failures + 1
-        is_parked = failures >= MAX_FAILURES
         where = innermost_place(error)
+        placement = STEPS.placement(failures, f"not archived: {type(error).__name__} at {where}")
+        is_parked = placement.due_in_ms is None
         self.log.error("archive_refused", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
-        attention = ""
         if is_parked:
             self.figures.count(figure.ARCHIVED, "parked")
-            attention = f"not archived: {type(error).__name__} at {where}"
-        placement = Placement(None if is_parked else 1000 * 2**failures, attention=attention)
         with suppress(LeaseLost):
             await self.store.save(item, None, placement, failures=failures)
 

@@ -335,8 +335,5 @@ def attention(call: Call) -> str:
         return TAKEN_BACK
     for kind in refusals(call):
         return f"{kind} {REFUSED_BY_SERVICE}: {call.effect(kind).refusal}"
-    return (
-        f"{ASKED} {call.statements.asked.rule!r}"
-        if call.statements.asked is not None and call.statements.asked.closed_by is None
-        else ""
-    )
+    question = call.statements.open_question
+    return f"{ASKED} {question.rule!r}" if question is not None else ""

@@ -32,6 +32,7 @@ from workers.job_summary import JobSummary
 from workers.managed_institutions import RELOAD_AT_ONCE_S, Institutions
 from workers.move import move
 from workers.queue_listing import Listing
+from workers.retry import STEPS
 
 APART_S: Final = 0.02
 """Minimum time between claims at due times, in seconds. Work that falls due in between is claimed together."""
@@ -136,9 +137,6 @@ NOT_KNOWN_YET_MS = 1000
 
 LEAVE_S = 8.0
 """How long tasks may go on after the worker was told to stop. The process has to be gone within 10 s."""
-
-MAX_FAILURES = 5
-"""After this many failed steps in a row a call is parked for a person."""
 
 IN_FLIGHT, CLAIM_AT_ONCE = 256, 128
 """How many members a shift handles at a time, and how many it claims at a time."""
@@ -340,13 +338,13 @@ class Shift:
     async def _failed(self, item: ClaimedItem, error: Exception) -> None:
         """Count a failure. After five in a row, park the call for a person."""
         failures = item.failures + 1
-        is_parked = failures >= MAX_FAILURES
+        placement = STEPS.placement(failures, "parked")
+        is_parked = placement.due_in_ms is None
         where = innermost_place(error)
         self.tools.counting.figures.count(figure.STEPS_FAILED)
         self.failures.append(f"{type(error).__name__} at {where}")
         self.summary.add("steps_failed")
         self.log.error("step_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
-        placement = Placement(None if is_parked else 1000 * 2**failures, attention="parked" if is_parked else "")
         entries = [Entry(at=item.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []
         with suppress(LeaseLost, RedisError):
             await self.tools.store.save(item, None, placement, entries=entries, failures=failures)

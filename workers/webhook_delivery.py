@@ -32,14 +32,11 @@ from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.calls.webhook_outcomes import CallOutcome, outcomes
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
+from workers.retry import OUTCOMES
 from workers.webhook_client import Answer, Posted, WebhookClient
 
 IN_FLIGHT: Final = 16
 
-RETRY_S: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
-"""Seconds between the attempts for one call. The last one repeats."""
-
-GIVE_UP: Final = timedelta(days=1)
 ANNOUNCE_EVERY_S: Final = 30.0
 MOST_WISHES: Final = 20
 """Replays of one call, or test messages, that are posted in one claim. More are dropped."""
@@ -84,7 +81,7 @@ class Deliveries(Outbox):
             cursor = self._cursor(item, owner.institution_key) if isinstance(owner, CallId) else Cursor()
             is_asked = bool(_wishes(item, NUDGE) or _wishes(item, REPLAY))
             wait_s = (cursor.retry_at - item.now).total_seconds() if cursor.retry_at is not None else 0.0
-            if 0 < wait_s <= RETRY_S[-1] and not is_asked:  # a longer wait was set before the clock went back
+            if 0 < wait_s <= OUTCOMES.waits_s[-1] and not is_asked:  # a longer wait was set before the clock went back
                 await self._let_go(item, cursor, wait_s)
                 return  # before anything is read: thousands may wait for hours
             try:
@@ -142,7 +139,7 @@ class Deliveries(Outbox):
         at = await self.store.now()
         name, message = message_id(known.call_id, outcome), message_of(known.call, outcome)
         posted = await self.client.post(name, message)
-        wait_s = None if is_replay or posted.answer is Answer.TAKEN else _wait_s(attempt - 1, item.now - outcome.at)
+        wait_s = None if is_replay or posted.answer is Answer.TAKEN else OUTCOMES.wait_s(attempt, item.now - outcome.at)
         line = Attempt(
             id=name,
             type=message.type,
@@ -170,7 +167,7 @@ class Deliveries(Outbox):
 
     async def _put_off(self, item: ClaimedItem, cursor: Cursor, outcome: CallOutcome) -> None:
         """Try again later. After a day, only with the call's next outcome or when a person asks for it."""
-        wait_s = _wait_s(cursor.attempts, item.now - outcome.at)
+        wait_s = OUTCOMES.wait_s(cursor.attempts + 1, item.now - outcome.at)
         cursor = replace(cursor, attempts=cursor.attempts + 1, failed_at=item.now, retry_at=None)
         if wait_s is not None:
             self.figures.count(figure.OUTCOMES, "put_off")
@@ -202,11 +199,6 @@ class Deliveries(Outbox):
             await self.store.breakers.report(RequestResult.PAUSE, pause_s=posted.retry_after_s)
         elif is_away or self.store.breakers.has_failed(ACCOUNT):
             await self.store.breakers.report(RequestResult.FAILURE if is_away else RequestResult.ANSWER)
-
-
-def _wait_s(attempts: int, age: timedelta) -> float | None:
-    """Return how long to wait after ``attempts`` and one more failed; None: give up."""
-    return RETRY_S[min(attempts, len(RETRY_S) - 1)] if age <= GIVE_UP else None
 
 
 def _wishes(item: ClaimedItem, kind: str) -> list[str]:

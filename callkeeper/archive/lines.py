@@ -121,7 +121,7 @@ FOUND_BY: Final = ("voice_id", "alternate_id", "began_ms", "settled_ms")
 def found_columns(call: Call) -> dict[str, Any]:
     """Return the columns of a line that are used for searches."""
     alternate_id = clean(call.names.alternate_id) if call.names.alternate_id else None
-    began_ms = ms_of(call.life.started_at or call.life.first_seen_at or call.life.hinted_at)
+    began_ms = ms_of(call.life.began_at)
     return dict(zip(FOUND_BY, (clean(call.voice_id), alternate_id, began_ms, ms_of(call.life.settled_at)), strict=True))
 
 

@@ -121,13 +121,13 @@ class CallQuery:
         )
 
     def _is_recent(self, call: Call) -> bool:
-        began = _began(call)
+        began = call.life.began_at
         return self.since is None or (began is not None and began >= self.since)
 
     def _is_time(self, call: Call) -> bool:
         if self.around is None and self.at is None:
             return True
-        began = _began(call)
+        began = call.life.began_at
         if began is None:
             return False
         if self.around is not None:
@@ -137,11 +137,6 @@ class CallQuery:
         typed = datetime.combine(local.date(), self.at, local.tzinfo)
         day = timedelta(days=1)
         return min(abs(local - each) for each in (typed, typed - day, typed + day)) <= AROUND
-
-
-def _began(call: Call) -> datetime | None:
-    """Return a call's start, or when it was first heard of."""
-    return call.life.started_at or call.life.first_seen_at or call.life.hinted_at
 
 
 def _is_word(call: Call, word: str, name: str, state: str) -> bool:

@@ -121,11 +121,6 @@ def unresolved(call: Call) -> list[EffectKind]:
     return [kind for kind in DOUBTFUL if call.effect(kind).state is EffectState.UNRESOLVED]
 
 
-def is_asking(call: Call) -> bool:
-    """Tell whether a rule asks a person about the call, and nobody has handled it."""
-    return call.statements.asked is not None and call.statements.asked.closed_by is None
-
-
 REFUSED_BY_SERVICE = "refused by the service"
 """Part of the attention reason of a call with such an effect. The kind stands before it, the service's words after it."""
 

@@ -240,6 +240,11 @@ class Life(_Part, frozen=True):
     is_reopened: bool = False
     """It was settled before, and reopened because a person distrusted the caller after the end."""
 
+    @property
+    def began_at(self) -> datetime | None:
+        """When the call started; when it was first heard of, if the service has not said that."""
+        return self.started_at or self.first_seen_at or self.hinted_at
+
 
 class Seen(_Part, frozen=True):
     """What the service has shown of the call. What was true once is remembered for the whole call.
@@ -352,6 +357,11 @@ class CallStatements(_Part, frozen=True):
     """What a rule asks a person. It stays after the call's end until somebody has handled it."""
     unenroll_closed_by: str | None = None
     """Core username of the person who acknowledged that an enroll was taken back; None before."""
+
+    @property
+    def open_question(self) -> Asked | None:
+        """What a rule asks a person, if nobody has handled it."""
+        return self.asked if self.asked is not None and self.asked.closed_by is None else None
 
 
 class Written(_Part, frozen=True):

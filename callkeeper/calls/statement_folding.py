@@ -9,7 +9,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBTFUL, is_asking, may_begin, needs_person, refusals, unresolved
+from callkeeper.calls.effect_resolution import DOUBTFUL, may_begin, needs_person, refusals, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id
 from callkeeper.calls.notes import (
     AssignWish,
@@ -262,10 +262,9 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         entries.append(_seen(note, now, kind, EffectState.REFUSED))
     if needs_person(call):
         call = replace(call, statements=replace(call.statements, unenroll_closed_by=note.operator))
-    if call.statements.asked is not None and call.statements.asked.closed_by is None:
-        call = replace(
-            call, statements=replace(call.statements, asked=replace(call.statements.asked, closed_by=note.operator))
-        )
+    if (question := call.statements.open_question) is not None:
+        closed = replace(question, closed_by=note.operator)
+        call = replace(call, statements=replace(call.statements, asked=closed))
     return call, entries
 
 
@@ -275,7 +274,9 @@ def _answered(call: Call, named: str | None, order: int) -> EffectKind | None:
     A later answer corrects an earlier one, but one that may mean what else needs a person corrects nothing.
     """
     doubts = unresolved(call)
-    may_correct = named is not None or not (doubts or refusals(call) or needs_person(call) or is_asking(call))
+    may_correct = named is not None or not (
+        doubts or refusals(call) or needs_person(call) or call.statements.open_question
+    )
     corrects = [kind for kind in DOUBTFUL if _is_corrected(call.effect(kind), order)] if may_correct else []
     kinds = [kind for kind in (*doubts, *corrects) if named in {None, kind.value}]
     return kinds[0] if len(kinds) == 1 else None

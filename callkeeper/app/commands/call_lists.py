@@ -178,7 +178,7 @@ def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool
 
 
 def _cells(call: Call, book: RuleBook) -> list[str]:
-    began = call.life.started_at or call.life.first_seen_at or call.life.hinted_at
+    began = call.life.began_at
     effects = [f"{kind} {call.effect(kind).state}" for kind in EffectKind if call.effect(kind).state != "none"]
     return [
         f"{began:%Y-%m-%d %H:%M:%S}" if began else "",

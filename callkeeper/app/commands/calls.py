@@ -27,7 +27,6 @@ from callkeeper.calls.effect_resolution import (
     DOUBTFUL,
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
-    is_asking,
     needs_person,
     refusals,
     unresolved,
@@ -297,7 +296,7 @@ def _waiting(call: Call) -> list[str]:
     return [
         *([TAKEN_BACK] if needs_person(call) else []),
         *(f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)),
-        *([f"{ASKED} {call.statements.asked.rule!r}"] if call.statements.asked is not None and is_asking(call) else []),
+        *([f"{ASKED} {question.rule!r}"] if (question := call.statements.open_question) is not None else []),
     ]
 
 

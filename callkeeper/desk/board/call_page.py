@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import is_asking, may_assign, may_begin, needs_person, refusals, unresolved
+from callkeeper.calls.effect_resolution import may_assign, may_begin, needs_person, refusals, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
 from callkeeper.calls.record import Asked, Call
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
@@ -105,7 +105,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         unresolved=doubts[0] if doubts else None,
         taken_back=needs_person(call),
         refused=next(iter(refusals(call)), None),
-        asked=call.statements.asked if is_asking(call) else None,
+        asked=call.statements.open_question,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll
         and (

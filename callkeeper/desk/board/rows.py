@@ -76,7 +76,7 @@ def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRo
         address=address_of(call.institution_key, call.voice_id),
         state=state,
         last_digits=(call.names.phone_number or "")[-4:],
-        since=call.life.started_at or call.life.first_seen_at or call.life.hinted_at,
+        since=call.life.began_at,
         candidates=len(call.seen.candidates),
         is_assigned=facts.assigned,
         checks_used=call.plan.checks_used,
@@ -201,7 +201,7 @@ class LiveCall:
     @property
     def since(self) -> datetime | None:
         """Return the call's start, or when it was first seen."""
-        return self.call.life.started_at or self.call.life.first_seen_at or self.call.life.hinted_at
+        return self.call.life.began_at
 
     @property
     def waits_for_choice(self) -> bool:

@@ -139,13 +139,10 @@ def state_of(call: Call, book: RuleBook) -> CallState:
         or _by_verdict(call, facts, book)
         or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
     )
-    if (
-        call.statements.asked is None
-        or call.statements.asked.closed_by is not None
-        or state.name is StateName.UNRESOLVED
-    ):
+    question = call.statements.open_question
+    if question is None or state.name is StateName.UNRESOLVED:
         return state
-    return replace(state, because=f"rule asks: {call.statements.asked.rule}", for_person=True)
+    return replace(state, because=f"rule asks: {question.rule}", for_person=True)
 
 
 def _left_open(call: Call, facts: Facts) -> str:

@@ -22,7 +22,8 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.rig import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.shift import MAX_FAILURES, Shift, StepsFailed
+from workers.retry import STEPS
+from workers.shift import Shift, StepsFailed
 
 END = Happening(Kind.END, 60)
 PERSON = [{"personId": "p-1", "name": "A"}]
@@ -53,7 +54,7 @@ async def test_call_whose_step_always_raises_is_parked(rig: Rig) -> None:
     rig.tools = replace(rig.tools, service=Broken(rig, broken.voice_id))
     rig.shift.tools = rig.tools
     await rig.run(55)
-    assert len(rig.shift.failures) == MAX_FAILURES
+    assert len(rig.shift.failures) == STEPS.most
     assert await rig.queries.attention() == {CallId(KEY, broken.voice_id).member: "parked"}
     await rig.run(15)
     assert [(await rig.record(call)).life.reason for call in others] == [Reason.UNDECIDED] * 3
