@@ -10,6 +10,7 @@ from dataclasses import replace as with_kind
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from zlib import crc32
@@ -55,19 +56,25 @@ class Policies:
 
         ``Green Manual Authentication`` is always green, whatever the patterns say (Assumed: an enroll applies it).
         """
-        if name == MANUAL_GREEN:
-            return Colour.GREEN
-        for colour, patterns in (
-            (Colour.RED, self.red),
-            (Colour.GREEN, self.green),
-            (Colour.NEUTRAL, self.neutral),
-        ):
-            if any(fnmatchcase(name, pattern) for pattern in patterns):
-                return colour
-        return Colour.UNCLASSIFIED
+        return _colour(self, name)
 
     def colours(self, names: Iterable[str]) -> frozenset[Colour]:
         return frozenset([self.colour(name) for name in names])
+
+
+@lru_cache(maxsize=4096)
+def _colour(policies: Policies, name: str) -> Colour:
+    """Classify a policy once: patterns are slow, and every answer names the same few policies."""
+    if name == MANUAL_GREEN:
+        return Colour.GREEN
+    for colour, patterns in (
+        (Colour.RED, policies.red),
+        (Colour.GREEN, policies.green),
+        (Colour.NEUTRAL, policies.neutral),
+    ):
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            return colour
+    return Colour.UNCLASSIFIED
 
 
 ENOUGH_ANSWERS = 18

@@ -447,6 +447,7 @@ StoredCall = msgspec.defstruct(
         for one in chain(_OWN, *map(fields, _PARTS.values()))
     ],
     omit_defaults=True,
+    forbid_unknown_fields=True,
 )
 """A record as it is stored: the fields of all parts side by side, so that parts can change and stored records do not."""
 
@@ -478,12 +479,18 @@ def parse_call(stored: bytes) -> Call:
         NewerRecord: This release must not act on the record.
         msgspec.MsgspecError: The stored record holds a value that no release writes.
     """
-    found = _NAMES.decode(stored)
-    if "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
+    try:
+        call, unknown = _DECODER.decode(stored), {}
+    except msgspec.ValidationError:  # rare: an unknown field, or a value that no release writes
+        found = _NAMES.decode(stored)
+        if "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
+            raise NewerRecord from None
+        unknown = {name: found.pop(name).copy() for name in found.keys() - _KNOWN}
+        call = _DECODER.decode(msgspec.json.encode(found))
+    if call.schema > SCHEMA:
         raise NewerRecord
-    values = astuple(_DECODER.decode(stored))
-    unknown = {name: found[name].copy() for name in found.keys() - _KNOWN}
-    return Call(*[*values[: len(_OWN)], *(part(*values[place]) for part, place in _SLICES), unknown])
+    values = astuple(call)
+    return Call(*[*values[: len(_OWN)], *[part(*values[place]) for part, place in _SLICES], unknown])
 
 
 def readable_call(stored: bytes) -> Call | None:
