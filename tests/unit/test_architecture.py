@@ -2,7 +2,10 @@
 
 import re
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import grimp
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -37,3 +40,12 @@ def test_no_class_name_has_two_meanings() -> None:
     texts = (path.read_text(encoding="utf-8") for top in PRODUCT for path in (ROOT / top).rglob("*.py"))
     names = Counter(name for text in texts for name in re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE))
     assert {name for name, n in names.items() if n > 1} == set()
+
+
+def test_no_import_is_part_of_a_circle() -> None:
+    """Every module can be understood with the modules below it: an order of all of them exists."""
+    graph = grimp.build_graph(
+        "receiver", "workers", "callkeeper", "callkeeper_sandbox", exclude_type_checking_imports=True
+    )
+    below = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(list(TopologicalSorter(below).static_order())) == len(graph.modules) > 200
