@@ -176,7 +176,7 @@ async def test_enroll_is_not_sent_when_the_call_changed_after_the_intention(rig:
     happened: list[str] = []
 
     def change(record: Any) -> None:
-        if record.enroll.state is EffectState.INTENDED and not happened:
+        if record.ledger.enroll.state is EffectState.INTENDED and not happened:
             happened.append("once")
             rig.stage.happen(call, happening.kind, happening.text, happening.person_id)
 
@@ -417,7 +417,7 @@ async def test_enroll_of_a_process_that_froze_over_its_booking_is_not_sent(rig: 
     frozen: list[float] = []
 
     def freeze(record: Any) -> None:
-        if record.enroll.state is EffectState.SENT and not frozen:
+        if record.ledger.enroll.state is EffectState.SENT and not frozen:
             frozen.append(frozen_s)
             rig.clock.advance(frozen_s)
 
