@@ -210,7 +210,7 @@ CONTROLS: Final = (
         "callkeeper/service/push_event.py",
         "if len(fields) != len(pairs):",
         "if False:",
-        "tests/unit/service/test_push.py",
+        "tests/unit/service/test_push_event.py",
         "strict_json",
     ),
     Control(
@@ -218,7 +218,7 @@ CONTROLS: Final = (
         "receiver/push.py",
         "_length(declared) > limit",
         "_length(declared) > 10 * limit",
-        "tests/unit/receiver/test_push_endpoint.py",
+        "tests/unit/receiver/test_push.py",
         "declared_length",
     ),
     Control(
@@ -726,7 +726,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "socket_factory=make_socket",
         "socket_factory=None",
-        "tests/integration/desk/test_webhook_connections.py",
+        "tests/integration/workers/test_webhook_client.py",
         "inside or judges",
     ),
     Control(
@@ -742,7 +742,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "follow_redirects=False",
         "follow_redirects=True",
-        "tests/integration/desk/test_webhook_connections.py",
+        "tests/integration/workers/test_webhook_client.py",
         "redirect",
     ),
     Control(
@@ -750,7 +750,7 @@ CONTROLS: Final = (
         "callkeeper/service/transport.py",
         "httpx.create_ssl_context(trust_env=False)",
         "httpx.create_ssl_context(verify=False, trust_env=False)",
-        "tests/integration/service/test_reseller_tls.py",
+        "tests/integration/service/test_transport_tls.py",
     ),
     Control(
         "foreign webhooks are dropped",
@@ -765,7 +765,7 @@ CONTROLS: Final = (
         "workers/jobs.py",
         "_hold_to_size(raw_data)\n            super()",
         "super()",
-        "tests/integration/calls/test_jobs.py",
+        "tests/integration/workers/test_jobs.py",
         "never_unfolded",
     ),
     Control(
@@ -802,7 +802,7 @@ CONTROLS: Final = (
         "callkeeper/service/secret.py",
         'return f"Secret({MASK})"',
         'return f"Secret({self._text})"',
-        "tests/unit/service/test_reseller_secret.py",
+        "tests/unit/service/test_secret.py",
     ),
     Control(
         "processes do not start with weak credentials",
@@ -856,7 +856,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "host in _PUBLIC_IPV6 and not any(host in each for each in _NOT_PUBLIC_IPV6)",
         "host is not None",
-        "tests/unit/desk/test_webhook_client.py",
+        "tests/unit/workers/test_webhook_client.py",
     ),
     Control(
         "outcome URLs are https",

@@ -15,7 +15,7 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.integration.rules.conftest import MakeRig
+from tests.integration.whole_calls.conftest import MakeRig
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 

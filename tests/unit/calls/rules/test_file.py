@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from callkeeper.calls.rules import Fault, RulesError, parse_rules
-from tests.unit.rules.specimens import SOUND
+from tests.unit.calls.rules.specimens import SOUND
 
 OWNED = frozenset({"cu-1", "cu-2"})
 

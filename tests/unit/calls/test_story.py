@@ -12,7 +12,7 @@ from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.story import Line, Row, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, What
-from tests.unit.rules.recordings import at, record
+from tests.unit.calls.rules.recordings import at, record
 
 DEMO = load_rules("demo")
 PASSCODE: dict[str, Any] = {

@@ -19,7 +19,7 @@ from callkeeper.calls.rules.patterns import kinds_of_names
 from callkeeper.calls.rules.proofs import Proofs
 from callkeeper.calls.rules.world import World
 from tests.conftest import examples
-from tests.unit.rules.specimens import BOOK
+from tests.unit.calls.rules.specimens import BOOK
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
 POLICIES = Policies(green=("Green *",), red=("Red *",), neutral=("Zebra *",))

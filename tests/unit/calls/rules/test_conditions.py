@@ -12,7 +12,7 @@ from callkeeper.calls.law import forbidden
 from callkeeper.calls.rules import Fault, Outcome, RuleBook, RulesError, parse_rules
 from callkeeper.calls.rules.conditions import describe_condition
 from callkeeper.calls.rules.matching import judge
-from tests.unit.rules.specimens import history_of
+from tests.unit.calls.rules.specimens import history_of
 
 HEAD = '[checks]\nat = [10, 20, 40]\n[policies]\ngreen = ["Green *"]\nred = ["Red *"]\nneutral = ["Zebra *"]\n'
 HOLD = '[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "Nothing to do."\n'

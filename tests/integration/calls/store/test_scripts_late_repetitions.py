@@ -31,7 +31,7 @@ from callkeeper.service import Secret
 from callkeeper.service.push_event import PushEvent
 from callkeeper.service.tokens import Login, Shut
 from tests.integration.calls.hand import Hand
-from tests.integration.calls.test_store import LINE, NEWER, RECORD, dump
+from tests.integration.calls.store.test_claims import LINE, NEWER, RECORD, dump
 from tests.sandbox_fixtures import KEY, START
 
 A, B = CallId(KEY, "v-1"), CallId(KEY, "v-2")

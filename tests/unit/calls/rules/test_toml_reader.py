@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.calls.rules.toml_reader import Lines, Path
-from tests.unit.rules.specimens import SOUND
+from tests.unit.calls.rules.specimens import SOUND
 
 EVERYTHING = '''\
 # a comment with [brackets] and "quotes"

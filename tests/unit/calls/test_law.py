@@ -18,7 +18,7 @@ from callkeeper.calls.rules import Outcome, Stage
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.rules.matching import failed_condition, holds, is_meant_for, is_valid, judge, table, wanted
 from callkeeper.calls.statuses import VALIDATION_TYPES
-from tests.unit.rules.specimens import BOOK, any_book, any_facts, any_rule
+from tests.unit.calls.rules.specimens import BOOK, any_book, any_facts, any_rule
 
 EXPECTED = {
     EffectKind.ASSIGN: {

@@ -15,8 +15,8 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook, Stage
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.steps import Check, Intend, Send, Wait, Withdraw, WriteDecision
+from tests.unit.calls.rules.specimens import BOOK, any_book, any_rule
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
-from tests.unit.rules.specimens import BOOK, any_book, any_rule
 
 SCOPES = st.none() | st.sampled_from(PauseScope)
 

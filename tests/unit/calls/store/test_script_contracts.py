@@ -8,7 +8,7 @@ from pathlib import Path
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PRELUDES = {"prelude", "token_prelude"}
 
 

@@ -8,7 +8,7 @@ from callkeeper.calls.law import LAW
 from callkeeper.calls.rules.conditions import forms_of
 from callkeeper.calls.rules.file import KEYS
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "rules.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 
 
 def test_document_is_the_one_that_the_code_prints() -> None:

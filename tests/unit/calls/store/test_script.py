@@ -9,7 +9,7 @@ import pytest
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script import Script, ScriptName
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 OPTIONS = {"rest", "replicated", "within_s"}
 KEYS = Keys("ck")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from callkeeper.calls.rules.report import report
 from callkeeper.calls.trail import Recorded
-from tests.integration.rules.conftest import MakeRig
+from tests.integration.whole_calls.conftest import MakeRig
 from tests.rig import Rig
 
 DEMO = load_rules("demo")

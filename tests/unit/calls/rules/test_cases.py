@@ -8,7 +8,7 @@ import pytest
 from callkeeper.calls.rules import SHIPPED, Outcome, Rule, RulesError, load_rules
 from callkeeper.calls.rules.cases import load_cases, parse_cases, try_cases
 
-BOOKS = Path(__file__).parents[3] / "callkeeper" / "calls" / "rulebooks"
+BOOKS = Path(__file__).parents[4] / "callkeeper" / "calls" / "rulebooks"
 
 SOUND = """\
 rules = "default"

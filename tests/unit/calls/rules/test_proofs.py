@@ -19,8 +19,8 @@ from callkeeper.calls.rules.proofs import Proofs
 from callkeeper.calls.rules.world import IMPLICATIONS, World
 from callkeeper.calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
 from callkeeper.service import ResearchStatus
+from tests.unit.calls.rules.specimens import any_condition
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS
-from tests.unit.rules.specimens import any_condition
 
 SOME = ("verified", "verified_by_desk", "verified_person_is_assigned", "assigned", "manual", "enrolled", "green")
 """Facts that are tried in every combination: most of those that imply each other."""

@@ -23,7 +23,7 @@ from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.archivist import Archivist, sqlite_archive
 from tests.courier import Courier
-from tests.integration.calls.test_unreadable import noticed
+from tests.integration.whole_calls.test_unreadable import noticed
 from tests.rig import KEY, Rig
 
 KEYS = Keys()

@@ -14,8 +14,8 @@ from callkeeper.calls.rules.book import Between
 from callkeeper.calls.rules.replay import Difference, Replay
 from callkeeper.calls.rules.replay import replay as replay_calls
 from callkeeper.calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
-from tests.unit.rules.recordings import Known, record
-from tests.unit.rules.specimens import any_book
+from tests.unit.calls.rules.recordings import Known, record
+from tests.unit.calls.rules.specimens import any_book
 
 DEFAULT, DEMO, WATCH = load_rules("default"), load_rules("demo"), load_rules("watch-only")
 PASSCODE: dict[str, Any] = {
