@@ -1,20 +1,17 @@
 """People's statements about a call: the last one counts, each takes effect once, and none is lost."""
 
-import asyncio
 import itertools
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.notes import MOST_WAITING, AssignWish, CheckWish, Distrusted, Statement, Verified
+from callkeeper.calls.notes import AssignWish, CheckWish, Statement, Verified
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 300)
@@ -95,26 +92,3 @@ async def test_repeated_assign_that_was_refused_is_sent_three_times(rig: Rig) ->
         assert await rig.note(call, wish)
         await rig.run(20)
     assert rig.ledger(call)["assign"] == 3
-
-
-async def test_numbers_of_statements_rise_without_their_counter(store: Store, redis: Redis, hand: Hand) -> None:
-    """If the counter is lost, or Redis's clock goes back, a later statement still has the higher number."""
-    call_id = CallId(KEY, "v-1")
-    numbers = []
-    for step_ms in (0, 5, -3_600_000):
-        hand.ms += step_ms
-        await store.note(call_id, Distrusted(operator="ann", said_at=instant(hand.ms), wish=next(WISHES)))
-        numbers.append(int(await redis.get(store.keys.statements) or 0))
-        if step_ms == 0:
-            await redis.delete(store.keys.statements)
-    assert numbers == sorted(set(numbers))
-
-
-async def test_all_statements_that_wait_are_folded(rig: Rig) -> None:
-    """As many statements as may wait for a call are folded and removed by its next move."""
-    call = await unassigned(rig)
-    said = [Distrusted(operator="ann", said_at=rig.clock.now, wish=next(WISHES)) for _ in range(MOST_WAITING)]
-    await asyncio.gather(*(rig.note(call, statement) for statement in said))
-    await rig.run(5)
-    assert [line.what for line in await rig.trail(call)].count("said") == MOST_WAITING
-    assert not await rig.redis.exists(rig.store.keys.inbox(CallId(KEY, call.voice_id).member))

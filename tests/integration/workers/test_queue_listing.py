@@ -1,104 +1,187 @@
-"""Listings of a queue: how far back each goes."""
+"""Pages of a queue: every call is found whatever the service's paging is."""
 
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Sequence
 
-from callkeeper.calls.store.last_listing import OVERLAP
-from callkeeper.service import QueueEntry
-from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Altered, Rig
+import httpx
+import pytest
+from redis.asyncio import Redis
 
-END = Happening(Kind.END, 300)
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
 
-
-class Asked(Altered):
-    """A service that remembers from when on the queue was asked for; None for all of it."""
-
-    def __init__(self, rig: Rig) -> None:
-        super().__init__(rig)
-        self.since: list[datetime | None] = []
-
-    async def queue(self, *args: Any, **more: Any) -> tuple[QueueEntry, ...]:
-        """Remember, and ask."""
-        self.since.append(more["start_at"])
-        return await super().queue(*args, **more)
+END = Happening(Kind.END, 900)
 
 
-class Hidden(Altered):
-    """Leaves a call out of the queue."""
+class Listings(httpx.AsyncBaseTransport):
+    """Passes everything on and remembers the pages that were asked for, and how each was answered."""
 
-    def __init__(self, rig: Rig, voice_id: str) -> None:
-        super().__init__(rig)
-        self.voice_id = voice_id
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.asked: list[tuple[int, int, bool]] = []
 
-    async def queue(self, *args: Any, **more: Any) -> tuple[QueueEntry, ...]:
-        """Ask, and leave it out."""
-        return tuple(entry for entry in await super().queue(*args, **more) if entry.voice_id != self.voice_id)
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on."""
+        answer = await self._inner.handle_async_request(request)
+        if request.url.path.endswith("/queue"):
+            await answer.aread()
+            params = request.url.params
+            self.asked.append((int(params["continueFrom"]), int(params["pageSize"]), answer.json()["success"]))
+        return answer
 
 
-async def test_look_after_a_push_goes_back_to_the_newest_call_that_is_known(rig: Rig) -> None:
-    """However many calls started lately, a push costs the reading of its own; regular looks list the whole queue."""
-    first = rig.stage.call(END)
+@pytest.fixture
+def spy(sandbox_asgi: Asgi) -> Listings:
+    """Return what stands between worker and stand-in."""
+    return Listings(sandbox_asgi.transport)
+
+
+@pytest.fixture
+def rig(sandbox_asgi: Asgi, redis: Redis, spy: Listings) -> Rig:
+    """Return a rig whose listings are watched."""
+    return Rig(sandbox_asgi, redis, transport=spy)
+
+
+def start(rig: Rig, count: int, voice_id: str | None = None) -> list[Call]:
+    """Start calls that nobody pushes."""
+    return [rig.stage.call(END, voice_id=voice_id) for _ in range(count)]
+
+
+async def found(rig: Rig, calls: Sequence[Call]) -> int:
+    """Return how many calls are known."""
+    records = [await rig.queries.load(rig.call_id(call)) for call in calls]
+    return sum(record is not None for record in records)
+
+
+SERVICES = (
+    "",
+    "page-capped",
+    "page-refused",
+    "paging-by-page",
+    "page-capped past-end-refused",
+    "page-refused past-end-repeated queue-newest-first",
+    "page-capped paging-by-page",
+    "page-refused paging-by-page past-end-refused queue-newest-first",
+    "page-capped paging-by-page past-end-repeated",
+    "page-refused paging-by-page-from-1",
+    "page-capped paging-by-page-from-1 past-end-refused",
+    "page-capped paging-by-page-from-1 past-end-repeated queue-newest-first",
+    "page-capped paging-overlap past-end-repeated",
+    "page-refused paging-overlap past-end-refused",
+)
+
+
+@pytest.mark.parametrize("variants", SERVICES, ids=lambda names: names or "usual")
+async def test_calls_are_found_whatever_a_page_is(rig: Rig, variants: str) -> None:
+    """Calls that nobody pushed are found within ten seconds, at once and while others are live.
+
+    Spec: Queue query.
+    """
+    rig.stage.sandbox.choose(variants.split())
     await rig.run(10)
-    service = Asked(rig)
-    rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=service))
-    second = rig.stage.call(END)
-    await rig.push(second)
-    await rig.run(0.2)
-    assert service.since == [first.started_at - OVERLAP]
-    assert (await rig.record(second)).person_id is not None
-    service.since.clear()
-    await rig.run(6)
-    assert service.since == [None]
-
-
-async def test_long_queue_is_listed_whole_less_often(rig: Rig) -> None:
-    """With three pages every other regular look lists the last minutes only."""
-    for _ in range(25):
-        rig.stage.call(END)
-    rig.shift.listing = replace(rig.shift.listing, page_size=10)
+    first = start(rig, 22)
     await rig.run(10)
-    service = Asked(rig)
-    rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=service))
-    await rig.run(40)
-    whole, wide = service.since.count(None), [since for since in service.since if since is not None]
-    assert 3 * 3 <= whole <= 5 * 3
-    assert len(wide) >= 3
-    assert all(timedelta(seconds=100) < rig.clock.now - since for since in wide)
-
-
-async def test_end_that_nobody_pushed_is_noticed_by_the_queue(rig: Rig) -> None:
-    """A call that the queue does not list any longer is read at once: 6 s after its end, however rarely it is read."""
-    calls = [rig.stage.call(Happening(Kind.END, 40 + n / 7)) for n in range(50)]
-    await rig.run(60)
-    for call in calls:
-        record = await rig.record(call)
-        assert record.end_seen_at is not None
-        assert call.ended_at is not None
-        assert record.end_seen_at - call.ended_at < timedelta(seconds=6)
-
-
-async def test_call_that_is_listed_again_is_told_so(rig: Rig) -> None:
-    """It counts as unlisted while the queue leaves it out, is told so once, and is listed again with the same entry."""
-    call = rig.stage.call(END)
+    assert await found(rig, first) == 22
+    rig.stage.advance(30)
+    second = start(rig, 13)
     await rig.run(10)
-    hidden = Hidden(rig, call.voice_id)
-    rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=hidden))
+    assert await found(rig, second) == 13
+    assert [e for e in rig.log.entries if e["event"] == "listing_failed"] == []
+
+
+async def test_refused_page_size_is_halved_and_remembered(rig: Rig, spy: Listings) -> None:
+    """The size is halved until it is answered, once; no later listing is refused, and no other worker's."""
+    rig.stage.sandbox.choose(["page-refused-100"])
+    await rig.run(30)
+    assert [size for _, size, success in spy.asked if not success] == [500, 250, 125, 500]
+    again = Rig(rig.stage, rig.redis, transport=spy)
+    await again.run(70)
+    assert {size for _, size, success in spy.asked if success} == {62}
+    assert len([success for *_, success in spy.asked if not success]) == 4
+
+
+async def test_halving_goes_on_where_another_failure_stopped_it(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """If every third request is answered 429, small pages are reached all the same, and a call is found.
+
+    A service that answers 5 requests per second and has pages of 10 entries was never listed again.
+    """
+
+    class Busy(Listings):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("/queue") and len(self.asked) % 3 == 2:
+                self.asked.append((0, 0, False))
+                return httpx.Response(429)
+            return await super().handle_async_request(request)
+
+    sandbox_asgi.sandbox.choose(["page-refused"])
+    busy = Busy(sandbox_asgi.transport)
+    rig = Rig(sandbox_asgi, redis, transport=busy)
+    calls = start(rig, 1)
+    await rig.run(30)
+    assert await found(rig, calls) == 1
+    assert {size for _, size, success in busy.asked if success} == {7}
+
+
+async def test_institution_that_is_refused_keeps_its_page_size(rig: Rig, spy: Listings) -> None:
+    """A refusal that has nothing to do with the size leaves it: afterwards whole pages are asked for again."""
+    await rig.run(10)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED, times=20))
+    await rig.run(120)
+    spy.asked.clear()
     await rig.run(20)
-    assert (await rig.record(call)).is_unlisted
-    assert (await rig.whats(call)).count("unlisted") == 1
-    hidden.voice_id = ""
+    assert {size for _, size, _ in spy.asked} == {500}
+
+
+async def test_page_past_the_end_that_is_refused_is_the_end(rig: Rig, spy: Listings) -> None:
+    """Such a listing has not failed: it is not put off, and a call that nobody pushed is found as soon as ever."""
+    rig.stage.sandbox.choose(["past-end-refused"])
+    start(rig, 1)
+    await rig.run(120)
+    assert [e for e in rig.log.entries if e["event"] == "listing_failed"] == []
+    late = start(rig, 1)
+    await rig.run(6)
+    assert await found(rig, late) == 1
+
+
+async def test_one_more_page_is_asked_for_only_where_there_may_be_one(rig: Rig, spy: Listings) -> None:
+    """A look at a queue of a few calls is one request."""
+    start(rig, 5)
+    await rig.run(20)
+    spy.asked.clear()
+    await rig.run(30)
+    assert len(spy.asked) <= 8
+    assert {begin for begin, *_ in spy.asked} == {0}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"voiceId": "v 1\n"}, "odd_voice_id"),
+        ({"voiceId": None}, "no_voice_id"),
+        ({"voiceId": "v" * 257}, "odd_voice_id"),
+        ({"voiceId": 7}, "unreadable"),
+    ],
+    ids=["line break", "no id", "too long", "unreadable"],
+)
+async def test_nothing_is_skipped_in_silence(
+    sandbox_asgi: Asgi, redis: Redis, change: dict[str, object], reason: str
+) -> None:
+    """An unusable entry is logged with the reason and counted; other entries are used."""
+
+    class Broken(Listings):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            answer = await super().handle_async_request(request)
+            if not request.url.path.endswith("/queue") or not (entries := answer.json()["phoneCalls"]):
+                return answer
+            return httpx.Response(200, json={"success": True, "phoneCalls": [entries[0] | change, *entries[1:]]})
+
+    rig = Rig(sandbox_asgi, redis, transport=Broken(sandbox_asgi.transport))
+    calls = start(rig, 2)
     await rig.run(10)
-    assert not (await rig.record(call)).is_unlisted
-
-
-async def test_own_assign_is_no_news(rig: Rig) -> None:
-    """The queue shows our own assign without a note; a claim by somebody else gives one."""
-    ours, others = rig.stage.call(END), rig.stage.call(END, Happening(Kind.CLAIMED, 20))
-    await rig.run(15)
-    assert (await rig.record(ours)).assigned_person_id is not None
-    assert (await rig.whats(ours)).count("listed") == 1
-    await rig.run(15)
-    assert (await rig.whats(ours)).count("listed") == 1
-    assert (await rig.whats(others)).count("listed") == 2
+    assert await found(rig, calls[1:]) == 1
+    skipped = [entry for entry in rig.log.entries if entry["event"] == "queue_entries_skipped"]
+    assert {(entry["institution"], entry["reason"]) for entry in skipped} == {(KEY, reason)}
+    counted = (await rig.counted()).count(figure.ENTRIES_SKIPPED)
+    assert counted == sum(entry["entries"] for entry in skipped) > 0
