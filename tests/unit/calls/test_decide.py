@@ -12,7 +12,7 @@ from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
 from callkeeper.calls.institutions import FOREIGN
-from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.record import Asked, Call, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.schedule import reads
 from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
@@ -115,6 +115,13 @@ def test_decide_after_our_enroll_writes_only_what_asks_a_person(outcome: Outcome
     step = decide(enrolled, book, NOW)
     written = step.then if isinstance(step, WriteFacts) else step
     assert isinstance(written, WriteDecision) is (outcome is Outcome.ASK)
+
+
+def test_decide_after_our_enroll_writes_the_verdict_that_ends_a_question() -> None:
+    """A person is asked until a verdict says otherwise: it is written although an enroll is in force."""
+    asked = Asked(rule="odd", because="Is it her?", asked_at=NOW)
+    step = decide(call(enroll=ENROLLED, last_verdict="earlier", asked=asked), BOOK, NOW)
+    assert isinstance(step.then if isinstance(step, WriteFacts) else step, WriteDecision)
 
 
 STOPS: dict[str, dict[str, Any]] = {
