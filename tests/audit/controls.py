@@ -4,15 +4,11 @@ A test that still passes without its control does not test that control. This co
 the tree and runs its tests there, which have to fail. docs/security-controls.md lists the controls.
 """
 
-import subprocess
 import sys
-import tarfile
-import tempfile
-from io import BytesIO
-from pathlib import Path
 from typing import Final, NamedTuple
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.mutation.tree import ROOT, copies, is_noticed
+
 WITHIN_S: Final = 240
 PROVIDER: Final = "tests/people/provider/node_modules"
 """The identity provider that `make people` has installed."""
@@ -951,60 +947,18 @@ CONTROLS: Final = (
 )
 
 
-def without(control: Control, copy: Path) -> bool:
-    """Switch a control off in a copy of the tree; return whether its tests fail."""
-    path = copy / control.path
-    text = path.read_text()
-    if control.old not in text:
-        raise LookupError(f"{control.name}: {control.path} does not contain the code to change")
-    path.write_text(text.replace(control.old, control.new, 1))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-n",
-        "0",
-        "--timeout",
-        "25",
-        "-p",
-        "no:cacheprovider",
-        control.tests,
-    ]
-    command += ["-k", control.only] if control.only else []
-    try:
-        ended = subprocess.run(  # noqa: S603  (our own arguments)
-            command, cwd=copy, env=_environ(copy), capture_output=True, check=False, timeout=WITHIN_S
-        )
-    finally:
-        path.write_text(text)
-    return ended.returncode == 1 and b"failed" in ended.stdout
-
-
-def _environ(copy: Path) -> dict[str, str]:
-    return {
-        "PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin",
-        "PYTHONPATH": str(copy),
-        "HOME": str(copy),
-        "TEST_NIGHT": "1",
-    }
-
-
 def main(names: list[str]) -> int:
     """Switch off every control, or those whose names contain a word; return 1 if a test still passed."""
     chosen = [control for control in CONTROLS if not names or any(word in control.name for word in names)]
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
     unnoticed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tree"
-        with tarfile.open(fileobj=BytesIO(archive)) as tree:
-            tree.extractall(copy, filter="data")
+    with copies() as free:
+        copy = free.get()
         (copy / PROVIDER).symlink_to(ROOT / PROVIDER)
         for control in chosen:
-            is_noticed = without(control, copy)
-            unnoticed += not is_noticed
-            print(f"{'red' if is_noticed else 'UNNOTICED':<10} {control.name}  ({control.tests})", flush=True)  # noqa: T201
+            tests = ["-n", "0", "--timeout", "25", control.tests, *(["-k", control.only] if control.only else [])]
+            is_red = is_noticed(copy, control.path, [(control.old, control.new)], tests, WITHIN_S)
+            unnoticed += not is_red
+            print(f"{'red' if is_red else 'UNNOTICED':<10} {control.name}  ({control.tests})", flush=True)  # noqa: T201
     print(f"{len(chosen) - unnoticed} of {len(chosen)} controls made a test fail when switched off")  # noqa: T201
     return 1 if unnoticed else 0
 

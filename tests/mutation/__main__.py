@@ -12,15 +12,11 @@ fails if a module's score is lower than written there, and names the survivors t
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -28,7 +24,8 @@ from typing import Final
 
 import msgspec
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.mutation.tree import ROOT, copies
+
 FILE: Final = Path(__file__).with_name("mutants.toml")
 _HEAD: Final = """\
 # Small changes of the core that no test notices. `make mutants` tries them; tests/mutation says how.
@@ -105,32 +102,14 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-@contextmanager
-def _copies(count: int) -> Iterator[SimpleQueue[Path]]:
-    """Copy the tree as it is, so many times."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")  # noqa: S603
-    copies: SimpleQueue[Path] = SimpleQueue()
-    with tempfile.TemporaryDirectory() as folder:
-        for n in range(count):
-            copy = Path(folder) / str(n)
-            (copy / "build").mkdir(parents=True)
-            for name in names:
-                if (ROOT / name).is_file():
-                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(ROOT / name, copy / name)
-            copies.put(copy)
-        yield copies
-
-
-def _tried(copies: SimpleQueue[Path], module: Module) -> Module | None:
+def _tried(free: SimpleQueue[Path], module: Module) -> Module | None:
     """Try a module in a copy that nobody uses. None: its tests fail without any change."""
-    copy = copies.get()
+    copy = free.get()
     command = [sys.executable, "-m", "tests.mutation.trial", module.path, str(module.one_in), *module.tests]
     ended = subprocess.run(  # noqa: S603  (our own arguments)
         command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, stdout=subprocess.PIPE, check=False
     )
-    copies.put(copy)
+    free.put(copy)
     return None if ended.returncode else module.found([tuple(json.loads(line)) for line in ended.stdout.splitlines()])
 
 
@@ -143,8 +122,8 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     chosen = [each for each in modules() if not asked.words or any(word in each.path for word in asked.words)]
     worse = 0
-    with _copies(min(asked.at_once, len(chosen))) as copies, ThreadPoolExecutor(asked.at_once) as pool:
-        for before, after in zip(chosen, pool.map(partial(_tried, copies), chosen), strict=True):
+    with copies(min(asked.at_once, len(chosen))) as free, ThreadPoolExecutor(asked.at_once) as pool:
+        for before, after in zip(chosen, pool.map(partial(_tried, free), chosen), strict=True):
             worse += _is_worse(before, after)
             if asked.write and after is not None:
                 known = tuple(after if each.path == after.path else each for each in modules())
