@@ -90,7 +90,7 @@ def _table(module: Module) -> str:
     lines = ["", "[[module]]", f"path = {_text(module.path)}", "tests = ["]
     lines += [f"    {_text(test)}," for test in module.tests]
     lines += ["]", f"one_in = {module.one_in}", f"tried = {module.tried}", f"killed = {module.killed}"]
-    lines += [f"# {module.score:.1f} % of the changes that a test could notice"]
+    lines += [f"# {module.score:.1f} % of the changes that a test could notice" if module.tried else "# not tried yet"]
     for survivor in module.survivors:
         lines += ["", "[[module.survivors]]", f"line = {_text(survivor.line)}", f"becomes = {_text(survivor.becomes)}"]
         lines += [f"equivalent = {_text(survivor.equivalent)}"] if survivor.equivalent else []
@@ -131,15 +131,19 @@ def main(arguments: list[str]) -> int:
     return 1 if worse and not asked.write else 0
 
 
+def _before(module: Module) -> str:
+    return f"before: {module.score:.1f} % of {module.tried}" if module.tried else "not tried before"
+
+
 def _is_worse(before: Module, after: Module | None) -> bool:
     """Print what became of a module's score."""
     if after is None:
         print(f"{before.path}: its tests fail without any change", flush=True)  # noqa: T201
         return True
-    print(f"{after.path}: {after.score:.1f} % of {after.tried} (before: {before.score:.1f} %)", flush=True)  # noqa: T201
+    print(f"{after.path}: {after.score:.1f} % of {after.tried} ({_before(before)})", flush=True)  # noqa: T201
     for survivor in after.new_since(before):
         print(f"  survives:   {survivor.line}\n  changed to: {survivor.becomes}", flush=True)  # noqa: T201
-    return round(after.score, 1) < round(before.score, 1)
+    return bool(before.tried) and round(after.score, 1) < round(before.score, 1)
 
 
 if __name__ == "__main__":

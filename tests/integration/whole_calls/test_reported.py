@@ -6,11 +6,8 @@ from dataclasses import replace
 import pytest
 import structlog
 from redis.asyncio import Redis
-from structlog.testing import LogCapture
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.web_app import warn_of_unknown_institutions
-from callkeeper.calls.pause import Pause, Pauses, PauseScope
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper.calls.store.last_listing import Listings, Standing
@@ -20,7 +17,6 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.managed_institutions import Institutions
-from workers.pause_log import PauseLog
 
 DEMO = load_rules("demo")
 
@@ -66,20 +62,6 @@ async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, 
     assert record.watch_from is not None
     assert 18 <= (record.watch_from - START).total_seconds() <= 27
     assert 4 <= record.checks_used == rig.ledger(call)[Operation.CHECK]
-
-
-def test_pauses_are_logged_when_they_come_and_when_they_go(log: FilteringBoundLogger, logged: LogCapture) -> None:
-    """A worker logs the start and the end of a pause once each."""
-    notice, pause = PauseLog(), Pause(scope=PauseScope.ALL, operator="jane", because="drill", at=START)
-    for pauses in (Pauses(), Pauses({"*": pause}), Pauses({"*": pause}), Pauses({"*": pause, "cu-1": pause}), Pauses()):
-        notice.see(pauses, log)
-    assert [(entry["event"], entry["institution"]) for entry in logged.entries] == [
-        ("pause_seen", "*"),
-        ("pause_seen", "cu-1"),
-        ("pause_over", "*"),
-        ("pause_over", "cu-1"),
-    ]
-    assert logged.entries[0]["operator"] == "jane"
 
 
 async def test_settings_that_name_an_unknown_institution_are_logged_once(sandbox_asgi: Asgi, redis: Redis) -> None:
