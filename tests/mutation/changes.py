@@ -44,7 +44,8 @@ class CallLeftOut(Operator):  # type: ignore[misc]  # cosmic-ray has no types
     def mutate(self, node: Any, index: int) -> Any:
         """Replace the call."""
         del index
-        node.children[0] = parso.parse(f"{node.children[0].get_first_leaf().prefix}pass")
+        parse: Any = parso.parse  # it has no types
+        node.children[0] = parse(f"{node.children[0].get_first_leaf().prefix}pass")
         return node
 
     @classmethod
@@ -88,11 +89,13 @@ def _essence(code: str) -> str | None:
     return ast.dump(_Stripped().visit(tree))
 
 
-_OPPOSITES: Final = (
+_OPPOSITES: Final[tuple[tuple[type[ast.cmpop], type[ast.cmpop]], ...]] = (
     *((ast.Is, ast.IsNot), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)),
     *((ast.Lt, ast.GtE), (ast.Gt, ast.LtE)),
 )
-_OPPOSITE: Final = {one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])}
+_OPPOSITE: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])
+}
 
 
 class _Stripped(ast.NodeTransformer):

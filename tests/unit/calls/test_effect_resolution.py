@@ -7,8 +7,24 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBT_READS_S, evidence, may_assign, may_begin, next_doubt_read
+from callkeeper.calls.effect_resolution import (
+    DOUBT_READS_S,
+    MAX_REQUESTS,
+    RECHECK_S,
+    SPREAD_S,
+    after_refusal,
+    after_turning_away,
+    evidence,
+    is_enrolled,
+    is_repeated,
+    may_assign,
+    may_begin,
+    next_doubt_read,
+    recheck,
+    refusals,
+)
 from callkeeper.calls.record import Call, Word
+from callkeeper.calls.steps import Read, Rest, Wait
 from tests.conftest import examples
 from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds, verified
 
@@ -136,3 +152,91 @@ def test_enroll_of_an_earlier_release_is_sent_again_for_a_later_word_only(state:
     sent = Effect(state=state, person_id="p-1", operator="ann", sent_at=NOW - seconds(60), attempts=1)
     assert not may_begin(ENROLL, sent, call(identity=said))
     assert may_begin(ENROLL, sent, call(identity=replace(said, established_at=NOW, number=8)))
+
+
+@pytest.mark.parametrize(("tries", "wait_s"), [(0, 1.0), (1, 1.0), (2, 3.0), (3, 6.0), (7, 60.0), (9, 60.0)])
+def test_assign_that_was_turned_away_waits_longer_each_time(tries: int, wait_s: float) -> None:
+    """An enroll or reject waits for nothing but the proof that it is absent."""
+    effect = Effect(attempts=tries + 2, unsent=2)
+    assert after_turning_away(EffectKind.ASSIGN, effect, NOW).retry_at == NOW + seconds(wait_s)
+    assert after_turning_away(EffectKind.ENROLL, effect, NOW).retry_at == NOW
+    assert after_refusal(EffectKind.REJECT, effect, "no", NOW).retry_at == NOW
+    assert after_turning_away(EffectKind.ASSIGN, effect, NOW).unauthorized == 1
+
+
+@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
+def test_effect_is_begun_again_only_if_it_is_absent_and_may_be_sent(kind: EffectKind) -> None:
+    """It was never sent, or was turned away and is absent; at most twice past authentication."""
+    assert may_begin(kind, Effect(), call())
+    turned_away = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW, retry_at=NOW)
+    assert may_begin(kind, turned_away, call())
+    assert not may_begin(kind, replace(turned_away, attempts=MAX_REQUESTS), call())
+    assert may_begin(kind, replace(turned_away, attempts=MAX_REQUESTS, unsent=1), call())
+    assert not may_begin(kind, replace(turned_away, retry_at=None), call())
+    assert not may_begin(kind, replace(turned_away, state=EffectState.UNKNOWN), call())
+
+
+def test_effect_is_repeated_if_nobody_asked_for_it_since() -> None:
+    """One that was never sent is not."""
+    sent = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW, last_word=3)
+    said = Word(operator="ann", said_at=NOW, number=4)
+    assert not is_repeated(EffectKind.REJECT, call())
+    assert is_repeated(EffectKind.REJECT, call(reject=sent))
+    assert not is_repeated(EffectKind.REJECT, call(reject=sent, distrusted=said))
+    assert is_repeated(EffectKind.REJECT, call(reject=sent, distrusted=replace(said, number=3)))
+    assert not is_repeated(EffectKind.REJECT, call(reject=replace(sent, unsent=1)))
+
+
+def test_refusal_stands_until_something_replaces_it() -> None:
+    """Or until a person has seen it."""
+    refused = Effect(state=EffectState.REFUSED, refusal="no", attempts=1, sent_at=NOW)
+    assert refusals(call(enroll=refused)) == [EffectKind.ENROLL]
+    assert refusals(call(enroll=refused, enrolled_seen=True)) == []
+    assert refusals(call(enroll=replace(refused, refusal=None))) == []
+    assert refusals(call(enroll=replace(refused, state=EffectState.ABSENT))) == []
+    assert refusals(call(reject=refused)) == [EffectKind.REJECT]
+    assert refusals(call(reject=refused, rejected_seen=True)) == []
+    assert refusals(call(reject=refused, rejected_seen=True, rejected_by_rule_only=True)) == [EffectKind.REJECT]
+    assert refusals(call(assign=refused)) == []
+    assert refusals(call(assign=refused, person_id=None)) == [EffectKind.ASSIGN]
+
+
+def test_enroll_is_in_force_until_it_is_taken_back() -> None:
+    """Ours or somebody else's."""
+    applied = Effect(state=EffectState.APPLIED, sent_at=NOW, attempts=1)
+    assert not is_enrolled(call())
+    assert is_enrolled(call(enroll=applied))
+    assert is_enrolled(call(enrolled_seen=True))
+    assert not is_enrolled(call(enroll=applied, unenrolled_seen=True))
+
+
+def test_settled_call_is_read_after_a_reject_of_its_member() -> None:
+    """Three times, spread by its id, until the enroll shows as taken back; then it rests."""
+    assert recheck(call(), NOW) == Rest()
+    assert recheck(call(recheck_from=NOW, not_found_since=NOW), NOW) == Rest()
+    waits = []
+    for after_s in RECHECK_S:
+        due = call(recheck_from=NOW, reading=reading(read_at=NOW + seconds(waits[-1]) if waits else NOW))
+        step = recheck(due, NOW)
+        assert isinstance(step, Wait)
+        waits.append((step.until - NOW).total_seconds())
+        assert 0 <= waits[-1] - after_s < SPREAD_S
+        assert recheck(due, step.until) == Read("a reject of the member")
+    assert len({wait - after_s for wait, after_s in zip(waits, RECHECK_S, strict=True)}) == 1
+    assert recheck(call(recheck_from=NOW, reading=reading(read_at=NOW + seconds(waits[-1]))), NOW) == Rest()
+    failed = call(recheck_from=NOW, reading=reading(), reads_failed=1, next_read_at=NOW + seconds(300))
+    assert recheck(failed, NOW) == Wait(NOW + seconds(300))
+
+
+@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
+def test_effect_that_was_sent_twice_and_does_not_show_is_a_persons(kind: EffectKind) -> None:
+    """Unless the service refused it; one that was sent once is absent."""
+    sent_at = NOW - seconds(600)
+    effect = Effect(state=EffectState.UNKNOWN, attempts=1, sent_at=sent_at, doubted_at=sent_at + seconds(1))
+    known = reading(read_at=NOW)
+    effect = replace(effect, status_before=known.status, updated_before=known.updated_at)
+    twice = replace(effect, attempts=MAX_REQUESTS)
+    refused = replace(twice, refusal="no")
+    states = {EffectState.ABSENT: effect, EffectState.UNRESOLVED: twice, EffectState.REFUSED: refused}
+    for state, ledger in states.items():
+        assert evidence(kind, call(**{kind.value: ledger}, reading=known), NOW) is state

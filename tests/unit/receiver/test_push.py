@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import httpx
@@ -26,7 +27,7 @@ from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.push_event import PushEvent, parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
-from receiver.push import BODY_LIMIT, PushEndpoint
+from receiver.push import BODY_LIMIT, PushCounting, PushEndpoint
 
 SECRET = "the-configured-push-secret"
 AUTHENTIC = {"X-Push-Key": SECRET}
@@ -304,3 +305,32 @@ async def test_push_logs_ids_and_nothing_personal(client: httpx.AsyncClient, log
     assert logged.entries[0]["voice_id"] == "voice-1"
     assert "5550100" not in str(logged.entries)
     assert SECRET not in str(logged.entries)
+
+
+@dataclass(slots=True)
+class Counted(PushCounting):
+    """Notes what is counted."""
+
+    seen: list[str] = field(default_factory=list)
+
+    def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
+        """Note an event."""
+        self.seen.append(event.type)
+
+    def refused(self, reason: str) -> None:
+        """Note a refusal."""
+        self.seen.append(reason)
+
+
+async def test_every_answer_is_counted_once(intake: Failing, jobs: FakeRedis, log: FilteringBoundLogger) -> None:
+    """Accepted events by type, refusals by reason, also those of a sender who tries too often."""
+    counted = Counted()
+    endpoint = PushEndpoint(AUTHENTICATION, intake, Waker(jobs), log, now=lambda: NOW, pauses_s=(), counting=counted)
+    async with client_of(endpoint) as client:
+        await client.post("/push", json=EVENT, headers=AUTHENTIC)
+        await client.post("/push", json={}, headers=AUTHENTIC)
+        for _ in range(ALLOWED + 2):
+            await client.post("/push", json=EVENT)
+        intake.failures = [ReadOnlyError("READONLY")]
+        await client.post("/push", json=EVENT, headers=AUTHENTIC)
+    assert counted.seen == ["CallStart", "unreadable", *["credentials"] * (ALLOWED + 2), "not_recorded"]
