@@ -307,7 +307,7 @@ async def test_push_logs_ids_and_nothing_personal(client: httpx.AsyncClient, log
     assert SECRET not in str(logged.entries)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Counted(PushCounting):
     """Notes what is counted."""
 
