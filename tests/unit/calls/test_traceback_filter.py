@@ -8,7 +8,7 @@ from callkeeper.calls.traceback_filter import filtered_traceback, innermost_plac
 def fails() -> None:
     """Raise an error that names somebody, because of another one."""
     try:
-        {}["Ada Example"]
+        dict[str, int]()["Ada Example"]
     except KeyError as error:
         raise ValueError("Ada Example") from error
 
@@ -16,7 +16,7 @@ def fails() -> None:
 def hides() -> None:
     """Raise an error that hides another one."""
     try:
-        {}["a"]
+        dict[str, int]()["a"]
     except KeyError:
         raise ValueError("b") from None
 
