@@ -25,6 +25,7 @@ SERVER_DEPENDENT = (
     "tests/integration/calls/store/test_claims.py",
     "tests/integration/workers/test_jobs.py",
     "tests/integration/workers/test_job_watchdog.py",
+    "tests/integration/calls/store/test_sso_token.py",
     "tests/integration/service/test_tokens.py",
     "tests/integration/figures/test_figures.py",
     "tests/integration/desk/test_feed.py",

@@ -214,7 +214,7 @@ def test_settled_call_is_read_after_a_reject_of_its_member() -> None:
     """Three times, spread by its id, until the enroll shows as taken back; then it rests."""
     assert recheck(call(), NOW) == Rest()
     assert recheck(call(recheck_from=NOW, not_found_since=NOW), NOW) == Rest()
-    waits = []
+    waits: list[float] = []
     for after_s in RECHECK_S:
         due = call(recheck_from=NOW, reading=reading(read_at=NOW + seconds(waits[-1]) if waits else NOW))
         step = recheck(due, NOW)
