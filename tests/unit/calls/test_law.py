@@ -127,3 +127,14 @@ def test_law_has_a_meaning_and_a_name_of_its_own_for_every_article() -> None:
     assert all(
         article.meaning and article.forbids and set(dict(article.when)) <= {*FACTS, *IN_SHADOW} for article in LAW
     )
+
+
+@pytest.mark.parametrize(
+    ("fact", "name"),
+    [("green_policy", "while_green"), ("fully_authenticated", "while_authenticated"), ("verified", "while_verified")],
+)
+def test_law_holds_a_red_policy_alone_to_more(fact: str, name: str) -> None:
+    """A reject that has another reason may contradict these facts; one on a red policy alone may not."""
+    facts = Facts.from_dict({"allowed": True, "real_voice_id": True, "red": True, fact: True})
+    assert forbidden(EffectKind.REJECT, facts) == ()
+    assert forbidden(EffectKind.REJECT, facts, on_red_alone=True) == (f"red_alone_{name}",)

@@ -28,6 +28,7 @@ class HeldClaim:
     counted: list[str] = field(default_factory=list)
     saved: list[Any] = field(default_factory=list)
     wanted: list[Any] = field(default_factory=list)
+    institutions: Any = None
 
     call_id = CallId("cu-1", "v-1")
     item = SimpleNamespace(member="c:cu-1:v-1", late=seconds(0))

@@ -124,3 +124,61 @@ async def test_free_read_tests_whether_the_service_still_refuses() -> None:
     step, held = await instead(Check(), Why.REFUSAL_TESTED)
     assert step == Read("probe")
     assert [wanted.is_free for wanted in held.wanted] == [False, True]
+
+
+class Standing:
+    """What is known of the institution; it may have to be asked for first."""
+
+    def __init__(self, held: Held | None = None, obstacle: str | None = None) -> None:
+        self.held, self.known, self.times = held, obstacle, 0
+
+    async def confirm(self, *_: object) -> Held | None:
+        """Count how often it is asked for."""
+        self.times += 1
+        return self.held
+
+    def obstacle(self, _key: str) -> str | None:
+        """Return what keeps us from acting."""
+        return self.known
+
+    def held_until(self, _key: str, _now: object) -> None:
+        """Return that nothing waits."""
+
+
+ENROLL = Intend(EffectKind.ENROLL, "p-1", "Other", None, CHOSEN)
+
+
+async def passed(step: Deed, known: Standing, **changes: Any) -> tuple[Deed | None, list[Any]]:
+    """Return what is done, and what the gate was asked for."""
+    held = HeldClaim(call(**changes))
+    held.institutions = known
+    return await pass_gate(as_claim(held), step), held.wanted
+
+
+async def test_enroll_waits_until_the_standing_is_known_and_unchanged() -> None:
+    """Before anything is taken; a change of it is decided about first."""
+    assert await passed(ENROLL, Standing(Held(Why.STANDING, 2.0))) == (Wait(NOW + seconds(2)), [])
+    assert await passed(ENROLL, Standing(obstacle="not_active")) == (Wait(NOW), [])
+    step, wanted = await passed(ENROLL, Standing())
+    assert (step, len(wanted)) == (ENROLL, 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "changes", "times"),
+    [
+        (ENROLL, {}, 1),
+        (Send(EffectKind.REJECT), {}, 1),
+        (Read("before enroll"), {"enroll": INTENDED}, 1),
+        (Read("x"), {}, 0),
+        (ASSIGN, {}, 0),
+        (Check(), {}, 0),
+        (ENROLL, {"standing": "not_active"}, 0),
+    ],
+)
+async def test_standing_is_asked_for_by_enrolls_and_rejects_only(
+    step: Deed, changes: dict[str, Any], times: int
+) -> None:
+    """And by the read directly before; not if the law forbids the effect already."""
+    standing = Standing()
+    await passed(step, standing, **changes)
+    assert standing.times == times
