@@ -13,7 +13,7 @@ PROVIDER := tests/people/provider
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix generate lock install
+.PHONY: help run release docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix generate lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short fo
 	TEST_AUDIT=$(or $(AUDIT),full) $(if $(AUDIT),,TEST_NIGHT=1) $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/audit tests/acceptance/test_canaries.py
 	$(BIN)/python -m tests.audit.advisories $(ARGS)
 
+mutants: $(STAMP) ## Change the core in small ways and count what no test notices; ARGS="decide move" for some modules, ARGS=--write for the file
+	$(BIN)/python -m tests.mutation $(ARGS)
+
 controls: $(STAMP) $(PROVIDER)/node_modules/.installed ## Switch every control of SECURITY.md off, one at a time, and see its test notice
 	$(BIN)/python -m tests.audit.controls $(ARGS)
 
@@ -127,7 +130,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	$(BIN)/python -m tests.faults.failover_run --seconds 120 --rate 5 --failovers 8 --least-replicas 0
 	$(BIN)/python -m tests.faults.soak --minutes 30 --rate 10
 	$(BIN)/python -m tests.readme --every-python
-	$(MAKE) audit controls
+	$(MAKE) audit controls mutants
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
 	@$(BIN)/python -m tests.browser.chromium

@@ -8,7 +8,7 @@ from benchmarks.answer import Answer, Table
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.replay import replay as replay_calls
 from callkeeper.calls.trail import encode_recorded, parse_recordings
-from tests.unit.rules.recordings import record
+from tests.unit.calls.rules.recordings import record
 
 CALLS = 10_000
 ROUNDS = 5

@@ -22,10 +22,11 @@ EVERYTHING = (
     ("-n", "5", "--dist", "loadfile", "tests/acceptance", "--ignore", "tests/acceptance/test_canaries.py"),
 )
 SERVER_DEPENDENT = (
-    "tests/integration/calls/test_store.py",
-    "tests/integration/calls/test_jobs.py",
-    "tests/integration/calls/test_wake_marker.py",
-    "tests/integration/service/test_reseller_token_store.py",
+    "tests/integration/calls/store/test_claims.py",
+    "tests/integration/workers/test_jobs.py",
+    "tests/integration/workers/test_job_watchdog.py",
+    "tests/integration/calls/store/test_sso_token.py",
+    "tests/integration/service/test_tokens.py",
     "tests/integration/figures/test_figures.py",
     "tests/integration/desk/test_feed.py",
     "tests/integration/app/test_sentinel.py",

@@ -4,15 +4,11 @@ A test that still passes without its control does not test that control. This co
 the tree and runs its tests there, which have to fail. docs/security-controls.md lists the controls.
 """
 
-import subprocess
 import sys
-import tarfile
-import tempfile
-from io import BytesIO
-from pathlib import Path
 from typing import Final, NamedTuple
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.mutation.tree import ROOT, copies, is_noticed
+
 WITHIN_S: Final = 240
 PROVIDER: Final = "tests/people/provider/node_modules"
 """The identity provider that `make people` has installed."""
@@ -210,7 +206,7 @@ CONTROLS: Final = (
         "callkeeper/service/push_event.py",
         "if len(fields) != len(pairs):",
         "if False:",
-        "tests/unit/service/test_push.py",
+        "tests/unit/service/test_push_event.py",
         "strict_json",
     ),
     Control(
@@ -218,7 +214,7 @@ CONTROLS: Final = (
         "receiver/push.py",
         "_length(declared) > limit",
         "_length(declared) > 10 * limit",
-        "tests/unit/receiver/test_push_endpoint.py",
+        "tests/unit/receiver/test_push.py",
         "declared_length",
     ),
     Control(
@@ -726,7 +722,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "socket_factory=make_socket",
         "socket_factory=None",
-        "tests/integration/desk/test_webhook_connections.py",
+        "tests/integration/workers/test_webhook_client.py",
         "inside or judges",
     ),
     Control(
@@ -742,7 +738,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "follow_redirects=False",
         "follow_redirects=True",
-        "tests/integration/desk/test_webhook_connections.py",
+        "tests/integration/workers/test_webhook_client.py",
         "redirect",
     ),
     Control(
@@ -750,7 +746,7 @@ CONTROLS: Final = (
         "callkeeper/service/transport.py",
         "httpx.create_ssl_context(trust_env=False)",
         "httpx.create_ssl_context(verify=False, trust_env=False)",
-        "tests/integration/service/test_reseller_tls.py",
+        "tests/integration/service/test_transport_tls.py",
     ),
     Control(
         "foreign webhooks are dropped",
@@ -765,7 +761,7 @@ CONTROLS: Final = (
         "workers/jobs.py",
         "_hold_to_size(raw_data)\n            super()",
         "super()",
-        "tests/integration/calls/test_jobs.py",
+        "tests/integration/workers/test_jobs.py",
         "never_unfolded",
     ),
     Control(
@@ -802,7 +798,7 @@ CONTROLS: Final = (
         "callkeeper/service/secret.py",
         'return f"Secret({MASK})"',
         'return f"Secret({self._text})"',
-        "tests/unit/service/test_reseller_secret.py",
+        "tests/unit/service/test_secret.py",
     ),
     Control(
         "processes do not start with weak credentials",
@@ -856,7 +852,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "host in _PUBLIC_IPV6 and not any(host in each for each in _NOT_PUBLIC_IPV6)",
         "host is not None",
-        "tests/unit/desk/test_webhook_client.py",
+        "tests/unit/workers/test_webhook_client.py",
     ),
     Control(
         "outcome URLs are https",
@@ -951,60 +947,18 @@ CONTROLS: Final = (
 )
 
 
-def without(control: Control, copy: Path) -> bool:
-    """Switch a control off in a copy of the tree; return whether its tests fail."""
-    path = copy / control.path
-    text = path.read_text()
-    if control.old not in text:
-        raise LookupError(f"{control.name}: {control.path} does not contain the code to change")
-    path.write_text(text.replace(control.old, control.new, 1))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-n",
-        "0",
-        "--timeout",
-        "25",
-        "-p",
-        "no:cacheprovider",
-        control.tests,
-    ]
-    command += ["-k", control.only] if control.only else []
-    try:
-        ended = subprocess.run(  # noqa: S603  (our own arguments)
-            command, cwd=copy, env=_environ(copy), capture_output=True, check=False, timeout=WITHIN_S
-        )
-    finally:
-        path.write_text(text)
-    return ended.returncode == 1 and b"failed" in ended.stdout
-
-
-def _environ(copy: Path) -> dict[str, str]:
-    return {
-        "PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin",
-        "PYTHONPATH": str(copy),
-        "HOME": str(copy),
-        "TEST_NIGHT": "1",
-    }
-
-
 def main(names: list[str]) -> int:
     """Switch off every control, or those whose names contain a word; return 1 if a test still passed."""
     chosen = [control for control in CONTROLS if not names or any(word in control.name for word in names)]
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
     unnoticed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tree"
-        with tarfile.open(fileobj=BytesIO(archive)) as tree:
-            tree.extractall(copy, filter="data")
+    with copies() as free:
+        copy = free.get()
         (copy / PROVIDER).symlink_to(ROOT / PROVIDER)
         for control in chosen:
-            is_noticed = without(control, copy)
-            unnoticed += not is_noticed
-            print(f"{'red' if is_noticed else 'UNNOTICED':<10} {control.name}  ({control.tests})", flush=True)  # noqa: T201
+            tests = ["-n", "0", "--timeout", "25", control.tests, *(["-k", control.only] if control.only else [])]
+            is_red = is_noticed(copy, control.path, [(control.old, control.new)], tests, WITHIN_S)
+            unnoticed += not is_red
+            print(f"{'red' if is_red else 'UNNOTICED':<10} {control.name}  ({control.tests})", flush=True)  # noqa: T201
     print(f"{len(chosen) - unnoticed} of {len(chosen)} controls made a test fail when switched off")  # noqa: T201
     return 1 if unnoticed else 0
 

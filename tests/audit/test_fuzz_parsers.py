@@ -20,7 +20,7 @@ from callkeeper.service.push_event import HeaderSettingsUnreadable, PushUnreadab
 from callkeeper.service.transport import ServiceResponse
 from receiver.authentication import HeaderSet, PushAuthentication
 from tests.audit.mutants import mutants
-from tests.unit.service.test_reseller_reading import sample
+from tests.unit.service.test_answer_parsing import sample
 
 PUSH = json.dumps(
     {

@@ -7,7 +7,8 @@ import pytest
 
 from callkeeper.calls.claimed_item import LEASE
 from tests.faults.matrix_document import DOCUMENT, document
-from tests.faults.protections import ROOT, protections
+from tests.faults.protections import protections
+from tests.mutation.tree import ROOT
 from tests.recovery import OUTAGES, TROUBLES, UNTOLD
 
 GUARANTEES = ROOT / "docs" / "guarantees.md"

@@ -30,7 +30,7 @@ from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.oidc import Provider, ProviderAway
 from callkeeper.service import Secret
 from tests.integration.service.raw_service import raw_service
-from tests.integration.service.test_reseller_tls import ANSWER, server_tls
+from tests.integration.service.test_transport_tls import ANSWER, server_tls
 from tests.sandbox_fixtures import ServedSandbox
 
 

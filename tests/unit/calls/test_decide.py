@@ -12,7 +12,7 @@ from callkeeper.calls.context import LATE_TOLERANCE, Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.institutions import FOREIGN
-from callkeeper.calls.record import Call, Life, Phase, Reason
+from callkeeper.calls.record import Asked, Call, Candidate, Life, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.schedule import reads
 from callkeeper.calls.schedule.reads import BUSY, FEW, MANY
@@ -116,6 +116,13 @@ def test_decide_after_our_enroll_writes_only_what_asks_a_person(outcome: Outcome
     step = decide_record(enrolled, book, NOW)
     written = step.then if isinstance(step, WriteFacts) else step
     assert isinstance(written, WriteDecision) is (outcome is Outcome.ASK)
+
+
+def test_decide_after_our_enroll_writes_the_verdict_that_ends_a_question() -> None:
+    """A person is asked until a verdict says otherwise: it is written although an enroll is in force."""
+    asked = Asked(rule="odd", because="Is it her?", asked_at=NOW)
+    step = decide(call(enroll=ENROLLED, last_verdict="earlier", asked=asked), BOOK, NOW)
+    assert isinstance(step.then if isinstance(step, WriteFacts) else step, WriteDecision)
 
 
 STOPS: dict[str, dict[str, Any]] = {
@@ -491,3 +498,49 @@ def test_next_read_makes_room_for_checks_while_workers_are_late_or_busy() -> Non
     assert next_read(decided, BOOK, late=seconds(60), busy=1.0, live=MANY) == seldom
     hurried = call(end_hinted_at=NOW)
     assert next_read(hurried, BOOK, late=seconds(60), live=MANY) == next_read(hurried, BOOK, live=MANY)
+
+
+FREE: dict[str, Any] = {"person_id": None, "candidates": (Candidate(person_id="p-1", person_type="Primary"),)}
+ABSENT = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW - seconds(9), person_id="p-1")
+
+
+def test_decide_about_a_foreign_institution_waits_a_minute() -> None:
+    """No request may be sent with its key."""
+    assert decide(call(standing=FOREIGN), BOOK, NOW) == Wait(NOW + seconds(60))
+
+
+@pytest.mark.parametrize(("retry_s", "is_sent"), [(None, True), (-1, True), (0, True), (1, False)])
+def test_decide_assigns_again_once_the_wait_after_a_refusal_is_over(retry_s: float | None, is_sent: bool) -> None:
+    """Not a moment earlier, and then the call is due."""
+    retry_at = None if retry_s is None else NOW + seconds(retry_s)
+    step = next_deed(call(**FREE, assign=replace(ABSENT, retry_at=retry_at)))
+    assert isinstance(step, Intend) is is_sent
+    if not is_sent:
+        assert isinstance(step, Wait | Read)
+        assert not isinstance(step, Wait) or step.until <= NOW + seconds(1)
+
+
+@pytest.mark.parametrize(("ago_s", "is_sent"), [(1.9, True), (2.0, True), (2.1, False)])
+def test_decide_sends_an_assign_only_to_a_call_that_was_just_seen(ago_s: float, is_sent: bool) -> None:
+    """Within two seconds, by the queue or by stored details; else it is read."""
+    seen_at = NOW - seconds(ago_s)
+    intended = Effect(state=EffectState.INTENDED, person_id="p-1", intended_at=NOW)
+    known = call(**FREE, assign=intended, listed_at=seen_at, reading=reading(read_at=seen_at, person_id=None))
+    assert isinstance(next_deed(known), Send) is is_sent
+
+
+def test_decide_reads_before_an_assign_over_somebody_elses() -> None:
+    """A call that is not free is assigned only after a read of its own."""
+    intended = Effect(state=EffectState.INTENDED, person_id="p-2", intended_at=NOW)
+    known = call(assign=intended, assign_wish=word(person_id="p-2"), core_username="bob")
+    free = call(**FREE, assign=replace(intended, person_id="p-1"))
+    assert not isinstance(next_deed(known), Send)
+    assert isinstance(next_deed(free), Send)
+
+
+def test_decision_in_a_trail_has_the_policies_that_it_was_made_on() -> None:
+    """So that it can be replayed."""
+    known = read_again(call(), policies=("Red High Risk",))
+    step = decide(known, BOOK, NOW)
+    assert isinstance(step, WriteDecision)
+    assert step.entry.policies == ("Red High Risk",)

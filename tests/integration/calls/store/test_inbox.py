@@ -1,0 +1,36 @@
+"""The inbox of a call: statements are numbered, and none of those that wait is left."""
+
+import asyncio
+
+from redis.asyncio import Redis
+
+from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.notes import MOST_WAITING, Distrusted
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.keys import CallId
+from tests.integration.calls.hand import Hand
+from tests.integration.calls.test_statement_folding import WISHES, unassigned
+from tests.rig import KEY, Rig
+
+
+async def test_numbers_of_statements_rise_without_their_counter(store: Store, redis: Redis, hand: Hand) -> None:
+    """If the counter is lost, or Redis's clock goes back, a later statement still has the higher number."""
+    call_id = CallId(KEY, "v-1")
+    numbers = []
+    for step_ms in (0, 5, -3_600_000):
+        hand.ms += step_ms
+        await store.note(call_id, Distrusted(operator="ann", said_at=instant(hand.ms), wish=next(WISHES)))
+        numbers.append(int(await redis.get(store.keys.statements) or 0))
+        if step_ms == 0:
+            await redis.delete(store.keys.statements)
+    assert numbers == sorted(set(numbers))
+
+
+async def test_all_statements_that_wait_are_folded(rig: Rig) -> None:
+    """As many statements as may wait for a call are folded and removed by its next move."""
+    call = await unassigned(rig)
+    said = [Distrusted(operator="ann", said_at=rig.clock.now, wish=next(WISHES)) for _ in range(MOST_WAITING)]
+    await asyncio.gather(*(rig.note(call, statement) for statement in said))
+    await rig.run(5)
+    assert [line.what for line in await rig.trail(call)].count("said") == MOST_WAITING
+    assert not await rig.redis.exists(rig.store.keys.inbox(CallId(KEY, call.voice_id).member))

@@ -1,0 +1,70 @@
+"""Whom rules assign: whom a person named, or the only candidate of a call that nobody has claimed."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from callkeeper.calls.effect_ledger import Effect
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.record import Call, Candidate
+from callkeeper.calls.rules.assignment import Assignment, is_free, judge_assignment
+from callkeeper.calls.rules.book import RuleBook
+from tests.unit.calls.specimens import BOOK, call, word
+
+ONE, TWO = Candidate(person_id="p-1", person_type="Primary"), Candidate(person_id="p-2", person_type="Joint")
+FREE: dict[str, Any] = {"person_id": None, "assign": Effect(), "candidates": (ONE,)}
+
+
+def judged(known: Call, book: RuleBook = BOOK) -> Assignment:
+    """Return whom rules assign."""
+    return judge_assignment(known, book, facts_of(known, book.policies))
+
+
+def test_only_candidate_of_an_unclaimed_call_is_assigned() -> None:
+    """Also if the service has filled it in already: only an assign correlates the account."""
+    assert judged(call(**FREE)).allowed_person == "p-1"
+    assert is_free(call(**FREE), BOOK)
+    assert is_free(call(**FREE | {"person_id": "p-1"}), BOOK)
+
+
+BOOKS = {
+    "manual": replace(BOOK, assign=replace(BOOK.assign, automatic=False)),
+    "owners": replace(BOOK, assign=replace(BOOK.assign, person_types=frozenset({"Joint"}))),
+}
+OBSTACLES = {
+    "the call has a person": (FREE | {"person_id": "p-9"}, BOOK),
+    "[assign] automatic is false": (FREE, BOOKS["manual"]),
+    "an operator has claimed the call": (FREE | {"core_username": "ann"}, BOOK),
+    "no candidates, exactly one is needed": (FREE | {"candidates": ()}, BOOK),
+    "2 candidates, exactly one is needed": (FREE | {"candidates": (ONE, TWO)}, BOOK),
+    "the only candidate has no person id": (FREE | {"candidates": (Candidate(person_id=""),)}, BOOK),
+    "the only candidate is of person type Primary, not among [assign] person_types": (FREE, BOOKS["owners"]),
+}
+
+
+@pytest.mark.parametrize(("because", "case"), OBSTACLES.items(), ids=OBSTACLES)
+def test_nobody_is_assigned_against_an_obstacle(because: str, case: tuple[dict[str, Any], RuleBook]) -> None:
+    """Each is named."""
+    changes, book = case
+    answer = judged(call(**changes), book)
+    assert (answer.person_id, answer.because) == (None, because)
+    assert not is_free(call(**changes), book)
+
+
+def test_person_at_the_desk_is_believed_against_every_obstacle_but_the_law() -> None:
+    """The trail then names the operator; the law may still forbid to replace somebody."""
+    wish = word("ann", person_id="p-2")
+    answer = judged(call(**FREE | {"candidates": (), "assign_wish": wish}))
+    assert (answer.allowed_person, answer.operator) == ("p-2", "ann")
+    replacing = judged(call(assign_wish=wish))
+    assert replacing.person_id == "p-2"
+    assert replacing.forbidden
+    assert replacing.allowed_person is None
+
+
+def test_fingerprint_changes_with_everything_that_a_trail_tells() -> None:
+    """So that each decision is written once."""
+    base = Assignment("p-1", "because", rules="d")
+    others = [replace(base, person_id="p-2"), replace(base, because="x"), replace(base, forbidden=("y",))]
+    assert len({each.fingerprint for each in [base, *others, replace(base, rules="e")]}) == 5

@@ -1,0 +1,42 @@
+"""Incidents: how much each matters, and when equal ones are one."""
+
+from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, merged, named
+from tests.unit.calls.specimens import NOW, seconds
+
+
+def away(n: int) -> Incident:
+    """Return the incident of one institution."""
+    since = NOW - seconds(n)
+    return Incident(IncidentKind.INSTITUTION_AWAY, "away", "Wait.", f"cu-{n}", since, last_error=f"error {n}")
+
+
+def test_equal_incidents_of_many_institutions_are_one() -> None:
+    """It names them, has the earliest beginning, and stands where the first stood."""
+    few = [away(n) for n in range(MERGED_FROM - 1)]
+    assert merged(few) == few
+    (one,) = merged([away(n) for n in range(MERGED_FROM)])
+    assert one.institutions == tuple(f"cu-{n}" for n in range(MERGED_FROM))
+    assert one.since == NOW - seconds(MERGED_FROM - 1)
+    assert one.advice == "3 institutions: cu-0, cu-1, cu-2. Wait."
+    assert one.last_error == "error 0, error 1 and 1 more"
+
+
+def test_incident_of_the_whole_installation_is_never_merged() -> None:
+    """It has no institution."""
+    whole = [Incident(IncidentKind.LATE, "late", "Add workers.")] * MERGED_FROM
+    assert merged(whole) == whole
+
+
+def test_weight_says_who_has_to_come() -> None:
+    """Refused pushes of one institution can wait, because the queue shows its calls; those of all cannot."""
+    assert Incident(IncidentKind.NO_WORKER, "", "").weight is Weight.PAGE
+    assert Incident(IncidentKind.PUSHES_REFUSED, "", "").weight is Weight.PAGE
+    assert Incident(IncidentKind.PUSHES_REFUSED, "", "", "cu-1").weight is Weight.TICKET
+    assert Incident(IncidentKind.VERSIONS_DIFFER, "", "").weight is Weight.NOTE
+    assert Incident(IncidentKind.LATE, "", "").weight is Weight.TICKET
+
+
+def test_long_lists_are_cut() -> None:
+    """A line names eight."""
+    assert named(f"cu-{n}" for n in range(9)) == "cu-0, cu-1, cu-2, cu-3, cu-4, cu-5, cu-6, cu-7 and 1 more"
+    assert named(["b", "a"]) == "a, b"

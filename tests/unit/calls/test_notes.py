@@ -1,0 +1,65 @@
+"""Notes: what of a queue's entry is kept, and when it is told again."""
+
+import json
+
+import pytest
+
+from callkeeper.calls.notes import encode_note, fingerprint, listed_of
+from callkeeper.service.answer_parsing import Reader
+from callkeeper.service.phone_calls import QueueEntry
+from tests.unit.calls.specimens import NOW
+
+CANARIES = ("000-12-3456", "3456", "fake-licence", "fake-support", "1900-01-01", "core-p-1", "5550100001")
+
+
+PERSON = {
+    "firstName": "Ada",
+    "lastName": "Example",
+    "name": "Ada Example",
+    "personId": "p-1",
+    "personType": "Primary",
+    "last4Ssn": "3456",
+    "fullSsn": "000-12-3456",
+    "driverLicense": {"number": "fake-licence", "issuer": "XX", "expirationDate": "2099-01-01"},
+    "valueForCore": "core-p-1",
+    "dateOfBirth": "1900-01-01",
+    "supportPassword": "fake-support",
+}
+
+
+def entry(*persons: object, **changes: object) -> QueueEntry:
+    """Return an entry of the queue, read from its wire form."""
+    wire = {"voiceId": "v-1", "startDateTime": "2026-11-21T12:00:00Z", "phoneNumber": "", "persons": persons, **changes}
+    return Reader(QueueEntry).read(json.dumps(wire).encode())
+
+
+def test_listing_keeps_three_fields_of_a_person() -> None:
+    """Of a candidate stay id, name and type: nothing sensitive reaches a note (promise 6)."""
+    stored = encode_note(listed_of(entry(PERSON), NOW))
+    assert json.loads(stored)["candidates"] == [{"person_id": "p-1", "name": "Ada Example", "person_type": "Primary"}]
+    assert not [canary for canary in CANARIES if canary in stored.decode()]
+
+
+CANDIDATES = {
+    "none": ((), 0),
+    "one": ((PERSON,), 1),
+    "two": ((PERSON, {**PERSON, "personId": "p-2"}), 2),
+    "the same twice": ((PERSON, PERSON), 1),
+    "one without an id": (({**PERSON, "personId": None},), 1),
+    "two without an id": (({**PERSON, "personId": ""}, {**PERSON, "personId": None}), 2),
+}
+
+
+@pytest.mark.parametrize(("persons", "count"), CANDIDATES.values(), ids=CANDIDATES)
+def test_listing_counts_different_candidates(persons: tuple[object, ...], count: int) -> None:
+    """The same person twice is one candidate; one without an id counts, and can never be assigned (D10)."""
+    assert len(listed_of(entry(*persons), NOW).candidates) == count
+
+
+def test_fingerprint_changes_with_what_a_call_wants_to_know() -> None:
+    """The fingerprint depends on person, claim and candidates, not on the time of the listing."""
+    plain = fingerprint(listed_of(entry(PERSON), NOW))
+    assert fingerprint(listed_of(entry(PERSON), NOW.replace(hour=13))) == plain
+    others = [entry(), entry({**PERSON, "personId": "p-2"}), entry(PERSON, PERSON | {"personId": "p-2"})]
+    others += [entry(PERSON, personId="p-1"), entry(PERSON, coreUsername="ann")]
+    assert len({plain, *(fingerprint(listed_of(other, NOW)) for other in others)}) == 6

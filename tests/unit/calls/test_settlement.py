@@ -1,0 +1,132 @@
+"""How a call ends: hints that are not confirmed, calls that have ended, and calls that are lost."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.facts import facts_of
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.settlement import (
+    BY_PUSH,
+    CONFIRM_LOOKS_S,
+    GIVEN_UP,
+    HINT_LIVES,
+    NOT_FOUND_FOR,
+    NOT_LISTED,
+    PUT_OFF,
+    SETTLE_AFTER,
+    believed_end,
+    close,
+    confirm,
+    is_not_found,
+    look_back,
+)
+from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds
+
+HINT = Call(institution_key="cu-1", voice_id="v-1", phase=Phase.HINTED)
+
+
+def hinted(ago_s: float, looks: int, **changes: Any) -> Call:
+    """Return a hint of so long ago, for which the queue was looked at so often."""
+    return replace(HINT, hinted_at=NOW - seconds(ago_s), confirm_looks=looks, **changes)
+
+
+def next_of(hint: Call, *, is_lost: bool = False, is_late: bool = False, is_silent: bool = False) -> Deed:
+    """Return the next step of a hint."""
+    return confirm(hint, NOW, is_lost=is_lost, is_late=is_late, is_silent=is_silent)
+
+
+@pytest.mark.parametrize("n", range(len(CONFIRM_LOOKS_S)))
+def test_queue_is_looked_at_at_each_time_after_a_hint(n: int) -> None:
+    """And waited for until then."""
+    due_s = CONFIRM_LOOKS_S[n]
+    assert next_of(hinted(due_s, n)) == RequestListing()
+    assert next_of(hinted(due_s - 0.1, n)) == Wait(NOW + seconds(0.1))
+
+
+def test_hint_that_was_not_listed_is_dropped_after_its_life() -> None:
+    """Not a moment earlier."""
+    life_s, looks = HINT_LIVES.total_seconds(), len(CONFIRM_LOOKS_S)
+    assert next_of(hinted(life_s - 1, looks)) == Wait(NOW + seconds(1))
+    assert next_of(hinted(life_s, looks)) == Drop(NOT_LISTED)
+
+
+def test_hint_of_a_silent_queue_is_read_by_its_push() -> None:
+    """Until the service does not know it; without the institution's standing nothing is sent."""
+    assert next_of(hinted(3, 2), is_silent=True) == BY_PUSH
+    assert next_of(hinted(3, 2), is_silent=True, is_lost=True) == Drop(NOT_LISTED)
+    assert next_of(hinted(3, 2, standing=UNKNOWN), is_silent=True) == Wait(NOW + seconds(0.5))
+
+
+def test_hint_that_a_person_named_is_read_and_never_dropped() -> None:
+    """It ends as unconfirmed."""
+    said = {"has_statements": True}
+    assert isinstance(next_of(hinted(3, 2, **said)), Read)
+    assert next_of(hinted(99, 4, **said), is_lost=True) == Settle(Reason.UNCONFIRMED)
+    assert next_of(hinted(99, 4, standing=FOREIGN, **said)) == Settle(Reason.UNCONFIRMED)
+    assert next_of(hinted(99, 4, standing=UNKNOWN, **said)) == Wait(NOW + seconds(1))
+
+
+def test_hint_whose_end_was_pushed_is_read_once_before_it_is_dropped() -> None:
+    """While workers are late it is put off, for five minutes."""
+    ended = hinted(20, 4, end_hinted_at=NOW)
+    assert look_back(ended, NOW, NOW, is_late=False) == LookBack()
+    assert look_back(ended, NOW, NOW, is_late=True) == Wait(NOW + PUT_OFF)
+    assert look_back(ended, NOW - GIVEN_UP, NOW, is_late=True) == Drop(NOT_LISTED)
+    for changes in ({"end_hinted_at": None}, {"standing": FOREIGN}, {"looked_back_at": NOW}):
+        assert look_back(replace(ended, **changes), NOW, NOW, is_late=False) == Drop(NOT_LISTED)
+
+
+def test_call_is_not_found_only_after_a_delay() -> None:
+    """The service may show it late."""
+    assert not is_not_found(call(), NOW)
+    assert not is_not_found(call(not_found_since=NOW - NOT_FOUND_FOR), NOW)
+    assert is_not_found(call(not_found_since=NOW - NOT_FOUND_FOR - seconds(1)), NOW)
+
+
+def test_end_is_believed_to_the_services_record_only() -> None:
+    """Of a look-back the pushed end is the best that is known."""
+    assert believed_end(call(end_hinted_at=NOW), reading(), NOW) is None
+    assert believed_end(call(), reading(has_ended=True), NOW) == NOW
+    assert believed_end(call(), reading(status="CallEnded"), NOW) == NOW
+    earlier = NOW - seconds(9)
+    assert believed_end(call(end_seen_at=earlier), reading(has_ended=True), NOW) == earlier
+    assert believed_end(call(end_hinted_at=earlier), reading(has_ended=True), NOW) == NOW
+    looked = call(end_hinted_at=earlier, looked_back_at=NOW)
+    assert believed_end(looked, reading(has_ended=True), NOW) == earlier
+
+
+def closed(known: Call) -> Deed | None:
+    """Return how a call is closed."""
+    return close(known, BOOK, facts_of(known, BOOK.policies, NOW), NOW)
+
+
+def test_ended_call_is_read_once_more_and_settled() -> None:
+    """After the service has settled its record; an intention is withdrawn first."""
+    assert closed(call()) is None
+    ended_at = NOW - SETTLE_AFTER
+    assert closed(call(end_seen_at=NOW)) == Wait(NOW + SETTLE_AFTER)
+    unread = call(end_seen_at=ended_at, reading=reading(read_at=NOW - seconds(1)))
+    assert closed(unread) == Read("last read")
+    assert closed(replace(unread, reading=reading())) == Settle(Reason.UNDECIDED)
+    intended = replace(unread, reject=Effect(state=EffectState.INTENDED))
+    assert closed(intended) == Withdraw(EffectKind.REJECT, "call ended")
+
+
+REASONS: dict[Reason, dict[str, Any]] = {
+    Reason.REJECTED: {"rejected_seen": True},
+    Reason.RED: {"reading": reading(policies=("Red High Risk", "Green Voice Authentication"))},
+    Reason.AUTHENTICATED: {"reading": reading(policies=("Green Voice Authentication",))},
+    Reason.UNASSIGNED: {"person_id": None, "assign": Effect()},
+    Reason.UNRESOLVED: {"reject": Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=1)},
+}
+
+
+@pytest.mark.parametrize(("reason", "changes"), REASONS.items(), ids=REASONS)
+def test_settled_call_has_the_most_important_reason(reason: Reason, changes: dict[str, Any]) -> None:
+    """A red policy counts before a green one, a doubt before everything."""
+    assert closed(call(end_seen_at=NOW - SETTLE_AFTER, **changes)) == Settle(reason)

@@ -1,0 +1,180 @@
+"""A call's story: its trail told to a person."""
+
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.story import Line, Row, Story, Tone, story_of
+from callkeeper.calls.trail import Entry, What
+from tests.unit.calls.rules.recordings import at, record
+
+DEMO = load_rules("demo")
+PASSCODE: dict[str, Any] = {
+    "verified": True,
+    "validation_type": "OneTimePasswordAuth",
+    "verified_person_is_assigned": True,
+    "verified_in_time": True,
+    "voice_checked": True,
+    "ended": True,
+    "final_analysis": True,
+}
+
+
+def told(*entries: Entry) -> tuple[Line, ...]:
+    """Return the lines that a trail is told in."""
+    return story_of(replace(record(DEMO, []), trail=entries)).lines
+
+
+def texts(*entries: Entry) -> list[str]:
+    """Return what a trail is told in, without times."""
+    return [line.text for line in told(*entries)]
+
+
+def test_story_shows_how_every_rule_fared() -> None:
+    """Under a decision there is a row for every rule: the one that decided, and of the others the condition that failed."""
+    lines = story_of(record(DEMO, [{}, PASSCODE])).lines
+    held, enrolled = (line for line in lines if line.tone is Tone.DECIDED)
+    assert held.text == f"decided: hold, by rule 'otherwise': No rule asks for anything. [rules {DEMO.digest}]"
+    assert [row.rule for row in held.rows] == [rule.name for rule in DEMO.rules]
+    assert {row.mark for row in held.rows[:-1]} == {"-"}
+    assert held.rows[0] == Row("-", "distrusted", "distrusted is false, not true")
+    assert held.rows[-1] == Row("+", "otherwise", "matches: hold")
+    assert enrolled.text.startswith("decided: enroll with OneTimePasswordAuth, by rule 'verified': ")
+    assert enrolled.rows[-2:] == (
+        Row("+", "verified", "matches: enroll"),
+        Row(".", "otherwise", "not asked: a rule before it decided"),
+    )
+
+
+def test_story_says_what_the_law_forbids() -> None:
+    """A decision that the law held names every reason, and the rule that asked."""
+    (line,) = [line for line in story_of(record(DEMO, [{**PASSCODE, "opted_out": True}])).lines if line.rows]
+    assert line.text.startswith("decided: hold; rule 'verified' asks for enroll, the law forbids it (opted_out)")
+
+
+def test_story_puts_checks_that_brought_nothing_together() -> None:
+    """Checks say what they changed; those that changed nothing are one line, with when the first and the last were made."""
+    checks = [
+        Entry(at=at(n), what="checked", n=n, status="GrabbedCall" if n < 5 else "MFAValidated") for n in range(1, 7)
+    ]
+    assert [(line.at_s, line.until_s, line.text) for line in told(*checks)] == [
+        (1, None, "check 1 of 20: status none -> GrabbedCall"),
+        (2, 4, "checks 2 to 4 of 20: nothing new"),
+        (5, None, "check 5 of 20: status GrabbedCall -> MFAValidated"),
+        (6, None, "check 6 of 20: nothing new"),
+    ]
+
+
+def test_story_tells_the_state_of_a_research_case() -> None:
+    """The state is told with its word, and when the case is about another call."""
+    facts: list[dict[str, Any]] = [
+        {"research_elsewhere": "InReview"},
+        {"research": "DeterminedFraud", "fraud": True},
+        {},
+    ]
+    entries = [Entry(at=at(n), what="facts", facts=known) for n, known in enumerate(facts)]
+    assert texts(*entries) == [
+        "facts: now research_elsewhere InReview",
+        "facts: now fraud, research DeterminedFraud; no longer research_elsewhere InReview",
+        "facts: no longer fraud, research DeterminedFraud",
+    ]
+
+
+def test_story_tells_a_listing_once() -> None:
+    """A call that is listed again as before gets no second line."""
+    listed = Entry(at=at(1), what="listed", candidates=2)
+    again = replace(listed, candidates=1, person_id="p-1", operator="ann")
+    assert texts(listed, listed, again) == [
+        "the queue lists it: 2 candidates",
+        "the queue lists it: 1 candidate, person p-1, claimed by ann",
+    ]
+
+
+def test_story_says_when_checks_end() -> None:
+    """The first fact that stops the checks says so."""
+    entries = [Entry(at=at(n), what="facts", facts={"red": is_red}) for n, is_red in enumerate((False, True, False))]
+    assert texts(*entries) == ["facts: now red; no further checks", "facts: no longer red"]
+
+
+def test_story_says_a_pause_with_who_and_why() -> None:
+    """A held effect names the pause."""
+    entry = Entry(
+        at=at(1),
+        what="decided",
+        kind="hold",
+        asked="enroll",
+        rule="r",
+        forbidden=("paused",),
+        pause="enrolls and rejects, by jane: drill",
+    )
+    assert texts(entry) == [
+        "decided: hold; rule 'r' asks for enroll, the law forbids it (paused); paused: enrolls and rejects, by jane: drill"
+    ]
+
+
+def test_story_repeats_no_table() -> None:
+    """Where every rule fared as in the decision before, one row says so."""
+    entry = next(entry for entry in record(DEMO, [{}]).trail if entry.what == "decided")
+    first, second = told(entry, replace(entry, at=at(3)))
+    assert len(first.rows) == len(DEMO.rules)
+    assert second.rows == (Row(".", "", "every rule as before"),)
+
+
+@pytest.mark.parametrize("what", get_args(What))
+def test_story_has_words_for_every_kind_of_line(what: What) -> None:
+    """No line of a trail is left without words, but for those that say nothing new."""
+    entry = Entry(
+        at=at(1),
+        what=what,
+        kind="enroll",
+        state=EffectState.APPLIED,
+        status="MFAValidated",
+        event_id="ev-1",
+        voice_id="v-2",
+        person_id="p-1",
+        operator="ann",
+        because="because",
+        n=3,
+        took_ms=20,
+        facts={"red": True},
+        candidates=1,
+    )
+    (text,) = texts(entry)
+    assert text
+    assert what not in {"sent", "answered"} or "enroll" in text
+
+
+@given(
+    st.lists(
+        st.builds(
+            Entry,
+            at=st.integers(0, 100).map(at),
+            what=st.sampled_from(get_args(What)),
+            kind=st.sampled_from([None, "enroll", "reject", "hold"]),
+            n=st.none() | st.integers(1, 20),
+            status=st.sampled_from([None, "GrabbedCall", "VoiceMismatch"]),
+            state=st.sampled_from([None, "applied", "unknown"]),
+            facts=st.none() | st.dictionaries(st.sampled_from(["red", "green", "status"]), st.booleans()),
+        ),
+        max_size=12,
+    )
+)
+def test_story_can_be_told_of_any_trail(trail: list[Entry]) -> None:
+    """Whatever stands in a trail, it is told; no more lines than it has entries, each on one line."""
+    story = story_of(replace(record(DEMO, []), trail=tuple(trail)))
+    assert len(story.lines) <= len(trail)
+    assert all("\n" not in line.text for line in story.lines)
+
+
+def test_story_is_plain_data() -> None:
+    """Whoever shows a story gets texts and numbers: no markup, no terminal."""
+    story = story_of(record(DEMO, [{}]))
+    assert {field.name for field in fields(Story)} == {"heading", "lines", "ending"}
+    assert story.heading == "cu-1  v-1, began 2026-11-21 12:00:00 UTC"
+    assert story.ending == "undecided, 0 of 20 checks"

@@ -1,0 +1,336 @@
+"""``POST /push`` over ASGI: every answer, and what was recorded before it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import httpx
+import msgspec
+import pytest
+from fakeredis import FakeAsyncRedis, FakeRedis
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.retry import Retry
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Message, Receive
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.calls.store.attempt_limiter import ALLOWED
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.keys import Keys
+from callkeeper.service.push_event import PushEvent, parse_header_settings
+from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.push import BODY_LIMIT, PushCounting, PushEndpoint
+
+SECRET = "the-configured-push-secret"
+AUTHENTIC = {"X-Push-Key": SECRET}
+EVENT = {"Type": "CallStart", "VoiceId": "voice-1", "InstitutionKey": "cu-1", "PhoneNumber": "+15550100"}
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+AUTHENTICATION = PushAuthentication(HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}")))
+
+
+class Failing(Intake):
+    """An intake whose first attempts fail."""
+
+    def __init__(self, redis: FakeAsyncRedis, *failures: Exception) -> None:
+        super().__init__(redis, within_s=60)  # on a busy machine a hundred events take more than a second
+        self.failures = list(failures)
+        self.event_ids: list[str] = []
+        self.has_given_wake_back = False
+
+    async def record(self, event: PushEvent, *, event_id: str) -> bool:
+        """Fail as often as it was told to, then record."""
+        self.event_ids.append(event_id)
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().record(event, event_id=event_id)
+
+    async def clear_wake(self) -> None:
+        """Note that the wake marker was given back."""
+        self.has_given_wake_back = True
+        await super().clear_wake()
+
+
+def absent_redis() -> "Redis":
+    """Return a connection to a port where nobody listens."""
+    return Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0), socket_timeout=1)
+
+
+@pytest.fixture
+def jobs() -> FakeRedis:
+    """Return the Redis that jobs are enqueued to."""
+    return FakeRedis()
+
+
+@pytest.fixture
+def intake(fake_redis: FakeAsyncRedis) -> Failing:
+    """Return an intake that does not fail until told to."""
+    return Failing(fake_redis)
+
+
+@pytest.fixture
+def endpoint(intake: Failing, jobs: FakeRedis, log: FilteringBoundLogger) -> PushEndpoint:
+    """Return the endpoint under test."""
+    return PushEndpoint(AUTHENTICATION, intake, Waker(jobs), log, now=lambda: NOW, pauses_s=(0, 0))
+
+
+@pytest.fixture
+async def client(endpoint: PushEndpoint) -> AsyncIterator[httpx.AsyncClient]:
+    """Return a client of the endpoint."""
+    async with client_of(endpoint) as client:
+        yield client
+
+
+def client_of(endpoint: PushEndpoint) -> httpx.AsyncClient:
+    """Return a client of one endpoint at /push."""
+    app = Starlette(routes=[Route("/push", endpoint.post, methods=["POST"])])
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver")
+
+
+async def recorded(redis: FakeAsyncRedis) -> list[dict[str, object]]:
+    """Return the event log."""
+    entries = await redis.zrange(Keys().events, 0, -1)
+    return [msgspec.json.decode(entry) for entry in entries if isinstance(entry, bytes)]
+
+
+async def test_push_answers_202_once_recorded(client: httpx.AsyncClient, fake_redis: FakeAsyncRedis) -> None:
+    """The answer is small, fixed and carries the id under which the event stands in Redis. Promise 1."""
+    answer = await client.post("/push", json=EVENT, headers=AUTHENTIC)
+    assert answer.status_code == 202
+    assert answer.headers["content-type"] == "application/json"
+    [entry] = await recorded(fake_redis)
+    assert answer.json() == {"accepted": True, "event_id": entry["id"]}
+
+
+async def test_push_enqueues_one_job_for_many_events(client: httpx.AsyncClient, jobs: FakeRedis) -> None:
+    """B1: a hundred events at once enqueue one job."""
+    answers = await asyncio.gather(*(client.post("/push", json=EVENT, headers=AUTHENTIC) for _ in range(100)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert jobs.llen("rq:queue:calls") == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"X-Push-Key": "wrong"}, {"X-Push-Key": SECRET[:-1]}, {"X-Push-Key": b"\xff\xfe"}],
+    ids=["none", "wrong", "prefix", "non-ascii"],
+)
+async def test_push_answers_401_without_reading(
+    headers: dict[str, str], client: httpx.AsyncClient, logged: LogCapture
+) -> None:
+    """A1, A2: a request without the right headers gets one fixed answer whatever its body is, and is counted."""
+    answer = await client.post("/push", content=b"\xff not json", headers=headers)
+    assert answer.status_code == 401
+    assert answer.json() == {"accepted": False, "error": "unauthorized"}
+    assert answer.headers["connection"] == "close"
+    assert [entry["reason"] for entry in logged.entries] == ["credentials"]
+
+
+async def test_push_ignores_strangers_and_never_the_real_sender(client: httpx.AsyncClient, logged: LogCapture) -> None:
+    """A1: after ten failures an address gets 429, except for requests with the right headers."""
+    for n in range(3 * ALLOWED):
+        answer = await client.post("/push", json=EVENT, headers={"X-Push-Key": f"guess-{n}"})
+        assert answer.status_code == (401 if n < ALLOWED else 429)
+        assert (await client.post("/push", json=EVENT, headers=AUTHENTIC)).status_code == 202
+    assert int(answer.headers["retry-after"]) > 0
+    refused = [entry["event"] for entry in logged.entries if entry["event"] != "push_accepted"]
+    assert refused == ["push_refused"] * (ALLOWED - 1) + ["attempts_limited", "push_refused"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"])
+async def test_push_answers_405_to_other_methods(method: str, client: httpx.AsyncClient) -> None:
+    """A5: events are posted."""
+    answer = await client.request(method, "/push", headers=AUTHENTIC)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "text/html+json"}, 415),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ({"Content-Type": "Application/JSON; charset=utf-8"}, 202),
+        ({"Content-Type": "application/cloudevents+json"}, 202),
+        ({"Content-Type": "text/json; charset=utf-8"}, 202),
+        ({"Content-Type": ""}, 202),
+        ({}, 202),
+    ],
+)
+async def test_push_takes_uncompressed_json_only(
+    headers: dict[str, str], status: int, client: httpx.AsyncClient
+) -> None:
+    """A5: another content type gets 415; a missing or empty one counts as JSON."""
+    answer = await client.post("/push", content=msgspec.json.encode(EVENT), headers=AUTHENTIC | headers)
+    assert answer.status_code == status
+
+
+async def test_push_refuses_a_declared_length_before_reading(endpoint: PushEndpoint) -> None:
+    """A6: Content-Length over the cap is 413, and not one byte of the body is taken."""
+
+    async def receive() -> Message:
+        raise AssertionError("the body was read")
+
+    assert await status_of(endpoint, receive, [(b"content-length", str(BODY_LIMIT + 1).encode())]) == 413
+
+
+async def test_push_stops_reading_at_the_cap(endpoint: PushEndpoint) -> None:
+    """A6: a body without a declared length is 413 at the first chunk over the cap; the rest is never taken."""
+    taken = 0
+
+    async def receive() -> Message:
+        nonlocal taken
+        taken += 1
+        return {"type": "http.request", "body": b"x" * 1024, "more_body": True}
+
+    assert await status_of(endpoint, receive, []) == 413
+    assert taken == BODY_LIMIT // 1024 + 1
+
+
+async def test_push_accepts_a_body_of_exactly_the_cap(client: httpx.AsyncClient) -> None:
+    """The cap itself is allowed."""
+    content = msgspec.json.encode(EVENT).ljust(BODY_LIMIT)
+    assert (await client.post("/push", content=content, headers=AUTHENTIC)).status_code == 202
+
+
+async def test_push_forgets_a_client_that_left(
+    endpoint: PushEndpoint, fake_redis: FakeAsyncRedis, logged: LogCapture
+) -> None:
+    """A8: an incomplete body is not recorded, not accepted, and no error."""
+    messages: list[Message] = [
+        {"type": "http.request", "body": msgspec.json.encode(EVENT), "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    assert await status_of(endpoint, receive, []) == 400
+    assert await recorded(fake_redis) == []
+    assert [(entry["reason"], entry["log_level"]) for entry in logged.entries] == [("client_left", "info")]
+
+
+async def status_of(endpoint: PushEndpoint, receive: Receive, headers: list[tuple[bytes, bytes]]) -> int:
+    """Run one authentic request whose body comes from ``receive``, and return the status of its answer."""
+    headers = [(b"x-push-key", SECRET.encode()), *headers]
+    return (await endpoint.post(Request({"type": "http", "method": "POST", "headers": headers}, receive))).status_code
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        (b"", "body"),
+        (b"[" * 10_000, "body"),
+        (b'{"Type":"CallStart","InstitutionKey":"cu-1","VoiceId":"canary/../7f3a"}', "VoiceId"),
+    ],
+    ids=["empty", "nested", "id"],
+)
+async def test_push_answers_400_naming_the_field(
+    content: bytes, field: str, client: httpx.AsyncClient, logged: LogCapture, fake_redis: FakeAsyncRedis
+) -> None:
+    """A9, A10: the answer says which field and what is expected; neither it nor the log repeats what was sent."""
+    answer = await client.post("/push", content=content, headers=AUTHENTIC)
+    assert answer.status_code == 400
+    assert answer.json()["field"] == field
+    assert "canary" not in answer.text + str(logged.entries)
+    assert await recorded(fake_redis) == []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [RedisConnectionError(), TimeoutError(), OSError(), ReadOnlyError("READONLY"), ResponseError("OOM")],
+    ids=lambda failure: type(failure).__name__,
+)
+async def test_push_waits_a_moment_for_redis(failure: Exception, client: httpx.AsyncClient, intake: Failing) -> None:
+    """C1, C3: if Redis returns in time, the event is accepted; every attempt uses the same id."""
+    intake.failures = [failure, failure]
+    assert (await client.post("/push", json=EVENT, headers=AUTHENTIC)).status_code == 202
+    assert len(intake.event_ids) == 3
+    assert len(set(intake.event_ids)) == 1
+
+
+async def test_push_answers_503_while_redis_is_away(
+    client: httpx.AsyncClient, intake: Failing, logged: LogCapture
+) -> None:
+    """C1, C3: after the last attempt the answer is 503 with Retry-After, an alert is logged, and never a 2xx."""
+    intake.failures = [RedisError(f"secret detail {n}") for n in range(3)]
+    answer = await client.post("/push", json=EVENT, headers=AUTHENTIC)
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "5"
+    [entry] = logged.entries
+    assert (entry["event"], entry["log_level"], entry["error"]) == ("push_not_recorded", "error", "RedisError")
+    assert "secret detail" not in str(entry) + answer.text
+
+
+async def test_push_stands_when_nobody_can_be_woken(
+    intake: Failing, log: FilteringBoundLogger, logged: LogCapture, fake_redis: FakeAsyncRedis
+) -> None:
+    """If enqueueing fails, the answer is still 202, and the next event may enqueue."""
+    endpoint = PushEndpoint(AUTHENTICATION, intake, Waker(absent_redis()), log, now=lambda: NOW)
+    async with client_of(endpoint) as client:
+        answer = await client.post("/push", json=EVENT, headers=AUTHENTIC)
+    assert answer.status_code == 202
+    assert intake.has_given_wake_back
+    assert not await fake_redis.exists(Keys().wake)
+    assert "wake_failed" in {entry["event"] for entry in logged.entries}
+
+
+async def test_push_tells_when_the_previous_headers_are_used(
+    intake: Failing, jobs: FakeRedis, log: FilteringBoundLogger, logged: LogCapture
+) -> None:
+    """A3: during a rotation the old headers are accepted, and the log shows that they still are in use."""
+    previous = HeaderSet(
+        parse_header_settings("X-Push-Key: the-secret-before-it"), until=datetime(2027, 1, 1, tzinfo=UTC)
+    )
+    current = HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}"))
+    endpoint = PushEndpoint(PushAuthentication(current, previous), intake, Waker(jobs), log, now=lambda: NOW)
+    async with client_of(endpoint) as client:
+        answer = await client.post("/push", json=EVENT, headers={"X-Push-Key": "the-secret-before-it"})
+    assert answer.status_code == 202
+    assert logged.entries[0]["event"] == "push_previous_headers_used"
+
+
+async def test_push_logs_ids_and_nothing_personal(client: httpx.AsyncClient, logged: LogCapture) -> None:
+    """Promise 6: neither the caller's number nor the push secret is in the log."""
+    await client.post("/push", json=EVENT, headers=AUTHENTIC)
+    assert logged.entries[0]["voice_id"] == "voice-1"
+    assert "5550100" not in str(logged.entries)
+    assert SECRET not in str(logged.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(PushCounting):
+    """Notes what is counted."""
+
+    seen: list[str] = field(default_factory=list)
+
+    def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
+        """Note an event."""
+        self.seen.append(event.type)
+
+    def refused(self, reason: str) -> None:
+        """Note a refusal."""
+        self.seen.append(reason)
+
+
+async def test_every_answer_is_counted_once(intake: Failing, jobs: FakeRedis, log: FilteringBoundLogger) -> None:
+    """Accepted events by type, refusals by reason, also those of a sender who tries too often."""
+    counted = Counted()
+    endpoint = PushEndpoint(AUTHENTICATION, intake, Waker(jobs), log, now=lambda: NOW, pauses_s=(), counting=counted)
+    async with client_of(endpoint) as client:
+        await client.post("/push", json=EVENT, headers=AUTHENTIC)
+        await client.post("/push", json={}, headers=AUTHENTIC)
+        for _ in range(ALLOWED + 2):
+            await client.post("/push", json=EVENT)
+        intake.failures = [ReadOnlyError("READONLY")]
+        await client.post("/push", json=EVENT, headers=AUTHENTIC)
+    assert counted.seen == ["CallStart", "unreadable", *["credentials"] * (ALLOWED + 2), "not_recorded"]

@@ -1,0 +1,133 @@
+"""Steps of one claim: when it is released, how a call is settled, and when a hint is dropped."""
+
+import pytest
+from msgspec.structs import replace
+
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.settlement import HINT_LIVES
+from callkeeper.calls.steps import Drop
+from tests.unit.calls.specimens import NOW, call, seconds
+from tests.unit.workers.claims import HeldClaim, as_claim
+from workers import move as steps
+from workers.move import ASK_LATER, LISTED_WITHIN, SILENT_LOOKS, drop, settle
+from workers.service_gate import Held, Why
+
+HINT = call(phase=Phase.HINTED, hinted_at=NOW - seconds(20), listed_at=None, reading=None)
+
+
+AWAY_S = 9.0
+
+
+async def moved(known: Call, age_s: float) -> list[object]:
+    """Return what ends a move whose first request would be held up for 9 s."""
+    held = HeldClaim(known, age_s=age_s, held_up=[Held(Why.AWAY, AWAY_S)])
+    await steps.move(as_claim(held))
+    assert len(held.wanted) == (held.saved != [NOW])
+    return held.saved
+
+
+DUE = call(next_read_at=NOW - seconds(1), next_check_at=None)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "is_released"), [(0.0, False), (1.0, False), (1.01, True)], ids=["young", "just in time", "old"]
+)
+async def test_old_claim_is_released_before_its_next_request(age_s: float, is_released: bool) -> None:
+    """A read that follows another step waits for the call's next turn once the claim is older than a second."""
+    assert await moved(DUE, age_s) == [NOW if is_released else NOW + seconds(AWAY_S)]
+
+
+async def test_first_request_of_an_old_claim_is_made() -> None:
+    """Else a call would never get anywhere while the service is slow."""
+    decided = HeldClaim(DUE, held_up=[Held(Why.AWAY)])
+    await steps.move(as_claim(decided))
+    assert await moved(decided.call, 60.0) == [NOW + seconds(AWAY_S)]
+
+
+async def test_settled_call_says_why_and_is_due_again_only_for_its_members_enroll() -> None:
+    """The trail has the reason and how many checks were used."""
+    held = HeldClaim(call(checks_used=7))
+    await settle(as_claim(held), Reason.UNDECIDED)
+    (entry,) = held.entries
+    assert (entry.what, entry.because, entry.n) == ("settled", Reason.UNDECIDED, 7)
+    assert (held.call.phase, held.call.settled_at, held.counted) == (Phase.SETTLED, NOW, ["settled"])
+    assert held.saved == [Placement(None, listed="settled")]
+    again = HeldClaim(call(recheck_from=NOW, alternate_id="a-1"))
+    await settle(as_claim(again), Reason.UNDECIDED)
+    assert again.saved == [Placement(0, listed="settled"), ("cu-1", "a-1")]
+
+
+async def test_unconfirmed_and_lost_calls_are_listed_as_such() -> None:
+    """They may be shown again."""
+    unconfirmed, lost = HeldClaim(), HeldClaim(replace(call(), not_found_since=NOW))
+    await settle(as_claim(unconfirmed), Reason.UNCONFIRMED)
+    await settle(as_claim(lost), Reason.LOST)
+    assert [unconfirmed.saved[0].listed, lost.saved[0].listed] == ["unconfirmed", "lost"]
+
+
+async def test_hint_is_dropped_once_a_late_enough_look_did_not_list_it() -> None:
+    """A look that began too early proves nothing, because a push may be faster than the queue."""
+    hinted_at = NOW - seconds(20)
+    early = HeldClaim(HINT, last_listed_at=hinted_at + LISTED_WITHIN - seconds(0.001))
+    await drop(as_claim(early), Drop("the queue does not list it"))
+    assert early.saved == [NOW + ASK_LATER]
+    never = HeldClaim(HINT)
+    await drop(as_claim(never), Drop("the queue does not list it"))
+    assert never.saved == [NOW + ASK_LATER]
+    proved = HeldClaim(HINT, last_listed_at=hinted_at + LISTED_WITHIN)
+    await drop(as_claim(proved), Drop("the queue does not list it"))
+    assert (proved.saved, proved.counted, proved.entries[0].what) == (["forgotten"], ["dropped"], "dropped")
+
+
+async def test_old_hint_waits_longer_for_a_look() -> None:
+    """A listing that shows the call makes it due at once."""
+    old = HeldClaim(replace(HINT, hinted_at=NOW - seconds(800)))
+    await drop(as_claim(old), Drop("the queue does not list it"))
+    assert old.saved == [NOW + seconds(100)]
+
+
+async def test_hint_of_a_foreign_institution_is_dropped_without_a_look() -> None:
+    """Its queue cannot be listed."""
+    foreign = HeldClaim(replace(HINT, standing=FOREIGN))
+    await drop(as_claim(foreign), Drop("the queue does not list it"))
+    assert foreign.saved == ["forgotten"]
+
+
+@pytest.mark.parametrize(
+    ("looks", "age_s", "listed_s", "is_silent"),
+    [
+        (SILENT_LOOKS - 1, 5, None, False),
+        (SILENT_LOOKS, 5, None, True),
+        (SILENT_LOOKS, 5, -1, True),
+        (SILENT_LOOKS, 5, 0, False),
+        (SILENT_LOOKS, HINT_LIVES.total_seconds(), 7.4, True),
+        (SILENT_LOOKS, HINT_LIVES.total_seconds(), 7.5, False),
+    ],
+)
+async def test_queue_is_silent_if_two_looks_brought_no_listing(
+    looks: int, age_s: float, listed_s: float | None, is_silent: bool
+) -> None:
+    """Seconds are counted from the hint. At the end of a hint's life only a late listing counts."""
+    hinted_at = NOW - seconds(age_s)
+    listed_at = None if listed_s is None else hinted_at + seconds(listed_s)
+    held = HeldClaim(replace(HINT, hinted_at=hinted_at, confirm_looks=looks), last_listed_at=listed_at)
+    assert await steps._is_silent(as_claim(held)) is is_silent
+    assert not await steps._is_silent(as_claim(HeldClaim(replace(HINT, hinted_at=None, confirm_looks=9))))
+
+
+class Forgetful(HeldClaim):
+    """A claim whose ledger cannot be changed: the same step comes again and again."""
+
+    def set_effect(self, kind: object, effect: object) -> None:
+        """Change nothing."""
+
+
+async def test_steps_without_end_are_a_bug_that_is_named() -> None:
+    """Sixteen of them."""
+    held = Forgetful(call(reject=Effect(state=EffectState.INTENDED)))
+    with pytest.raises(RuntimeError, match="did not end after 16"):
+        await steps.move(as_claim(held))
+    assert [entry.what for entry in held.entries].count("withdrawn") >= 14

@@ -1,0 +1,139 @@
+"""Probes of a service that was away."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, RequestResult, Scope
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.request_budget import Permit
+from callkeeper.service import ServiceUnavailable
+from workers.service_health import Probing
+
+
+class Stage:
+    """Stands for a worker's tools and institutions; ``sent`` has what was asked of the service."""
+
+    def __init__(
+        self, *scopes: Scope, calls: tuple[CallId, ...] = (), keys: tuple[str, ...] = ("cu-1", "cu-2")
+    ) -> None:
+        self.sent: list[Any] = []
+        self.hangs = False
+        self.fails = False
+        self.times = 0
+        store = SimpleNamespace(
+            budget=SimpleNamespace(poll=self._nothing),
+            breakers=SimpleNamespace(
+                opened=[SimpleNamespace(institution_key="cu-1")], take_probes=self._give(list(scopes))
+            ),
+            some_calls=self._give(list(calls)),
+        )
+        tools = SimpleNamespace(
+            store=store,
+            requested_by=lambda _: "bot",
+            gate=SimpleNamespace(probe=self._note("probe"), publish=self._note("publish")),
+            service=SimpleNamespace(
+                details=self._request("details"),
+                queue=self._request("queue"),
+                institution_keys=self._request("institution_keys"),
+            ),
+        )
+        self.institutions = SimpleNamespace(keys=frozenset(keys), are_known=True, refresh=self._note("refresh"))
+        self.probing = Probing(
+            cast("Any", tools), cast("Any", self.institutions), on_probed=self._probed, choose=lambda calls: calls[0]
+        )
+
+    def _probed(self) -> None:
+        self.times += 1
+
+    async def _nothing(self) -> None:
+        pass
+
+    def _give(self, value: Any) -> Any:
+        async def give(*_: Any) -> Any:
+            return value
+
+        return give
+
+    def _note(self, name: str) -> Any:
+        async def note(*arguments: Any, **_: Any) -> None:
+            self.sent.append((name, *arguments))
+
+        return note
+
+    def _request(self, name: str) -> Any:
+        async def request(*arguments: Any, **_: Any) -> None:
+            self.sent.append((name, *arguments))
+            if self.hangs:
+                await asyncio.Event().wait()
+            if self.fails:
+                raise ServiceUnavailable(name, "503")
+
+        return request
+
+    async def probe(self) -> list[Any]:
+        """Send the probes that are due; return what they asked."""
+        await asyncio.gather(*await self.probing.start_due())
+        return self.sent
+
+
+CALLS, QUEUE = (
+    Scope(kind=EndpointKind.CALLS, institution_key="cu-1"),
+    Scope(kind=EndpointKind.QUEUE, institution_key="cu-1"),
+)
+
+
+async def test_queue_of_an_institution_is_listed() -> None:
+    """One entry of it, with a permit."""
+    assert await Stage(QUEUE).probe() == [("probe", "cu-1", Permit.LISTING), ("queue", "cu-1")]
+
+
+async def test_calls_are_tried_by_a_free_read_of_one() -> None:
+    """Stored details, no check."""
+    sent = await Stage(CALLS, calls=(CallId("cu-1", "v-1"),)).probe()
+    assert sent == [("probe", "cu-1", Permit.READ), ("details", "cu-1", "v-1")]
+
+
+async def test_calls_of_an_institution_without_any_are_declared_well() -> None:
+    """There is none that could fail."""
+    sent = await Stage(CALLS, calls=(CallId("cu-9", "v-1"),)).probe()
+    assert sent[-1] == ("publish", RequestResult.ANSWER, "cu-1", EndpointKind.CALLS)
+
+
+async def test_all_queues_are_tried_at_institutions_that_are_not_failing_themselves() -> None:
+    """Of two the one without a breaker of its own."""
+    assert ("queue", "cu-2") in await Stage(QUEUES).probe()
+
+
+async def test_account_is_tried_by_a_login_a_listing_and_a_read() -> None:
+    """Whichever is possible."""
+    unknown = Stage(WHOLE)
+    unknown.institutions.are_known = False
+    assert await unknown.probe() == [("refresh",)]
+    assert await Stage(WHOLE, keys=()).probe() == [("institution_keys",)]
+    both = await Stage(WHOLE, calls=(CallId("cu-1", "v-1"),)).probe()
+    assert {name for name, *_ in both} == {"probe", "queue", "details"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_end_of_a_probe_is_told_whatever_it_found(fails: bool) -> None:
+    """A failure is reported to the gate by the client itself."""
+    stage = Stage(QUEUE)
+    stage.fails = fails
+    await stage.probe()
+    assert stage.times == 1
+
+
+async def test_hanging_probe_delays_no_other() -> None:
+    """Each is a task; none outlives the block."""
+    stage = Stage(QUEUE)
+    stage.hangs = True
+    async with stage.probing.running():
+        await asyncio.sleep(0)
+        await stage.probing.start_due()
+        await asyncio.sleep(0)
+        assert len(stage.sent) >= 2
+        running = await stage.probing.start_due()
+    assert all(task.done() for task in running)
