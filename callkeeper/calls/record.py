@@ -480,17 +480,18 @@ def parse_call(stored: bytes) -> Call:
         msgspec.MsgspecError: The stored record holds a value that no release writes.
     """
     try:
-        call, unknown = _DECODER.decode(stored), {}
+        stored_call, unknown = _DECODER.decode(stored), {}
     except msgspec.ValidationError:  # rare: an unknown field, or a value that no release writes
         found = _NAMES.decode(stored)
         if "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
             raise NewerRecord from None
         unknown = {name: found.pop(name).copy() for name in found.keys() - _KNOWN}
-        call = _DECODER.decode(msgspec.json.encode(found))
+        stored_call = _DECODER.decode(msgspec.json.encode(found))
+    values = astuple(stored_call)
+    call = Call(*[*values[: len(_OWN)], *[part(*values[place]) for part, place in _SLICES], unknown])
     if call.schema > SCHEMA:
         raise NewerRecord
-    values = astuple(call)
-    return Call(*[*values[: len(_OWN)], *[part(*values[place]) for part, place in _SLICES], unknown])
+    return call
 
 
 def readable_call(stored: bytes) -> Call | None:

@@ -121,7 +121,7 @@ def test_decide_after_our_enroll_writes_only_what_asks_a_person(outcome: Outcome
 def test_decide_after_our_enroll_writes_the_verdict_that_ends_a_question() -> None:
     """A person is asked until a verdict says otherwise: it is written although an enroll is in force."""
     asked = Asked(rule="odd", because="Is it her?", asked_at=NOW)
-    step = decide(call(enroll=ENROLLED, last_verdict="earlier", asked=asked), BOOK, NOW)
+    step = decide_record(call(enroll=ENROLLED, last_verdict="earlier", asked=asked), BOOK, NOW)
     assert isinstance(step.then if isinstance(step, WriteFacts) else step, WriteDecision)
 
 
@@ -506,7 +506,7 @@ ABSENT = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW - seconds(9), 
 
 def test_decide_about_a_foreign_institution_waits_a_minute() -> None:
     """No request may be sent with its key."""
-    assert decide(call(standing=FOREIGN), BOOK, NOW) == Wait(NOW + seconds(60))
+    assert decide_record(call(standing=FOREIGN), BOOK, NOW) == Wait(NOW + seconds(60))
 
 
 @pytest.mark.parametrize(("retry_s", "is_sent"), [(None, True), (-1, True), (0, True), (1, False)])
@@ -541,6 +541,6 @@ def test_decide_reads_before_an_assign_over_somebody_elses() -> None:
 def test_decision_in_a_trail_has_the_policies_that_it_was_made_on() -> None:
     """So that it can be replayed."""
     known = read_again(call(), policies=("Red High Risk",))
-    step = decide(known, BOOK, NOW)
+    step = decide_record(known, BOOK, NOW)
     assert isinstance(step, WriteDecision)
     assert step.entry.policies == ("Red High Risk",)

@@ -1,14 +1,14 @@
 """How a call ends: hints that are not confirmed, calls that have ended, and calls that are lost."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
+from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
-from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.settlement import (
     BY_PUSH,
     CONFIRM_LOOKS_S,
@@ -25,19 +25,21 @@ from callkeeper.calls.settlement import (
     look_back,
 )
 from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
+from tests.records import facts_of_record, with_stored
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds
 
-HINT = Call(institution_key="cu-1", voice_id="v-1", phase=Phase.HINTED)
+HINT = Call(institution_key="cu-1", voice_id="v-1")
 
 
 def hinted(ago_s: float, looks: int, **changes: Any) -> Call:
     """Return a hint of so long ago, for which the queue was looked at so often."""
-    return replace(HINT, hinted_at=NOW - seconds(ago_s), confirm_looks=looks, **changes)
+    return with_stored(HINT, hinted_at=NOW - seconds(ago_s), confirm_looks=looks, **changes)
 
 
 def next_of(hint: Call, *, is_lost: bool = False, is_late: bool = False, is_silent: bool = False) -> Deed:
     """Return the next step of a hint."""
-    return confirm(hint, NOW, is_lost=is_lost, is_late=is_late, is_silent=is_silent)
+    late = seconds(9 if is_late else 0)
+    return confirm(hint, Context(hint.last_claim, late=late, is_silent=is_silent), NOW, is_lost=is_lost)
 
 
 @pytest.mark.parametrize("n", range(len(CONFIRM_LOOKS_S)))
@@ -71,14 +73,19 @@ def test_hint_that_a_person_named_is_read_and_never_dropped() -> None:
     assert next_of(hinted(99, 4, standing=UNKNOWN, **said)) == Wait(NOW + seconds(1))
 
 
+def back(hint: Call, hinted_at: datetime = NOW, **context: Any) -> Deed:
+    """Return what becomes of a hint that was not listed."""
+    return look_back(hint, Context(hint.last_claim, **context), hinted_at, NOW)
+
+
 def test_hint_whose_end_was_pushed_is_read_once_before_it_is_dropped() -> None:
     """While workers are late it is put off, for five minutes."""
     ended = hinted(20, 4, end_hinted_at=NOW)
-    assert look_back(ended, NOW, NOW, is_late=False) == LookBack()
-    assert look_back(ended, NOW, NOW, is_late=True) == Wait(NOW + PUT_OFF)
-    assert look_back(ended, NOW - GIVEN_UP, NOW, is_late=True) == Drop(NOT_LISTED)
+    assert back(ended) == LookBack()
+    assert back(ended, late=seconds(9)) == Wait(NOW + PUT_OFF)
+    assert back(ended, NOW - GIVEN_UP, late=seconds(9)) == Drop(NOT_LISTED)
     for changes in ({"end_hinted_at": None}, {"standing": FOREIGN}, {"looked_back_at": NOW}):
-        assert look_back(replace(ended, **changes), NOW, NOW, is_late=False) == Drop(NOT_LISTED)
+        assert back(with_stored(ended, **changes)) == Drop(NOT_LISTED)
 
 
 def test_call_is_not_found_only_after_a_delay() -> None:
@@ -102,7 +109,7 @@ def test_end_is_believed_to_the_services_record_only() -> None:
 
 def closed(known: Call) -> Deed | None:
     """Return how a call is closed."""
-    return close(known, BOOK, facts_of(known, BOOK.policies, NOW), NOW)
+    return close(known, BOOK, facts_of_record(known, BOOK.policies, NOW), NOW)
 
 
 def test_ended_call_is_read_once_more_and_settled() -> None:
@@ -112,8 +119,8 @@ def test_ended_call_is_read_once_more_and_settled() -> None:
     assert closed(call(end_seen_at=NOW)) == Wait(NOW + SETTLE_AFTER)
     unread = call(end_seen_at=ended_at, reading=reading(read_at=NOW - seconds(1)))
     assert closed(unread) == Read("last read")
-    assert closed(replace(unread, reading=reading())) == Settle(Reason.UNDECIDED)
-    intended = replace(unread, reject=Effect(state=EffectState.INTENDED))
+    assert closed(with_stored(unread, reading=reading())) == Settle(Reason.UNDECIDED)
+    intended = with_stored(unread, reject=Effect(state=EffectState.INTENDED))
     assert closed(intended) == Withdraw(EffectKind.REJECT, "call ended")
 
 

@@ -32,7 +32,7 @@ def test_recorded_call_is_read_back_as_written() -> None:
     """One line each; empty lines are skipped."""
     one = recorded(call(), LINES)
     assert list(parse_recordings([encode_recorded(one), b"  \n"])) == [one]
-    assert one.begins_at == call().started_at
+    assert one.begins_at == call().life.started_at
     assert recorded(call(started_at=None), LINES).begins_at == NOW
     assert recorded(call(started_at=None), ()).begins_at is None
 

@@ -9,7 +9,8 @@ import structlog
 from structlog.testing import LogCapture
 
 from callkeeper.calls.claimed_item import Placement
-from callkeeper.calls.record import Call, with_effect
+from callkeeper.calls.context import Context
+from callkeeper.calls.record import Call, Obstacles, with_effect
 from callkeeper.calls.store.keys import CallId
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds
 from workers.claimed_call import Claim
@@ -49,6 +50,15 @@ class HeldClaim:
     def now(self) -> datetime:
         """Return the present."""
         return NOW
+
+    @property
+    def obstacles(self) -> Obstacles:
+        """Return what keeps requests back."""
+        return self.call.last_claim
+
+    def context(self, *, is_silent: bool = False) -> Context:
+        """Return what a decision must know now."""
+        return Context(self.obstacles, late=self.item.late, busy=self.tools.cpu_share(), is_silent=is_silent)
 
     @property
     def is_over(self) -> bool:

@@ -20,7 +20,7 @@ def asked_after(verdict: Verdict, before: Asked | None) -> tuple[Asked | None, l
     """Return the question that is open after a verdict, and what was logged."""
     held = HeldClaim(call(asked=before))
     write_decision(as_claim(held), WriteDecision(verdict, Entry(at=NOW, what="decided")))
-    return held.call.asked, held.events
+    return held.call.statements.asked, held.events
 
 
 def test_rule_asks_once() -> None:
@@ -48,7 +48,7 @@ def test_withdrawn_intention_keeps_what_was_sent() -> None:
     sent = Effect(state=EffectState.INTENDED, attempts=2, unsent=1, unauthorized=1, sent_at=NOW, last_word=4, rule="r")
     held = HeldClaim(call(enroll=sent))
     withdraw(as_claim(held), Withdraw(EffectKind.ENROLL, "because"))
-    assert held.call.enroll == Effect(attempts=2, unsent=1, unauthorized=1, sent_at=NOW, last_word=4)
+    assert held.call.ledger.enroll == Effect(attempts=2, unsent=1, unauthorized=1, sent_at=NOW, last_word=4)
     assert [(entry.what, entry.because) for entry in held.entries] == [("withdrawn", "because")]
 
 
@@ -56,7 +56,7 @@ def test_outcome_that_was_proved_is_told_as_it_is() -> None:
     """A refusal has the service's reason; what stays unresolved needs a person."""
     held = HeldClaim(call(reject=Effect(state=EffectState.UNKNOWN, refusal="no such voice")))
     establish(as_claim(held), Establish(EffectKind.REJECT, EffectState.REFUSED))
-    assert (held.call.reject.state, held.entries[0].because) == (EffectState.REFUSED, "no such voice")
+    assert (held.call.ledger.reject.state, held.entries[0].because) == (EffectState.REFUSED, "no such voice")
     assert held.events == ["effect_refused"]
     held = HeldClaim(call(reject=Effect(state=EffectState.UNKNOWN, refusal="no such voice")))
     establish(as_claim(held), Establish(EffectKind.REJECT, EffectState.UNRESOLVED))

@@ -1,7 +1,6 @@
 """Steps of one claim: when it is released, how a call is settled, and when a hint is dropped."""
 
 import pytest
-from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.effect_ledger import Effect, EffectState
@@ -9,6 +8,7 @@ from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.settlement import HINT_LIVES
 from callkeeper.calls.steps import Drop
+from tests.records import with_stored
 from tests.unit.calls.specimens import NOW, call, seconds
 from tests.unit.workers.claims import HeldClaim, as_claim
 from workers import move as steps
@@ -53,7 +53,7 @@ async def test_settled_call_says_why_and_is_due_again_only_for_its_members_enrol
     await settle(as_claim(held), Reason.UNDECIDED)
     (entry,) = held.entries
     assert (entry.what, entry.because, entry.n) == ("settled", Reason.UNDECIDED, 7)
-    assert (held.call.phase, held.call.settled_at, held.counted) == (Phase.SETTLED, NOW, ["settled"])
+    assert (held.call.life.phase, held.call.life.settled_at, held.counted) == (Phase.SETTLED, NOW, ["settled"])
     assert held.saved == [Placement(None, listed="settled")]
     again = HeldClaim(call(recheck_from=NOW, alternate_id="a-1"))
     await settle(as_claim(again), Reason.UNDECIDED)
@@ -62,7 +62,7 @@ async def test_settled_call_says_why_and_is_due_again_only_for_its_members_enrol
 
 async def test_unconfirmed_and_lost_calls_are_listed_as_such() -> None:
     """They may be shown again."""
-    unconfirmed, lost = HeldClaim(), HeldClaim(replace(call(), not_found_since=NOW))
+    unconfirmed, lost = HeldClaim(), HeldClaim(with_stored(call(), not_found_since=NOW))
     await settle(as_claim(unconfirmed), Reason.UNCONFIRMED)
     await settle(as_claim(lost), Reason.LOST)
     assert [unconfirmed.saved[0].listed, lost.saved[0].listed] == ["unconfirmed", "lost"]
@@ -84,14 +84,14 @@ async def test_hint_is_dropped_once_a_late_enough_look_did_not_list_it() -> None
 
 async def test_old_hint_waits_longer_for_a_look() -> None:
     """A listing that shows the call makes it due at once."""
-    old = HeldClaim(replace(HINT, hinted_at=NOW - seconds(800)))
+    old = HeldClaim(with_stored(HINT, hinted_at=NOW - seconds(800)))
     await drop(as_claim(old), Drop("the queue does not list it"))
     assert old.saved == [NOW + seconds(100)]
 
 
 async def test_hint_of_a_foreign_institution_is_dropped_without_a_look() -> None:
     """Its queue cannot be listed."""
-    foreign = HeldClaim(replace(HINT, standing=FOREIGN))
+    foreign = HeldClaim(with_stored(HINT, standing=FOREIGN))
     await drop(as_claim(foreign), Drop("the queue does not list it"))
     assert foreign.saved == ["forgotten"]
 
@@ -113,9 +113,9 @@ async def test_queue_is_silent_if_two_looks_brought_no_listing(
     """Seconds are counted from the hint. At the end of a hint's life only a late listing counts."""
     hinted_at = NOW - seconds(age_s)
     listed_at = None if listed_s is None else hinted_at + seconds(listed_s)
-    held = HeldClaim(replace(HINT, hinted_at=hinted_at, confirm_looks=looks), last_listed_at=listed_at)
+    held = HeldClaim(with_stored(HINT, hinted_at=hinted_at, confirm_looks=looks), last_listed_at=listed_at)
     assert await steps._is_silent(as_claim(held)) is is_silent
-    assert not await steps._is_silent(as_claim(HeldClaim(replace(HINT, hinted_at=None, confirm_looks=9))))
+    assert not await steps._is_silent(as_claim(HeldClaim(with_stored(HINT, hinted_at=None, confirm_looks=9))))
 
 
 class Forgetful(HeldClaim):

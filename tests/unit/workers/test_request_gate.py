@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from callkeeper.calls.decide import WATCH
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
@@ -12,6 +11,7 @@ from callkeeper.calls.settlement import BY_PUSH
 from callkeeper.calls.steps import Check, Deed, Intend, LookBack, Read, Send, Wait
 from callkeeper.calls.store.breakers import EndpointKind
 from callkeeper.calls.store.request_budget import Permit
+from tests.records import with_stored
 from tests.unit.calls.specimens import NOW, call, seconds
 from tests.unit.workers.claims import HeldClaim, as_claim
 from workers.request_gate import TURN_AGAIN_S, pass_gate, permits_of
@@ -50,7 +50,7 @@ async def test_permits_that_were_taken_are_not_taken_again() -> None:
     held = HeldClaim(call(person_id=None, listed_at=None, reading=None))
     assert await pass_gate(as_claim(held), ASSIGN) == ASSIGN
     assert held.permits == 2
-    held.call = replace(held.call, assign=INTENDED)
+    held.call = with_stored(held.call, assign=INTENDED)
     await pass_gate(as_claim(held), Read("before assign"))
     assert held.permits == 1
     await pass_gate(as_claim(held), Send(EffectKind.ASSIGN))
@@ -99,16 +99,16 @@ async def test_held_permits_stay_with_the_claim_unless_the_budget_is_used_up() -
 async def test_check_without_a_turn_is_put_off_and_reads_go_on() -> None:
     """By three seconds at most."""
     step, held = await instead(Check(), Why.CHECKS_FAIL)
-    assert (step, held.call.next_check_at) == (None, NOW + seconds(TURN_AGAIN_S))
+    assert (step, held.call.plan.next_check_at) == (None, NOW + seconds(TURN_AGAIN_S))
     _, held = await instead(Check(), Why.CHECKS_FAIL, 1.0)
-    assert held.call.next_check_at == NOW + seconds(1)
+    assert held.call.plan.next_check_at == NOW + seconds(1)
     assert TURN_AGAIN_S == 3.0
 
 
 async def test_watching_read_without_a_permit_lets_checks_go_first() -> None:
     """Another read waits."""
     step, held = await instead(WATCH, Why.RATE)
-    assert (step, held.call.next_read_at) == (None, NOW + seconds(9))
+    assert (step, held.call.plan.next_read_at) == (None, NOW + seconds(9))
     step, _ = await instead(Read("x"), Why.RATE)
     assert step == Wait(NOW + seconds(9))
 
@@ -116,7 +116,7 @@ async def test_watching_read_without_a_permit_lets_checks_go_first() -> None:
 async def test_look_back_without_an_allowance_is_given_up() -> None:
     """It counts as made."""
     step, held = await instead(LookBack(), Why.LOOK_BACKS)
-    assert (step, held.call.looked_back_at, held.events) == (None, NOW, ["look_back_refused"])
+    assert (step, held.call.life.looked_back_at, held.events) == (None, NOW, ["look_back_refused"])
 
 
 async def test_free_read_tests_whether_the_service_still_refuses() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import Effect
-from callkeeper.calls.facts import facts_of
 from callkeeper.calls.record import Call, Candidate
 from callkeeper.calls.rules.assignment import Assignment, is_free, judge_assignment
 from callkeeper.calls.rules.book import RuleBook
+from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, call, word
 
 ONE, TWO = Candidate(person_id="p-1", person_type="Primary"), Candidate(person_id="p-2", person_type="Joint")
@@ -18,7 +18,7 @@ FREE: dict[str, Any] = {"person_id": None, "assign": Effect(), "candidates": (ON
 
 def judged(known: Call, book: RuleBook = BOOK) -> Assignment:
     """Return whom rules assign."""
-    return judge_assignment(known, book, facts_of(known, book.policies))
+    return judge_assignment(known, book, facts_of_record(known, book.policies))
 
 
 def test_only_candidate_of_an_unclaimed_call_is_assigned() -> None:

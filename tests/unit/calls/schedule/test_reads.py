@@ -1,11 +1,11 @@
 """When stored details are read next."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from callkeeper.calls.record import CHECK_LIMIT
+from callkeeper.calls.context import Context
+from callkeeper.calls.record import CHECK_LIMIT, Obstacles
 from callkeeper.calls.schedule.reads import (
     END_HINT_FOR,
     MANY,
@@ -18,11 +18,14 @@ from callkeeper.calls.schedule.reads import (
 )
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, seconds, verified
 
+MANY_LIVE = Context(Obstacles(), live=99)
+
 
 def wait_s(live: int = 1, late_s: float = 0.0, busy: float = 0.0, **changes: Any) -> float:
     """Return for how long a call waits for its next read, without its own tenth."""
     known = call(next_check_at=None, **changes)
-    at = next_read(known, BOOK.policies, NOW, undecided_s=20, decided_s=60, live=live, late=seconds(late_s), busy=busy)
+    context = Context(known.last_claim, live, seconds(late_s), busy)
+    at = next_read(known, context, BOOK.policies, NOW, undecided_s=20, decided_s=60)
     return (at - NOW).total_seconds() / apart(known, 1).total_seconds()
 
 
@@ -37,7 +40,7 @@ def test_reads_are_frequent_while_few_calls_are_live() -> None:
 def test_pushed_end_is_looked_at_within_a_second() -> None:
     """For ten seconds."""
     ended = call(end_hinted_at=NOW)
-    assert next_read(ended, BOOK.policies, NOW, undecided_s=20, decided_s=60, live=99) == NOW + seconds(1)
+    assert next_read(ended, MANY_LIVE, BOOK.policies, NOW, undecided_s=20, decided_s=60) == NOW + seconds(1)
     assert may_have_ended(ended, NOW + END_HINT_FOR - seconds(1))
     assert not may_have_ended(ended, NOW + END_HINT_FOR)
 
@@ -59,12 +62,12 @@ def test_late_or_busy_workers_read_less_often() -> None:
 
 def test_read_that_something_asks_for_is_not_put_off() -> None:
     """An effect that was sent since the last read must be seen."""
-    late = {"decided_s": 60.0, "late": timedelta(seconds=5), "busy": 0.0}
-    assert put_off(call(), NOW, NOW, **late) > NOW  # type: ignore[arg-type]
-    assert put_off(call(not_found_since=NOW), NOW, NOW, **late) == NOW  # type: ignore[arg-type]
-    assert put_off(call(end_hinted_at=NOW), NOW, NOW, **late) == NOW  # type: ignore[arg-type]
-    assert put_off(call(reading=None), NOW, NOW, **late) == NOW  # type: ignore[arg-type]
-    assert put_off(call(reading=reading()), NOW, NOW, decided_s=60.0, late=timedelta(), busy=0.0) == NOW
+    late = Context(Obstacles(), late=seconds(5))
+    assert put_off(call(), late, NOW, NOW, decided_s=60.0) > NOW
+    assert put_off(call(not_found_since=NOW), late, NOW, NOW, decided_s=60.0) == NOW
+    assert put_off(call(end_hinted_at=NOW), late, NOW, NOW, decided_s=60.0) == NOW
+    assert put_off(call(reading=None), late, NOW, NOW, decided_s=60.0) == NOW
+    assert put_off(call(reading=reading()), Context(Obstacles()), NOW, NOW, decided_s=60.0) == NOW
 
 
 def test_failed_reads_are_repeated_ever_later() -> None:

@@ -1,0 +1,91 @@
+"""Merging two records of one call."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.fold import fold_note
+from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
+from tests.records import stored_value
+from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
+
+MERGED_WISHES: dict[str, Any] = {
+    "check_wish": word(),
+    "assign_wish": word(person_id="p-1"),
+    "distrusted": word(),
+    "identity": verified(),
+    "authenticated_seen": True,
+    "rejected_seen": True,
+    "enrolled_seen": True,
+    "opted_out_seen": True,
+    "opted_in_seen": True,
+    "mismatch_seen": True,
+    "core_username": "ann",
+    "end_hinted_at": NOW,
+    "heard_at": NOW,
+}
+
+
+@pytest.mark.parametrize(("field", "value"), MERGED_WISHES.items(), ids=MERGED_WISHES)
+def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) -> None:
+    """Statements and facts of either record are in the merged one (B11)."""
+    other = call(voice_id="alt-1", **{field: value})
+    merged, _ = fold_note(call(), Merged(call=other), NOW)
+    assert stored_value(merged, field) == value
+
+
+def test_fold_of_a_merge_keeps_the_last_moment_at_which_a_person_spoke() -> None:
+    """Whichever record it is in: a call is not given up while a person's word may still be carried out."""
+    spoke, before = call(heard_at=NOW), call(voice_id="alt-1", heard_at=NOW - timedelta(minutes=9))
+    for one, other in ((spoke, before), (before, spoke)):
+        assert fold_note(one, Merged(call=other), NOW)[0].statements.heard_at == NOW
+
+
+@given(ours=st.sampled_from(EffectState), theirs=st.sampled_from(EffectState))
+def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: EffectState) -> None:
+    """If either ledger shows that a request was sent, the merged one does too."""
+    other = call(voice_id="alt-1", enroll=Effect(state=theirs))
+    merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), NOW)
+    silent = {EffectState.NONE, EffectState.INTENDED}
+    assert (merged.ledger.enroll.state in silent) == (ours in silent and theirs in silent)
+
+
+STATEMENTS = (
+    st.builds(
+        AssignWish,
+        person_id=st.sampled_from(["p-1", "p-2", "p-3"]),
+        operator=st.sampled_from(["ann", "bob"]),
+        said_at=INSTANTS,
+    )
+    | st.builds(
+        Verified,
+        person_id=st.sampled_from(["p-1", "p-2", "p-3"]),
+        validation_type=st.just("Other"),
+        operator=st.sampled_from(["ann", "bob"]),
+        said_at=INSTANTS,
+    )
+    | st.builds(Distrusted, operator=st.sampled_from(["ann", "bob"]), said_at=INSTANTS)
+)
+
+
+@given(said=st.lists(STATEMENTS, min_size=2, max_size=6), data=st.data())
+def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: list[Any], data: st.DataObject) -> None:
+    """In whatever order statements are folded, alone or by a merge, the one received last counts."""
+    numbered = [replace(statement, number=n) for n, statement in enumerate(said, 1)]
+    shuffled = data.draw(st.permutations(numbered))
+    here = data.draw(st.integers(0, len(said)))
+    folded, other = call(), call(voice_id="alt-1")
+    for statement in shuffled[:here]:
+        folded, _ = fold_note(folded, statement, NOW)
+    for statement in shuffled[here:]:
+        other, _ = fold_note(other, statement, NOW)
+    folded, _ = fold_note(folded, Merged(call=other), NOW)
+    for kind, field in ((AssignWish, "assign_wish"), (Verified, "identity"), (Distrusted, "distrusted")):
+        numbers = [statement.number for statement in numbered if isinstance(statement, kind)]
+        kept = stored_value(folded, field)
+        assert (kept.number if kept else None) == max(numbers, default=None)
