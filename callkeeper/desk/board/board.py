@@ -36,6 +36,7 @@ from callkeeper.desk.board.incidents_page import IncidentsPage
 from callkeeper.desk.board.live_updates import Streams
 from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
+from callkeeper.desk.board.plots_page import PlotsPage
 from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.desk import Desk
@@ -88,6 +89,7 @@ class Board:
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
+        self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now)
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
         self._find = FindPage(searched, *parts)
@@ -110,6 +112,7 @@ class Board:
             *self._incidents_page.routes(),
             *self._outcomes.routes(),
             *self._audit.routes(),
+            *self._plots.routes(),
             Route(f"{base}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
             Route(call, self.call),
