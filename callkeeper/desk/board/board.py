@@ -38,6 +38,7 @@ from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
 from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
+from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
@@ -90,6 +91,7 @@ class Board:
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
         self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now)
+        self._rules = RulesPage(redis, keys, desk.book, self._renderers[True], now=now)
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
         self._find = FindPage(searched, *parts)
@@ -113,6 +115,7 @@ class Board:
             *self._outcomes.routes(),
             *self._audit.routes(),
             *self._plots.routes(),
+            *self._rules.routes(),
             Route(f"{base}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
             Route(call, self.call),

@@ -112,7 +112,7 @@ async def test_pages_bring_nothing_inline_and_nothing_from_elsewhere(rig: BoardR
     """Every page lives on files of its own host: no script, style or handler within it, no other address."""
     call = rig.stage.call(END)
     await rig.run(3)
-    for path in ("", of(call), "/pausing", "/outcomes", "/plots", f"/institutions/{KEY}"):
+    for path in ("", of(call), "/pausing", "/outcomes", "/plots", "/rules", f"/institutions/{KEY}"):
         page = await rig.page(path)
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", page), path
         assert not re.search(r"(?:src|href|action)=\"(?!/|#)", page), path
