@@ -104,6 +104,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     runtime.tidy()
     minutes_s = settings.store.retention.minutes_s
     writer = FigureWriter(figures, author, keys=keys, minutes_kept_s=minutes_s)
+    writer.doing = runtime.doing
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
     watch = alert_watch(settings.alerts, settings.store, log)

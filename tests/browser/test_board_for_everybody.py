@@ -58,6 +58,7 @@ def test_axe_finds_nothing_serious(stage: Stage) -> None:
         "/incidents",
         "/plots",
         "/rules",
+        "/processes",
     ):
         board.goto(f"{stage.web_url}/board{path}")
         assert serious(board) == []

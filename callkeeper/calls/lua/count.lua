@@ -1,11 +1,12 @@
 -- Add a process's figures to the totals, and record that it is alive. A repetition adds nothing, however late.
 -- KEYS: figures, processes, process, claimer, counted, lately, running, hours_since
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
---       cpu, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
+--       cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, `lately` rows and last
 -- words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys, `number`
 -- that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the process's own
--- clock, `cpu` its share of a core, `is_last` '1' if the process shuts down. A process that vanished is remembered for
+-- clock, `cpu` its share of a core, `doing` what it does now,
+-- `is_last` '1' if the process shuts down. A process that vanished is remembered for
 -- `vanished_kept_s`. `rest` are (field, increment) pairs. Rows have '+' in front of their field, or '-' if they ended,
 -- words '='. The sums of an hour, `#slot:institution`, are added to a string of `day_bytes` a day, for the institution and
 -- for all; `slots` is how many an hour has. `~` marks hits of rules by the day. `hours` and `hits` are prefixes of keys.
@@ -33,7 +34,7 @@ redis.call('ZREMRANGEBYSCORE', processes_key, '-inf', now - alive_ms)
 redis.call('ZREMRANGEBYSCORE', running_key, '-inf', now - vanished_kept_s * 1000)
 if is_last ~= '1' then
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
-        'ahead', own_ms - now, 'cpu', cpu)
+        'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
     redis.call('HSETNX', process_key, 'since', now)
     redis.call('PEXPIRE', process_key, alive_ms)
     redis.call('ZADD', processes_key, now, name)

@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Batch, Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper.calls.metrics.doing import Doing, encode_doing
 from callkeeper.calls.metrics.hourly import DAY_BYTES, EVERYWHERE, HOURS_KEPT_S, SLOTS
 from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys, institution_part
 from callkeeper.calls.store.script import Arg, Script
@@ -94,6 +95,7 @@ class FigureWriter:
         self._keys = keys
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
+        self.doing: Callable[[], Doing] = Doing
         self._memory = memory or memory_of
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
         self._script = Script(keys, "prelude", "count")
@@ -146,6 +148,7 @@ class FigureWriter:
             "rules": author.rules,
             "own_ms": now_ms or int(time.time() * 1000),
             "cpu": f"{self._cpu_share():.3f}",
+            "doing": encode_doing(self.doing()),
             "vanished_kept_s": VANISHED_S,
             "is_last": int(is_last),
             "hours": keys.hours("", EVERYWHERE).removesuffix(":"),

@@ -37,6 +37,7 @@ from callkeeper.desk.board.live_updates import Streams
 from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
+from callkeeper.desk.board.processes_page import ProcessesPage
 from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
 from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
@@ -92,6 +93,7 @@ class Board:
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
         self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now)
         self._rules = RulesPage(redis, keys, desk.book, self._renderers[True], now=now)
+        self._processes = ProcessesPage(redis, keys, self._renderers[True], now=now)
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
         self._find = FindPage(searched, *parts)
@@ -116,6 +118,7 @@ class Board:
             *self._audit.routes(),
             *self._plots.routes(),
             *self._rules.routes(),
+            *self._processes.routes(),
             Route(f"{base}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
             Route(call, self.call),
@@ -215,6 +218,11 @@ class Board:
             return PlainTextResponse("There is no such page.\n", 404)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
+
+    @property
+    def open_streams(self) -> int:
+        """Return how many pages are updated now."""
+        return self._open.count
 
     @property
     def renderer(self) -> Renderer:
