@@ -116,7 +116,7 @@ class Hours:
     since: datetime | None
 
 
-class HourReader:
+class HourlySums:
     """Reads the sums. It changes nothing."""
 
     def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:

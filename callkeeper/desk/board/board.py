@@ -34,6 +34,7 @@ from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, field
 from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.incidents_page import IncidentsPage
 from callkeeper.desk.board.live_updates import Streams
+from callkeeper.desk.board.message_page import MessagePage
 from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
@@ -89,6 +90,7 @@ class Board:
         context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
+        self._message = MessagePage(redis, self._queries, desk.known, self._renderers[True], now=now)
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
         self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now)
@@ -115,6 +117,7 @@ class Board:
             *self._pausing.routes(),
             *self._incidents_page.routes(),
             *self._outcomes.routes(),
+            *self._message.routes(),
             *self._audit.routes(),
             *self._plots.routes(),
             *self._rules.routes(),

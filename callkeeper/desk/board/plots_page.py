@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from callkeeper.calls.metrics.hourly import EVERYWHERE, HOURS_KEPT_S, HourReader, Slot, Sums
+from callkeeper.calls.metrics.hourly import EVERYWHERE, HOURS_KEPT_S, HourlySums, Slot, Sums
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.visitor import note_of, visitor_of
@@ -110,7 +110,7 @@ class PlotsPage:
     ) -> None:
         """Put the parts together. ``book`` has the time zones; ``renderers`` are by whether people's data is seen."""
         self._queries = queries
-        self._hours = HourReader(redis, keys=queries.keys)
+        self._hours = HourlySums(redis, keys=queries.keys)
         self._zones = book.zones
         self._renderers = renderers
         self._now = now

@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.metrics.hourly import HourReader, Slot, Sums
+from callkeeper.calls.metrics.hourly import HourlySums, Slot, Sums
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.service import NotSent, ResellerError, ServiceUnavailable, Unsendable
 from callkeeper.service.endpoints import ENROLL
@@ -157,7 +157,7 @@ async def test_counted_by_the_hour_are_the_same_calls(rig: Rig) -> None:
     rig.stage.call(Happening(Kind.ERROR, 5), END)
     await rig.run(90)
     totals, now = await rig.counted(), rig.clock()
-    hours = await HourReader(rig.redis).between(now - timedelta(days=1), now, [KEY])
+    hours = await HourlySums(rig.redis).between(now - timedelta(days=1), now, [KEY])
     sums = Sums()
     for hour in hours.by_hour.values():
         sums.add(hour)

@@ -11,7 +11,7 @@ from callkeeper.calls.metrics.hourly import (
     DAY_BYTES,
     EVERYWHERE,
     HOURS_KEPT_S,
-    HourReader,
+    HourlySums,
     Slot,
     Sums,
     hours_of,
@@ -47,7 +47,7 @@ async def test_sums_are_kept_by_hour_and_institution(redis: Redis, hand: Hand, p
     hand.ms += 3_600_000
     process.figures.sum_up("cu-1", Slot.REJECTED)
     await process.write_async(redis)
-    noon, reader = datetime.fromtimestamp(NOON / 1000, UTC), HourReader(redis)
+    noon, reader = datetime.fromtimestamp(NOON / 1000, UTC), HourlySums(redis)
     begin, end = noon - 24 * HOUR, noon + 2 * HOUR
     for institutions, expected in (
         (["cu-1"], [(2, 0), (0, 1)]),
