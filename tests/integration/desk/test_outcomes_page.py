@@ -172,7 +172,7 @@ async def test_message_whose_call_changed_says_so(rig: PageRig) -> None:
     await rig.redis.delete(Keys().outbox.deliveries)
     await rig.deliveries.attempts.write(replace(newest, digest="0" * 16))
     page = await rig.page(f"/outcomes/message?id={newest.id}")
-    assert "as the call was then" in page
+    assert "as it was then" in page
 
 
 async def test_message_of_a_test_has_its_payload(rig: PageRig) -> None:
