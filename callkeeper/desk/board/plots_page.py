@@ -19,7 +19,7 @@ from callkeeper.desk.board.plotting import (
     SPANS,
     Bin,
     Plot,
-    Span,
+    PlotSpan,
     bars_of,
     bins_of,
     period_of,
@@ -44,7 +44,7 @@ SERIES: Final = (
 _RESULTS: Final = frozenset({Slot.AUTHENTICATED, Slot.ENROLLED, Slot.REJECTED, Slot.RED, Slot.UNDECIDED})
 
 
-def plots_of(span: Span, bins: Sequence[Bin]) -> list[Plot]:
+def plots_of(span: PlotSpan, bins: Sequence[Bin]) -> list[Plot]:
     """Return the plots of a period."""
     whole = Sums()
     for each in bins:
@@ -52,7 +52,7 @@ def plots_of(span: Span, bins: Sequence[Bin]) -> list[Plot]:
     return [*(_counted(span, bins, whole, *row) for row in SERIES), _delays(span, bins, whole)]
 
 
-def _counted(span: Span, bins: Sequence[Bin], whole: Sums, slot: Slot, name: str, meaning: str, tone: str) -> Plot:
+def _counted(span: PlotSpan, bins: Sequence[Bin], whole: Sums, slot: Slot, name: str, meaning: str, tone: str) -> Plot:
     values = [each.sums[slot] for each in bins]
     most = max(values, default=0)
     top, ticks = y_ticks(most, whole=True)
@@ -73,7 +73,7 @@ def _counted(span: Span, bins: Sequence[Bin], whole: Sums, slot: Slot, name: str
     )
 
 
-def _delays(span: Span, bins: Sequence[Bin], whole: Sums) -> Plot:
+def _delays(span: PlotSpan, bins: Sequence[Bin], whole: Sums) -> Plot:
     medians, tails = ([each.sums.delay(share) for each in bins] for share in (0.5, 0.95))
     top, ticks = y_ticks(max((tail or 0.0 for tail in tails), default=0.0), whole=False)
     words = [f"median {seconds(median)}, p95 {seconds(tail)}" for median, tail in zip(medians, tails, strict=True)]

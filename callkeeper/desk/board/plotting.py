@@ -28,7 +28,7 @@ INTERVALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PlotSpan:
     """A period that plots show. ``hours`` is the length of a bin; ``labelled``: which bins have a label, by local time."""
 
     title: str
@@ -39,11 +39,11 @@ class Span:
     labelled: Callable[[datetime, int], bool]
 
 
-SPANS: Final[Mapping[str, Span]] = {
-    "day": Span("Day", 1, 1, "an hour", "%H:%M", lambda at, _: at.hour % 3 == 0),
-    "week": Span("Week", 7, 3, "in 3 hours", "%a %-d", lambda at, _: at.hour < 3),
-    "month": Span("Month", 30, 24, "a day", "%-d %b", lambda _, n: n % 4 == 0),
-    "quarter": Span("90 days", 90, 24, "a day", "%-d %b", lambda at, _: at.day in {1, 15}),
+SPANS: Final[Mapping[str, PlotSpan]] = {
+    "day": PlotSpan("Day", 1, 1, "an hour", "%H:%M", lambda at, _: at.hour % 3 == 0),
+    "week": PlotSpan("Week", 7, 3, "in 3 hours", "%a %-d", lambda at, _: at.hour < 3),
+    "month": PlotSpan("Month", 30, 24, "a day", "%-d %b", lambda _, n: n % 4 == 0),
+    "quarter": PlotSpan("90 days", 90, 24, "a day", "%-d %b", lambda at, _: at.day in {1, 15}),
 }
 
 
@@ -65,7 +65,7 @@ class Bin:
         return f"{self.begin:%a %-d %b %H:%M} to {self.end:%H:%M}"
 
 
-def period_of(span: Span, now: datetime, zone: tzinfo, back: int = 0) -> tuple[datetime, datetime]:
+def period_of(span: PlotSpan, now: datetime, zone: tzinfo, back: int = 0) -> tuple[datetime, datetime]:
     """Return begin and end of a period: the last 24 hours, or whole local days and the current one; or ``back`` before."""
     if span.hours == 1:
         end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1) - timedelta(days=back)
@@ -76,7 +76,7 @@ def period_of(span: Span, now: datetime, zone: tzinfo, back: int = 0) -> tuple[d
 
 
 def bins_of(
-    span: Span, by_hour: Mapping[datetime, Sums], now: datetime, zone: tzinfo, since: datetime | None
+    span: PlotSpan, by_hour: Mapping[datetime, Sums], now: datetime, zone: tzinfo, since: datetime | None
 ) -> list[Bin]:
     """Return the bins of hours, oldest first. ``since``: when the first sum was kept; None: never."""
 
@@ -103,7 +103,7 @@ def bins_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class PlotBar:
     """A bar, in percent of the width and in pixels. ``mark`` is where a line across it is drawn, if there is one."""
 
     x: float
@@ -137,7 +137,7 @@ class Plot:
     meaning: str
     unit: str
     words: str
-    bars: Sequence[Bar]
+    bars: Sequence[PlotBar]
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     unknown: float = 0.0
@@ -161,7 +161,7 @@ def y_ticks(most: float, *, whole: bool) -> tuple[float, list[Tick]]:
     return top, [Tick(FLOOR - HEIGHT * n / intervals, _plain(n * step)) for n in range(intervals + 1)]
 
 
-def x_ticks(span: Span, bins: Sequence[Bin]) -> list[Tick]:
+def x_ticks(span: PlotSpan, bins: Sequence[Bin]) -> list[Tick]:
     """Return the labels of the time axis: where a bin begins, or in the middle of a day that is one bin."""
     middle = 0.5 if span.hours == 24 else 0.0
     labelled = [n for n, each in enumerate(bins) if span.labelled(each.begin, n)]
@@ -179,7 +179,7 @@ def bars_of(
     top: float,
     words: Sequence[str],
     marks: Sequence[float | None] = (),
-) -> Iterator[Bar]:
+) -> Iterator[PlotBar]:
     """Yield a bar for each bin of which something is known; one without a value has no height."""
     width = 100 / max(len(bins), 1)
     for n, (each, value) in enumerate(zip(bins, values, strict=True)):
@@ -187,7 +187,7 @@ def bars_of(
             height = HEIGHT * (value or 0.0) / top
             shown = round(max(height, 1.0) if value else 0.0, 1)
             mark = marks[n] if marks else None
-            yield Bar(
+            yield PlotBar(
                 round((n + 0.12) * width, 3),
                 round(0.76 * width, 3),
                 round(n * width, 3),
