@@ -93,7 +93,7 @@ class Board:
         self._message = MessagePage(redis, self._queries, desk.known, self._renderers[True], now=now)
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
-        self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now)
+        self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now, archive=desk.archive)
         self._rules = RulesPage(redis, keys, desk.book, self._renderers[True], now=now)
         self._processes = ProcessesPage(redis, keys, self._renderers[True], now=now)
         searched = Queries(redis, keys=keys, slices=desk.slices)

@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from callkeeper.calls.metrics.hourly import EVERYWHERE, HOURS_KEPT_S, HourlySums, Slot, Sums
+from callkeeper.calls.metrics.hourly import EVERYWHERE, HOURS_KEPT_S, HourlySums, Hours, Slot, Sums
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.visitor import note_of, visitor_of
+from callkeeper.desk.archived_calls import ArchivedCalls, archived_days
 from callkeeper.desk.board.plotting import (
     SPANS,
+    YEAR,
     Bin,
     Plot,
     PlotSpan,
@@ -30,7 +32,7 @@ from callkeeper.desk.board.plotting import (
 from callkeeper.desk.board.renderer import Renderer
 from callkeeper.service.endpoints import is_institution_key
 
-SERIES: Final = (
+SERIES: Final[tuple[tuple[Slot, str, str, str], ...]] = (
     (Slot.STARTED, "Started", "calls that the service confirmed", "busy"),
     (Slot.AUTHENTICATED, "Authenticated", "", "good"),
     (Slot.ENROLLED, "Enrolled", "", "good"),
@@ -41,7 +43,14 @@ SERIES: Final = (
 )
 """Each plot of a number: its slot, name, meaning and colour."""
 
+YEARS_BACK: Final = 9
+"""How many years before the present one can be shown."""
+
 _RESULTS: Final = frozenset({Slot.AUTHENTICATED, Slot.ENROLLED, Slot.REJECTED, Slot.RED, Slot.UNDECIDED})
+
+
+ARCHIVED: Final = tuple(row for row in SERIES if row[0] is not Slot.PROVIDER_ERRORS)
+"""What the archive knows."""
 
 
 def plots_of(span: PlotSpan, bins: Sequence[Bin]) -> list[Plot]:
@@ -49,6 +58,8 @@ def plots_of(span: PlotSpan, bins: Sequence[Bin]) -> list[Plot]:
     whole = Sums()
     for each in bins:
         whole.add(each.sums)
+    if span is YEAR:
+        return [_counted(span, bins, whole, *row) for row in ARCHIVED]
     return [*(_counted(span, bins, whole, *row) for row in SERIES), _delays(span, bins, whole)]
 
 
@@ -107,10 +118,16 @@ class PlotsPage:
         renderers: Mapping[bool, Renderer],
         *,
         now: Callable[[], datetime],
+        archive: ArchivedCalls | None = None,
     ) -> None:
-        """Put the parts together. ``book`` has the time zones; ``renderers`` are by whether people's data is seen."""
+        """Put the parts together. ``book`` has the time zones; ``renderers`` are by whether people's data is seen.
+
+        A year is shown where there is an ``archive``.
+        """
         self._queries = queries
         self._hours = HourlySums(redis, keys=queries.keys)
+        self._archive = archive
+        self._spans = {**SPANS, "year": YEAR} if archive is not None else SPANS
         self._zones = book.zones
         self._renderers = renderers
         self._now = now
@@ -130,12 +147,15 @@ class PlotsPage:
         if key and (is_missing or not (is_institution_key(key) and person.may_see(key))):
             raise HTTPException(404)
         asked_span = request.query_params.get("span", "")
-        name = asked_span if asked_span in SPANS else "day"
-        span, zone = SPANS[name], self._zone(key)
-        back, most = _back(request), int(HOURS_KEPT_S / 86400 / span.days) - 1
-        begin, end = period_of(span, now, zone, min(back, most))
+        name = asked_span if asked_span in self._spans else "day"
+        span = self._spans[name]
+        zone = UTC if span is YEAR else self._zone(key)
+        most = YEARS_BACK if span is YEAR else int(HOURS_KEPT_S / 86400 / span.days) - 1
+        back = min(_back(request), most)
+        begin, end = period_of(span, now, zone, back)
         asked = [key] if key or person.institutions is None else sorted(person.institutions)
-        hours = await self._hours.between(begin.astimezone(UTC), end.astimezone(UTC), asked)
+        hours = await self._between(span, begin.astimezone(UTC), end.astimezone(UTC), asked)
+        is_away, hours = hours is None, hours or Hours({}, None)
         bins = bins_of(span, hours.by_hour, now, zone, hours.since)
         names = known.visible(person.may_see).names
 
@@ -150,12 +170,14 @@ class PlotsPage:
             visitor=visitor,
             plots=plots_of(span, bins),
             bins=bins,
-            series=SERIES,
+            series=ARCHIVED if span is YEAR else SERIES,
+            is_archived=span is YEAR,
+            is_away=is_away,
             seconds=seconds,
             begin=begin.astimezone(zone),
             end=end.astimezone(zone),
             zone=getattr(zone, "key", "UTC"),
-            spans={each: (span_of.title, address(each), each == name) for each, span_of in SPANS.items()},
+            spans={each: (span_of.title, address(each), each == name) for each, span_of in self._spans.items()},
             earlier=address(back=back + 1) if back < most else "",
             later=address(back=back - 1) if back else "",
             span=name,
@@ -167,6 +189,14 @@ class PlotsPage:
             since=hours.since.astimezone(zone) if hours.since else None,
         )
         return HTMLResponse(page)
+
+    async def _between(
+        self, span: PlotSpan, begin: datetime, end: datetime, institutions: Sequence[str]
+    ) -> Hours | None:
+        """Return the sums of a period; None if the archive does not answer."""
+        if span is not YEAR or self._archive is None:
+            return await self._hours.between(begin, end, institutions)
+        return await archived_days(self._archive, begin, end, None if EVERYWHERE in institutions else institutions)
 
     def _zone(self, key: str) -> tzinfo:
         """Return the time zone that the rules give an institution, or else all; UTC if they give none."""

@@ -20,6 +20,7 @@ HEIGHT: Final = 96
 """Pixels between the lowest and the highest tick."""
 
 FLOOR: Final = TOP + HEIGHT
+_WEEK: Final = timedelta(days=7)
 _EDGE: Final = 4
 """How much of the width, in percent, a label needs on each side of its middle."""
 
@@ -47,6 +48,10 @@ SPANS: Final[Mapping[str, PlotSpan]] = {
 }
 
 
+YEAR: Final = PlotSpan("Year", 364, 168, "a week", "%-d %b", lambda _, n: n % 8 == 0)
+"""Weeks of UTC, from the archive."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bin:
     """A part of the period, in local time. ``is_open``: it is not over. ``is_known``: sums were kept in it."""
@@ -60,6 +65,8 @@ class Bin:
     @property
     def words(self) -> str:
         """Return when it was: ``Thu 26 Nov 09:00 to 10:00``, or the day alone."""
+        if self.end - self.begin == _WEEK:
+            return f"Week of {self.begin:%a %-d %b}"
         if self.begin.hour == self.end.hour == 0 and self.begin.minute == 0:
             return f"{self.begin:%a %-d %b}"
         return f"{self.begin:%a %-d %b %H:%M} to {self.end:%H:%M}"
@@ -71,6 +78,8 @@ def period_of(span: PlotSpan, now: datetime, zone: tzinfo, back: int = 0) -> tup
         end = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1) - timedelta(days=back)
         return end - timedelta(days=1), end
     midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    if span is YEAR:
+        midnight += timedelta(days=6 - midnight.weekday())
     end = midnight + timedelta(days=1 - back * span.days)
     return end - timedelta(days=span.days), end  # the same local time on another day, also if its clock was changed
 
@@ -78,18 +87,20 @@ def period_of(span: PlotSpan, now: datetime, zone: tzinfo, back: int = 0) -> tup
 def bins_of(
     span: PlotSpan, by_hour: Mapping[datetime, Sums], now: datetime, zone: tzinfo, since: datetime | None
 ) -> list[Bin]:
-    """Return the bins of hours, oldest first. ``since``: when the first sum was kept; None: never."""
+    """Return the bins of hours, or of days for a year, oldest first. ``since``: when the first sum was kept; None: never."""
 
     def place(pair: tuple[datetime, Sums]) -> object:
         local = pair[0].astimezone(zone)
+        if span is YEAR:
+            return local.isocalendar()[:2]
         return pair[0] if span.hours == 1 else (local.date(), local.hour // span.hours)
 
-    found = []
+    found, least = [], timedelta(days=1) if span is YEAR else timedelta(hours=1)
     for _, pairs in groupby(sorted(by_hour.items(), key=lambda pair: pair[0]), place):
         hours, sums = list(pairs), Sums()
         for _, hour in hours:
             sums.add(hour)
-        begin, end = hours[0][0], hours[-1][0] + timedelta(hours=1)
+        begin, end = hours[0][0], hours[-1][0] + least
         found.append(
             Bin(
                 begin.astimezone(zone),
@@ -163,7 +174,7 @@ def y_ticks(most: float, *, whole: bool) -> tuple[float, list[Tick]]:
 
 def x_ticks(span: PlotSpan, bins: Sequence[Bin]) -> list[Tick]:
     """Return the labels of the time axis: where a bin begins, or in the middle of a day that is one bin."""
-    middle = 0.5 if span.hours == 24 else 0.0
+    middle = 0.5 if span.hours >= 24 else 0.0
     labelled = [n for n, each in enumerate(bins) if span.labelled(each.begin, n)]
     at = [round(100 * (n + middle) / len(bins), 3) for n in labelled]
     return [

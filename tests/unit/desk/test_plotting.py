@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from callkeeper.calls.metrics.hourly import SLOTS, Slot, Sums
 from callkeeper.desk.board.plots_page import plots_of, seconds
-from callkeeper.desk.board.plotting import FLOOR, INTERVALS, SPANS, TOP, Bin, bins_of, nice_step, period_of, y_ticks
+from callkeeper.desk.board.plotting import (
+    FLOOR,
+    INTERVALS,
+    SPANS,
+    TOP,
+    YEAR,
+    Bin,
+    bins_of,
+    nice_step,
+    period_of,
+    y_ticks,
+)
 
 DENVER = ZoneInfo("America/Denver")
 NOW = datetime(2026, 11, 26, 9, 40, tzinfo=UTC)
@@ -85,6 +96,17 @@ def test_days_on_which_clocks_change_have_all_their_hours() -> None:
     assert sum(each.sums[Slot.STARTED] for each in spring) == 7 * 24 - 1
     twice = bins("day", datetime(2026, 11, 1, 12, tzinfo=UTC), DENVER)
     assert (len(twice), [each.begin.hour for each in twice].count(1)) == (24, 2)
+
+
+def test_year_is_weeks_of_utc() -> None:
+    """52 weeks from Monday to Sunday, the current one last and open; sums are by the day."""
+    begin, end = period_of(YEAR, NOW, UTC)
+    days = {begin + timedelta(days=n): sums(started=1) for n in range((end - begin).days)}
+    found = bins_of(YEAR, days, NOW, UTC, begin)
+    assert (len(found), {each.sums[Slot.STARTED] for each in found}) == (52, {7})
+    assert (found[-1].words, found[-1].is_open) == ("Week of Mon 23 Nov", True)
+    assert period_of(YEAR, NOW, UTC, 1)[1] == begin
+    assert [plot.slot for plot in plots_of(YEAR, found)][-1] == "undecided"
 
 
 def test_earlier_periods_follow_one_another() -> None:
