@@ -199,10 +199,10 @@ def bars_of(
             shown = round(max(height, 1.0) if value else 0.0, 1)
             mark = marks[n] if marks else None
             yield PlotBar(
-                round((n + 0.12) * width, 3),
-                round(0.76 * width, 3),
-                round(n * width, 3),
-                round(width, 3),
+                round((n + 0.12) * width, 2),
+                round(0.76 * width, 2),
+                round(n * width, 2),
+                round(width, 2),
                 round(FLOOR - shown, 1),
                 shown,
                 f"{each.words}: {words[n]}{' so far' if each.is_open else ''}",
