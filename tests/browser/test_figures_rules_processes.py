@@ -117,3 +117,16 @@ def test_pages_are_readable_on_paper(stage: Stage, pages: list[str]) -> None:
     page = stage.board(pages[0])
     page.emulate_media(media="print")
     expect(page.locator(".plot .bar").first).to_be_visible()
+
+
+def test_running_processes_tell_what_they_do(stage: Stage, pages: list[str]) -> None:
+    """The real worker tells of its shift, the web process of its streams; both use the rules in force."""
+    board = stage.board()
+    page = stage.board("/processes")
+    rows = page.locator(".process-table tbody tr")
+    expect(rows.filter(has_text="worker")).to_contain_text(re.compile(r"shift of \d+ s, .* in flight|waits for a job"))
+    expect(rows.filter(has_text="web")).to_contain_text(re.compile(r"[1-9]\d* open streams?"))
+    expect(page.locator(".process-table")).not_to_contain_text("not in force")
+    page.locator("#content").get_by_role("link", name="Jobs in the RQ dashboard").click()
+    expect(page).to_have_url(re.compile(r"/rq/"))
+    board.close()
