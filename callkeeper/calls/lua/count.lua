@@ -8,8 +8,8 @@
 -- clock, `cpu` its share of a core, `doing` what it does now,
 -- `is_last` '1' if the process shuts down. A process that vanished is remembered for
 -- `vanished_kept_s`. `rest` are (field, increment) pairs. Rows have '+' in front of their field, or '-' if they ended,
--- words '='. The sums of an hour, `#slot:institution`, are added to a string of `day_bytes` a day, for the institution and
--- for all; `slots` is how many an hour has. `~` marks hits of rules by the day. `hours` and `hits` are prefixes of keys.
+-- words '='. `#` marks the sums of an institution's hour, as slots and increments in turn: they are added to a string of
+-- `day_bytes` a day; `slots` is how many an hour has. `~` marks hits of rules by the day. `hours` and `hits` are prefixes of keys.
 -- Returns 1, or 0 for a repetition.
 local now = now_ms()
 local running = kind .. ' ' .. name
@@ -45,11 +45,22 @@ if #ARGV < rest then return 1 end
 local minute = minute .. string.format('%d', math.floor(now / 60000))
 local day, hour = string.format('%d', math.floor(now / 86400000)), math.floor(now / 3600000) % 24
 local has_sums = false
-local function sum_up(institution, slot, n)
+local zeros
+local function sum_up(institution, slots_and_increments)
     local of_day = hours .. day .. ':' .. institution
-    -- All its bytes at once: Redis doubles the memory of a string that grows.
-    if redis.call('SET', of_day, string.rep('\0', day_bytes), 'NX', 'EX', hours_kept_s + 86400) then has_sums = true end
-    redis.call('BITFIELD', of_day, 'OVERFLOW', 'SAT', 'INCRBY', 'u24', '#' .. (hour * slots + slot), n)
+    if redis.call('EXISTS', of_day) == 0 then
+        -- All its bytes at once: Redis doubles the memory of a string that grows.
+        zeros = zeros or string.rep('\0', day_bytes)
+        redis.call('SET', of_day, zeros, 'EX', hours_kept_s + 86400)
+        has_sums = true
+    end
+    local increments = {}
+    for slot, by in string.gmatch(slots_and_increments, '(%d+) (%d+)') do
+        for _, part in ipairs({'INCRBY', 'u24', '#' .. (hour * slots + slot), by}) do
+            increments[#increments + 1] = part
+        end
+    end
+    redis.call('BITFIELD', of_day, 'OVERFLOW', 'SAT', unpack(increments))
 end
 for n = rest, #ARGV, 2 do
     local sign, field = string.match(ARGV[n], '^([-+=#~])(.*)$')
@@ -58,9 +69,7 @@ for n = rest, #ARGV, 2 do
     elseif sign == '-' then
         redis.call('HDEL', lately_key, field)
     elseif sign == '#' then
-        local slot, institution = string.match(field, '^(%d+):(.*)$')
-        sum_up(institution, slot, ARGV[n + 1])
-        sum_up('', slot, ARGV[n + 1])
+        sum_up(field, ARGV[n + 1])
     elseif sign == '~' then
         redis.call('HINCRBY', hits .. day, field, ARGV[n + 1])
         redis.call('EXPIRE', hits .. day, hits_kept_s)

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -161,7 +162,15 @@ class FigureWriter:
         counts = [part for pair in batch.increments.items() for part in pair]
         rows = [part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)]
         words = [part for name, last in batch.words.items() for part in (f"={name}", last)]
-        sums = [part for (key, slot), n in batch.sums.items() for part in (f"#{slot}:{institution_part(key)}", n)]
+        by_institution: dict[str, Counter[int]] = {EVERYWHERE: Counter()} if batch.sums else {}
+        for (key, slot), n in batch.sums.items():
+            for place in (key, EVERYWHERE):
+                by_institution.setdefault(place, Counter())[slot] += n
+        sums = [
+            part
+            for key, slots in by_institution.items()
+            for part in (f"#{institution_part(key)}", " ".join(f"{slot} {n}" for slot, n in slots.items()))
+        ]
         hits = [
             part
             for name, n in batch.increments.items()
