@@ -1,6 +1,6 @@
 """A rig that sends outcomes to a receiver, which verifies signatures and validates messages."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,11 @@ from workers.webhook_delivery import Deliveries
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 
 
+async def in_parts(body: bytes) -> AsyncIterator[bytes]:
+    """Send a body as a connection does, so that it is read by whoever wants it."""
+    yield body
+
+
 class Receiver:
     """A receiver of outcomes. It takes them, or answers as told."""
 
@@ -29,6 +34,7 @@ class Receiver:
         self.seen = 0
         self.status: Callable[[], int] = lambda: 204
         self.headers: dict[str, str] = {}
+        self.text: str | None = None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         """Answer a request. Before a message is taken, the standard's own library verifies its signature."""
@@ -40,7 +46,10 @@ class Receiver:
             Webhook(SECRET).verify(request.content, dict(request.headers))
             self.taken.append(keeps_to_its_schema(request.content))
             self.ids.append(request.headers["webhook-id"])
-        return httpx.Response(status, headers=self.headers)
+        if self.text is None:
+            return httpx.Response(status, headers=self.headers)
+        headers = {"content-type": "text/plain; charset=utf-8", **self.headers}
+        return httpx.Response(status, headers=headers, content=in_parts(self.text.encode()))
 
 
 class Courier(Rig):

@@ -13,6 +13,7 @@ from callkeeper.calls.answer_signs import HEARD_ENOUGH, is_voice_expected, is_vo
 from callkeeper.calls.facts import Policies, has_result
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.hourly import Slot, slot_of_delay, slot_of_reason
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import automatic_left
@@ -53,6 +54,7 @@ class Counting:
         if before.life.phase is Phase.HINTED and after.life.phase is not Phase.HINTED:
             by = "push" if after.life.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
+            self.figures.sum_up(self.label(after.institution_key), Slot.STARTED)
             if by == "queue":
                 self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
             elif after.life.listed_at is not None:
@@ -82,9 +84,13 @@ class Counting:
             book: The rules.
             now: When the answer was folded.
         """
-        since = before.plan.answered_check_at or before.plan.watch_from
+        since, label = before.plan.answered_check_at or before.plan.watch_from, self.label(after.institution_key)
         if since is not None and has_result(after, book.policies) and not has_result(before, book.policies):
-            self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
+            lag_s = (now - since).total_seconds()
+            self.figures.observe(figure.DETECTION_LAG, lag_s)
+            self.figures.sum_up(label, slot_of_delay(lag_s))
+        if after.seen.reading is not None and after.seen.reading.provider_error is not None:
+            self.figures.sum_up(label, Slot.PROVIDER_ERRORS)
         self._provided(before, after, book)
         self._spent(before, after, book, now)
 
@@ -153,6 +159,7 @@ def _settled(counting: Counting, call: Call, entry: Entry) -> None:
     if entry.because == Reason.UNCONFIRMED:
         figures.count(figure.HINTS_DROPPED, institution)
         return
+    figures.sum_up(institution, slot_of_reason(entry.because))
     figures.observe(figure.CHECKS_SPENT, call.plan.checks_used)
     if call.life.end_hinted_at is None:
         figures.count(figure.PUSHES_LOST, institution, "CallEnd")

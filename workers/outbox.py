@@ -33,6 +33,10 @@ class Outbox(ABC):
     def is_busy(self) -> bool:
         return bool(self._tasks)
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._tasks)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Claim what falls due until the block ends. No task outlives it."""

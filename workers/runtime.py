@@ -6,12 +6,14 @@ items are removed from the list of what needs a person.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -19,6 +21,7 @@ from callkeeper.calls.claimed_item import Lease
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
+from callkeeper.calls.metrics.doing import Doing
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.breakers import service_away
@@ -172,6 +175,14 @@ class WorkerRuntime:
         if self._shift is not None:
             # A new context: the interrupted task's one belongs to a call that has nothing to do with the signal.
             self._loop.call_soon_threadsafe(self._shift.stop, context=Context())
+
+    def doing(self) -> Doing:
+        """Return what the worker does at the moment. It can be called from any thread."""
+        shift = self._shift
+        if shift is None:
+            return Doing()
+        in_flight = Counter({isinstance(outbox, Deliveries): outbox.in_flight for outbox in self._outboxes})
+        return replace(shift.doing(self._loop.time()), outcomes=in_flight[True], archived=in_flight[False])
 
     def close(self) -> None:
         self._runner.run(self._close())

@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.doing import Doing
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import MOST_OF_ONE
@@ -173,7 +174,15 @@ class Shift:
     """The tasks in flight, with their start times by the loop's clock."""
     _refreshing: asyncio.Task[None] | None = None
     _holds: Counter[str] = field(default_factory=Counter)
-    """How many calls of each institution are in flight."""
+    """How many calls of each institution are in flight; under the empty key, how many institutions."""
+    _began_s: float | None = None
+
+    def doing(self, now_s: float) -> Doing:
+        """Return what the shift does, ``now_s`` by the loop's clock. It can be called from any thread."""
+        listings = self._holds.get("", 0)  # no iteration: the loop's thread changes it
+        calls = max(0, len(self._tasks) - listings)
+        shift_s = 0.0 if self._began_s is None else round(max(0.0, now_s - self._began_s), 1)
+        return Doing(shift_s=shift_s, calls=calls, listings=listings, did=self.summary.sentence())
 
     def stop(self) -> None:
         """Stop claiming, and finish what is in flight. Call it in the loop's thread."""
@@ -189,7 +198,7 @@ class Shift:
             redis.exceptions.RedisError: Redis is down. Claimed work becomes due again when its lease ends.
         """
         loop, figures = asyncio.get_running_loop(), self.tools.counting.figures
-        began_s = loop.time()
+        began_s = self._began_s = loop.time()
         self._refreshing = asyncio.ensure_future(self.institutions.refresh())
         try:
             if not self.institutions.are_known:

@@ -23,9 +23,10 @@ from aiohttp.abc import AbstractResolver
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
-from callkeeper.calls.outcome_messages import Message
+from callkeeper.calls.outcome_messages import Message, payload_digest
 from callkeeper.service import Secret
 from callkeeper.service.endpoints import trace_headers
+from workers.receiver_answer import beginning_of
 
 DEADLINE_S: Final = 5.0
 """For one post in seconds, from name resolution to the answer's status. Well below the lease."""
@@ -79,13 +80,18 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """The result of a post: status or error, duration, and how long the receiver asks us to wait."""
+    """The result of a post: status or error, duration, and how long the receiver asks us to wait.
+
+    ``said`` is the beginning of the answer's text, ``digest`` that of the posted body.
+    """
 
     answer: Answer
     status: int | None
     error: str | None
     took_ms: int
     retry_after_s: float = 0.0
+    said: str = ""
+    digest: str = ""
 
 
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -148,7 +154,7 @@ class WebhookClient:
         return f"{parts.scheme}://{parts.hostname}"
 
     async def post(self, message_id: str, message: Message) -> Posted:
-        """Post one message under its id. The answer's body is not read.
+        """Post one message under its id. The answer's body decides nothing; its beginning is kept for people.
 
         Of an id only visible ASCII may be in a header, so the rest is percent-encoded there.
         """
@@ -163,22 +169,29 @@ class WebhookClient:
             "webhook-signature": " ".join(signatures),
             **trace_headers(),
         }
-        began_s = monotonic()
-        status, error, retry_after = None, None, ""
+        began_s, took_ms = monotonic(), None
+        status, error, retry_after, said = None, None, "", ""
         try:
             async with (
                 asyncio.timeout(self.deadline_s),
                 self.client.stream("POST", self.url, content=body, headers=headers) as answer,
             ):
                 status, retry_after = answer.status_code, answer.headers.get("retry-after", "")
+                took_ms = _ms_since(began_s)
+                said = await beginning_of(answer)
         except (httpx.HTTPError, OSError, aiohttp.ClientError) as problem:
             error = _kind_of(problem) if status is None else None
-        took_ms = round((monotonic() - began_s) * 1000)
         wait_s = min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isascii() and retry_after.isdigit() else 0.0
-        return Posted(Answer.AWAY if status is None else _judge(status), status, error, took_ms, wait_s)
+        judged = Answer.AWAY if status is None else _judge(status)
+        took_ms = _ms_since(began_s) if took_ms is None else took_ms
+        return Posted(judged, status, error, took_ms, wait_s, said, payload_digest(body))
 
     async def aclose(self) -> None:
         await self.client.aclose()
+
+
+def _ms_since(began_s: float) -> int:
+    return round((monotonic() - began_s) * 1000)
 
 
 def public_socket(address: tuple[Any, ...]) -> socket.socket:

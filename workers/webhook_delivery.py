@@ -153,7 +153,8 @@ class Deliveries(Outbox):
 
     async def _write_down(self, line: Attempt, posted: Posted) -> None:
         await self._report(posted)
-        line = replace(line, status=posted.status, error=posted.error, took_ms=posted.took_ms)
+        result = {"status": posted.status, "error": posted.error, "took_ms": posted.took_ms}
+        line = replace(line, answer=posted.said, digest=posted.digest, **result)
         with suppress(RedisError):  # a missing log line must not stop delivery
             await self.attempts.write(line)
 

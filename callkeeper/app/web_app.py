@@ -24,6 +24,7 @@ from callkeeper.app.middleware import Forwarded, PlainPath
 from callkeeper.app.pages import Pages, hiding_key, pages
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.doing import Doing
 from callkeeper.calls.metrics.writing import Author, FigureWriter, Reporter
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.audit_log import AuditLog
@@ -72,6 +73,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     desk = _desk(settings, redis, waker, figures, book, auditor, log) if book is not None else None
     people = pages(settings, redis, jobs, desk, auditor, log) if desk is not None else Pages([], None)
     routes += people.routes
+    if desk is not None:
+        writer.doing = lambda: Doing(streams=desk.streams.count + (people.board.open_streams if people.board else 0))
     if desk is not None:
         mount = Mount("/desk", desk.app)
         # An address with a line break goes to the desk, which answers with its own error format.

@@ -14,7 +14,7 @@ from callkeeper.app.process import collect_seldom
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter, Reporter
+from callkeeper.calls.metrics.writing import Author, FigureWriter, Reporter, host
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from callkeeper.calls.store.keys import Keys
@@ -84,12 +84,13 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         open_archive=_archive(settings.archive, log, figures) if settings.archive else None,
         loop_factory=uvloop.new_event_loop,
     )
-    pulse = blocking_redis(place)
+    pulse, author = blocking_redis(place), Author.here("worker", rules=book.digest)
 
     def publish_rules(*, anew: bool) -> None:
         with suppress(RedisError):  # the board then shows the previous worker's rules; trails name the right ones
             if anew or not pulse.exists(keys.rules):
-                put_in_force(pulse, keys, book.digest, book.name, book.text)
+                own = {"host": host(), "release": author.version}
+                put_in_force(pulse, keys, book.digest, book.name, book.text, **own)
 
     def advance(*args: str) -> JobSummary:
         publish_rules(anew=False)  # to a Redis that lost its data
@@ -102,7 +103,8 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     jobs = job_class(functions, queue_name=keys.queue_name)
     runtime.tidy()
     minutes_s = settings.store.retention.minutes_s
-    writer = FigureWriter(figures, Author.here("worker", rules=book.digest), keys=keys, minutes_kept_s=minutes_s)
+    writer = FigureWriter(figures, author, keys=keys, minutes_kept_s=minutes_s)
+    writer.doing = runtime.doing
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
     watch = alert_watch(settings.alerts, settings.store, log)

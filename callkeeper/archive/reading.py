@@ -15,15 +15,16 @@ from sqlalchemy import (
 )
 
 from callkeeper.archive.database import Database
-from callkeeper.archive.lines import AUDIT, AUDIT_LOG, call_of, joined
+from callkeeper.archive.lines import AUDIT, AUDIT_LOG, CALL, call_of, joined
 from callkeeper.archive.searching import SHIPPED, Place, Sizes, personal_values, search_of, walk
-from callkeeper.archive.tables import has_later_version, is_whole, lines
+from callkeeper.archive.tables import has_later_version, is_same_line, is_whole, lines, terms
 from callkeeper.calls.call_query import CallQuery
 from callkeeper.calls.record import Call
 from callkeeper.calls.trail import Entry, Recorded, recorded
 from callkeeper.service.endpoints import canonical_id
 
 STREAMED: Final = 1000
+_DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,30 @@ class ArchiveReader:
         with self._database.reading(within_s=600.0) as connection:
             asked = _only(select(func.count()).where(lines.c.began_ms >= since_ms), institution_key)
             return int(connection.execute(asked).scalar_one())
+
+    def by_day(self, begin_ms: int, end_ms: int, institutions: Sequence[str] | None) -> Iterator[tuple[int, str, int]]:
+        """Count archived calls in their last versions: day from 1970, outcome (empty: calls that began then), number.
+
+        Args:
+            begin_ms: Calls that began then or later.
+            end_ms: And before this.
+            institutions: Only calls of these; None: of all.
+
+        Raises:
+            callkeeper.archive.errors.ArchiveAway: The database failed, or took longer than five seconds.
+        """
+        is_one = [lines.c.kind == CALL, lines.c.began_ms >= begin_ms, lines.c.began_ms < end_ms, ~has_later_version()]
+        if institutions is not None:
+            is_one.append(lines.c.institution_key.in_(institutions))
+        began, settled = (column // _DAY_MS for column in (lines.c.began_ms, lines.c.settled_ms))
+        is_outcome = is_same_line(lines, terms) & (terms.c.kind == "outcome")
+        with self._database.reading(within_s=5.0) as connection:
+            for day, n in connection.execute(select(began, func.count()).where(*is_one).group_by(began)):
+                yield day, "", n
+            results = select(settled, terms.c.value, func.count()).join(terms, is_outcome)
+            for day, outcome, n in connection.execute(results.where(*is_one).group_by(settled, terms.c.value)):
+                if day is not None:
+                    yield day, outcome, n
 
     def stream(
         self,

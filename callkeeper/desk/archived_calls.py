@@ -1,14 +1,18 @@
 """Reads calls and audit entries from the archive, for the desk, the board and the commands."""
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.metrics.hourly import Hours, Slot, Sums, slot_of_reason
+from callkeeper.calls.record import Reason
 from callkeeper.calls.store.audit_log import Audited, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known, Lookup
@@ -45,6 +49,34 @@ async def audited_or_archived(
         except ArchiveAway:
             answered = False
     return sorted(found.values(), key=lambda each: each.place, reverse=True)[:most], answered
+
+
+async def archived_days(
+    archive: ArchivedCalls, begin: datetime, end: datetime, institutions: Collection[str] | None
+) -> Hours | None:
+    """Return what archived calls did on each day of UTC, at its first hour; None if the archive does not answer.
+
+    A call is in the day on which it began, and its result in the day on which it was settled. Nothing else is known of it.
+    """
+
+    def counted(reader: "ArchiveReader") -> list[tuple[int, str, int]]:
+        begin_ms, end_ms = int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
+        return list(reader.by_day(begin_ms, end_ms, None if institutions is None else list(institutions)))
+
+    try:
+        found = await asyncio.to_thread(counted, archive.reader)
+    except ArchiveAway:
+        return None
+    first, last = (int(at.timestamp() // 86400) for at in (begin, end))
+    by_day = {day: Sums() for day in range(first, last)}
+    for day, outcome, n in found:
+        if day in by_day and outcome != Reason.UNCONFIRMED:
+            by_day[day].numbers[slot_of_reason(outcome) if outcome else Slot.STARTED] += n
+    since = min((day for day, _, _ in found), default=None)
+    return Hours(
+        {datetime.fromtimestamp(day * 86400, UTC): sums for day, sums in by_day.items()},
+        None if since is None else datetime.fromtimestamp(since * 86400, UTC),
+    )
 
 
 async def known_or_archived(lookup: Lookup, archive: ArchivedCalls | None, place: CallId) -> Known | None:

@@ -45,6 +45,11 @@ class OpenStreams:
         self._most = most
         self._open: Counter[str] = Counter()
 
+    @property
+    def count(self) -> int:
+        """Return how many are open."""
+        return sum(list(self._open.values()))  # a copy: another thread asks
+
     def response(self, who: str, events: AsyncIterator[bytes]) -> StreamingResponse:
         """Return a stream of events that counts as one of somebody's while it is sent.
 

@@ -102,6 +102,11 @@ class Stream:
         self._heartbeat_s = heartbeat_s
         self._open = OpenStreams(per_token)
 
+    @property
+    def count(self) -> int:
+        """Return how many are open."""
+        return self._open.count
+
     async def respond(self, request: Request, token: DeskToken) -> Response:
         """Begin the stream of what a token may see.
 

@@ -407,7 +407,7 @@ async def test_every_role_on_every_route(site: Site) -> None:
 
 
 EXPECTED = {
-    Role.VIEWER: {"/board", "/board/operations", "/metrics"},
+    Role.VIEWER: {"/board", "/board/operations", "/board/plots", "/board/rules", "/board/processes", "/metrics"},
     Role.AGENT: {"/board/pausing", "/board/outcomes"},
     Role.SUPERVISOR: {"/rq/"},
     Role.ADMIN: {"/board/audit"},
@@ -427,11 +427,12 @@ async def test_roles_open_what_they_are_for(site: Site) -> None:
 
 
 async def test_jobs_are_for_supervisors_of_everything(site: Site) -> None:
-    """People limited to some institutions cannot open the jobs or metrics of all. Nobody changes a job there."""
+    """People limited to some institutions cannot open pages about all: jobs, metrics, rules, processes."""
     await site.add("limited", Role.ADMIN, "cu-1")
     limited = await site.log_in("limited")
     assert (await limited.get("/rq/")).status_code == 403
-    assert (await limited.get("/metrics")).status_code == 403
+    for path in ("/metrics", "/board/rules", "/board/rules/compare", "/board/processes"):
+        assert (await limited.get(path)).status_code == 403, path
     browser = await site.log_in("some-supervisor")
     assert (await browser.get("/rq/")).status_code == 200
     refused = await browser.post("/rq/requeue/calls")

@@ -1,13 +1,15 @@
 -- Add a process's figures to the totals, and record that it is alive. A repetition adds nothing, however late.
--- KEYS: figures, processes, process, claimer, counted, lately, running
+-- KEYS: figures, processes, process, claimer, counted, lately, running, hours_since
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
---       cpu, vanished_kept_s, is_last, rest...
+--       cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, `lately` rows and last
 -- words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys, `number`
 -- that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the process's own
--- clock, `cpu` its share of a core, `is_last` '1' if the process shuts down. A process that vanished is remembered for
+-- clock, `cpu` its share of a core, `doing` what it does now,
+-- `is_last` '1' if the process shuts down. A process that vanished is remembered for
 -- `vanished_kept_s`. `rest` are (field, increment) pairs. Rows have '+' in front of their field, or '-' if they ended,
--- words '='.
+-- words '='. `#` marks the sums of an institution's hour, as slots and increments in turn: they are added to a string of
+-- `day_bytes` a day; `slots` is how many an hour has. `~` marks hits of rules by the day. `hours` and `hits` are prefixes of keys.
 -- Returns 1, or 0 for a repetition.
 local now = now_ms()
 local running = kind .. ' ' .. name
@@ -32,7 +34,7 @@ redis.call('ZREMRANGEBYSCORE', processes_key, '-inf', now - alive_ms)
 redis.call('ZREMRANGEBYSCORE', running_key, '-inf', now - vanished_kept_s * 1000)
 if is_last ~= '1' then
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
-        'ahead', own_ms - now, 'cpu', cpu)
+        'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
     redis.call('HSETNX', process_key, 'since', now)
     redis.call('PEXPIRE', process_key, alive_ms)
     redis.call('ZADD', processes_key, now, name)
@@ -41,12 +43,36 @@ if is_last ~= '1' then
 end
 if #ARGV < rest then return 1 end
 local minute = minute .. string.format('%d', math.floor(now / 60000))
+local day, hour = string.format('%d', math.floor(now / 86400000)), math.floor(now / 3600000) % 24
+local has_sums = false
+local zeros
+local function sum_up(institution, slots_and_increments)
+    local of_day = hours .. day .. ':' .. institution
+    if redis.call('EXISTS', of_day) == 0 then
+        -- All its bytes at once: Redis doubles the memory of a string that grows.
+        zeros = zeros or string.rep('\0', day_bytes)
+        redis.call('SET', of_day, zeros, 'EX', hours_kept_s + 86400)
+        has_sums = true
+    end
+    local increments = {}
+    for slot, by in string.gmatch(slots_and_increments, '(%d+) (%d+)') do
+        for _, part in ipairs({'INCRBY', 'u24', '#' .. (hour * slots + slot), by}) do
+            increments[#increments + 1] = part
+        end
+    end
+    redis.call('BITFIELD', of_day, 'OVERFLOW', 'SAT', unpack(increments))
+end
 for n = rest, #ARGV, 2 do
-    local sign, field = string.match(ARGV[n], '^([-+=])(.*)$')
+    local sign, field = string.match(ARGV[n], '^([-+=#~])(.*)$')
     if sign == '+' then
         redis.call('HINCRBY', lately_key, field, ARGV[n + 1])
     elseif sign == '-' then
         redis.call('HDEL', lately_key, field)
+    elseif sign == '#' then
+        sum_up(field, ARGV[n + 1])
+    elseif sign == '~' then
+        redis.call('HINCRBY', hits .. day, field, ARGV[n + 1])
+        redis.call('EXPIRE', hits .. day, hits_kept_s)
     elseif sign == '=' then
         redis.call('HSET', lately_key, field .. '=', ARGV[n + 1])
     else
@@ -54,6 +80,10 @@ for n = rest, #ARGV, 2 do
         redis.call('HINCRBY', minute, ARGV[n], ARGV[n + 1])
         redis.call('HSET', counted_key, ARGV[n], now)
     end
+end
+if has_sums then
+    redis.call('SET', hours_since_key, now, 'NX')
+    redis.call('EXPIRE', hours_since_key, hours_kept_s)
 end
 redis.call('EXPIRE', figures_key, kept_s)
 redis.call('EXPIRE', minute, minute_kept_s)

@@ -55,12 +55,14 @@ class Batch:
     """What was counted between two writes: a number to recognise it by, and the fields with their increments.
 
     ``rows`` are the increments of rows; None: it ended. ``words`` are the last words about something, by its field.
+    ``sums`` are the increments of hourly sums, by institution and slot.
     """
 
     number: int
     increments: dict[str, int]
     rows: dict[str, int | None]
     words: dict[str, str]
+    sums: dict[tuple[str, int], int]
 
 
 class Figures:
@@ -71,6 +73,7 @@ class Figures:
         self._counts: dict[tuple[str, Sequence[str]], int] = {}
         self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
         self._words: dict[str, str] = {}
+        self._sums: dict[tuple[str, int], int] = {}
         self._pending: Batch | None = None
         self._batches = 0
 
@@ -85,6 +88,12 @@ class Figures:
         """Keep the last name that a counter counted, such as a policy. It is shown, so it names no person."""
         with self._lock:
             self._words[field_name(figure.name, labels)] = words[:MOST_WORDS]
+
+    def sum_up(self, institution: str, slot: int) -> None:
+        """Add one to an institution's sum of this hour. ``slot`` is one of ``hourly``."""
+        with self._lock:
+            if (institution, slot) in self._sums or len(self._sums) < MOST_FIELDS:
+                self._sums[institution, slot] = self._sums.get((institution, slot), 0) + 1
 
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
         """Add a value, in seconds or checks, to a histogram."""
@@ -102,8 +111,8 @@ class Figures:
         """Return what must be written: the last batch again if it was not confirmed, else a new one."""
         if self._pending is None:
             self._batches += 1
-            counts, words = self._take()
-            self._pending = Batch(self._batches, counts, _rows(counts), words)
+            counts, words, sums = self._take()
+            self._pending = Batch(self._batches, counts, _rows(counts), words, sums)
         return self._pending
 
     def written(self, batch: Batch) -> None:
@@ -111,10 +120,11 @@ class Figures:
         if self._pending is batch:
             self._pending = None
 
-    def _take(self) -> tuple[dict[str, int], dict[str, str]]:
+    def _take(self) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, int], int]]:
         with self._lock:
             counts, self._counts = self._counts, {}
             words, self._words = self._words, {}
+            sums, self._sums = self._sums, {}
             spreads, self._spreads = self._spreads, {}
         increments = {field_name(name, labels): n for (name, labels), n in counts.items() if n}
         for (name, labels), spread in spreads.items():
@@ -122,7 +132,7 @@ class Figures:
                 if n:
                     increments[field_name(name, labels, str(bucket))] = int(n)
             increments[field_name(name, labels, SUM)] = scaled(spread[-1])
-        return increments, words
+        return increments, words, sums
 
 
 def _rows(increments: Mapping[str, int]) -> dict[str, int | None]:

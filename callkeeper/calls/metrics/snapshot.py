@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -17,6 +17,7 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import without_service_words
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import SUM, parse_field, unscaled
+from callkeeper.calls.metrics.doing import Doing, parse_doing
 from callkeeper.calls.metrics.writing import host_of
 from callkeeper.calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
 from callkeeper.calls.store.job_queue import FAILURE_TTL_S
@@ -151,6 +152,9 @@ class Process:
     """How far its clock is ahead of Redis's."""
     cpu: float | None = None
     """The share of a core that it uses. Releases up to 0.2.0 do not report it."""
+    reported_at: datetime | None = None
+    doing: Doing | None = None
+    """What it does now. Releases up to 0.3.0 do not report it."""
 
     @property
     def host(self) -> str:
@@ -187,9 +191,9 @@ class FigureReader:
         names = [name.decode() for name in await self._redis.zrange(self._keys.processes, 0, -1)]
         pipe = self._redis.pipeline(transaction=False)
         for name in names:
-            pipe.hmget(self._keys.process(name), ["kind", "memory", "since", "version", "rules", "ahead", "cpu"])
+            pipe.hmget(self._keys.process(name), _FIELDS)
         answers = zip(names, await pipe.execute(), strict=True)
-        found = [_process(name, *fields) for name, fields in answers if fields[0] is not None]
+        found = [_process(name, dict(zip(_FIELDS, fields, strict=True))) for name, fields in answers if fields[0]]
         return sorted(found, key=lambda process: (process.kind, process.since))
 
 
@@ -293,23 +297,22 @@ async def _memory(client: Any) -> dict[str, Any]:
     return answer
 
 
-def _process(
-    name: str,
-    kind: bytes,
-    memory: bytes,
-    since: bytes,
-    version: bytes | None,
-    rules: bytes | None,
-    ahead: bytes | None,
-    cpu: bytes | None,
-) -> Process:
+_FIELDS: Final = ("kind", "memory", "since", "version", "rules", "ahead", "cpu", "at", "doing")
+
+
+def _process(name: str, stored: Mapping[str, bytes | None]) -> Process:
+    def text(field: str) -> str:
+        return (stored[field] or b"").decode()
+
     return Process(
         name,
-        kind.decode(),
-        int(memory),
-        instant(int(since)),
-        (version or b"").decode(),
-        (rules or b"").decode(),
-        float(ahead or 0) / 1000,
-        None if cpu is None else float(cpu),
+        text("kind"),
+        int(text("memory")),
+        instant(int(text("since"))),
+        text("version"),
+        text("rules"),
+        float(text("ahead") or 0) / 1000,
+        float(text("cpu")) if stored["cpu"] is not None else None,
+        instant(int(text("at"))) if stored["at"] is not None else None,
+        parse_doing(stored["doing"]),
     )

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +20,12 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
+from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Batch, Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
-from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys
+from callkeeper.calls.metrics.doing import Doing, encode_doing
+from callkeeper.calls.metrics.hourly import DAY_BYTES, EVERYWHERE, HOURS_KEPT_S, SLOTS
+from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys, institution_part
 from callkeeper.calls.store.script import Arg, Script
 
 MINUTES_KEPT_S: Final = 3900
@@ -29,6 +33,9 @@ MINUTES_KEPT_S: Final = 3900
 
 TOTALS_KEPT_S: Final = 30 * 86400
 """How long totals are kept after the last write, in seconds."""
+
+HITS_KEPT_S: Final = 35 * 86400
+"""How long the hits of rules are kept by the day, in seconds."""
 
 ALIVE_S: Final = 10
 """After this many seconds without a report a process counts as gone."""
@@ -89,6 +96,7 @@ class FigureWriter:
         self._keys = keys
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
+        self.doing: Callable[[], Doing] = Doing
         self._memory = memory or memory_of
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
         self._script = Script(keys, "prelude", "count")
@@ -141,13 +149,35 @@ class FigureWriter:
             "rules": author.rules,
             "own_ms": now_ms or int(time.time() * 1000),
             "cpu": f"{self._cpu_share():.3f}",
+            "doing": encode_doing(self.doing()),
             "vanished_kept_s": VANISHED_S,
             "is_last": int(is_last),
+            "hours": keys.hours("", EVERYWHERE).removesuffix(":"),
+            "hours_kept_s": HOURS_KEPT_S,
+            "day_bytes": DAY_BYTES,
+            "slots": SLOTS,
+            "hits": keys.rule_hits(""),
+            "hits_kept_s": HITS_KEPT_S,
         }
         counts = [part for pair in batch.increments.items() for part in pair]
         rows = [part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)]
         words = [part for name, last in batch.words.items() for part in (f"={name}", last)]
-        return self._script.arguments(now_ms, given, [*counts, *rows, *words])
+        by_institution: dict[str, Counter[int]] = {EVERYWHERE: Counter()} if batch.sums else {}
+        for (key, slot), n in batch.sums.items():
+            for place in (key, EVERYWHERE):
+                by_institution.setdefault(place, Counter())[slot] += n
+        sums = [
+            part
+            for key, slots in by_institution.items()
+            for part in (f"#{institution_part(key)}", " ".join(f"{slot} {n}" for slot, n in slots.items()))
+        ]
+        hits = [
+            part
+            for name, n in batch.increments.items()
+            if name.startswith(f"{figure.DECISIONS.name}|")
+            for part in (f"~{name}", n)
+        ]
+        return self._script.arguments(now_ms, given, [*counts, *rows, *words, *sums, *hits])
 
 
 def memory_of(process: int | Literal["self"] = "self") -> int:

@@ -80,6 +80,21 @@ def parse_rules(text: bytes, *, name: str, owned: frozenset[str] | None = None, 
     return replace(book, text=text)
 
 
+def parse_kept_rules(text: bytes, *, name: str, digest: str) -> RuleBook | None:
+    """Parse rules whose text was kept, to show them; None if this release finds faults in it.
+
+    The lists were not kept: they count as empty. So these rules must decide nothing.
+    """
+    try:
+        table, lines = parse_toml(text, name=name)
+    except RulesError:
+        return None
+    named = table.get("lists")
+    lists: Entries = dict.fromkeys(named, ()) if isinstance(named, dict) else {}
+    book = read_book(table, Faults(lines), name=name, digest=digest, owned=None, lists=lists)
+    return replace(book, text=text) if book is not None else None
+
+
 def parse_toml(text: bytes, *, name: str) -> tuple[dict[str, object], Lines]:
     """Parse TOML, and find the line of everything in it.
 

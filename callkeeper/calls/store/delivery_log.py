@@ -1,7 +1,7 @@
 """The delivery log: the last attempts to post outcomes, and the requests to post one again.
 
-Bodies are not stored; a message is built again from the call's trail. Only workers have the receiver's address and
-secret. Other processes leave a note for them.
+Bodies are not stored, only their digests; a message is built again from the call's trail. Only workers have the
+receiver's address and secret. Other processes leave a note for them.
 """
 
 import secrets
@@ -17,12 +17,13 @@ from callkeeper.calls.store.inbox import Inbox
 from callkeeper.calls.store.keys import KEPT_S, CallId, Keys, parse_member
 
 KEPT_ATTEMPTS: Final = 1000
-"""How many attempts are kept, of all calls together: half a megabyte at most."""
+"""How many attempts are kept, of all calls together: a megabyte at most."""
 
 WANTED_S: Final = 120
+"""If no shift that posts outcomes has run for this many seconds, outcomes count as not configured."""
+
 UNTAKEN_KEPT_S: Final = 7200
 """How long it is remembered that the receiver accepts nothing, in seconds. A refused outcome is posted every hour."""
-"""If no shift that posts outcomes has run for this many seconds, outcomes count as not configured."""
 
 REPLAY: Final = "replay:"
 SEND_TEST: Final = "test:"
@@ -44,6 +45,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One post: which message, when, and the result. ``next_at`` is when it is automatically tried again.
 
     ``status`` is the answer's HTTP status. Without an answer ``error`` says why. ``n`` counts the message's attempts.
+    ``answer`` is the beginning of the answer's text, ``digest`` that of the posted body. Releases up to 0.3.0 did not write
+    these two.
     """
 
     id: str
@@ -55,6 +58,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     took_ms: int = 0
     next_at: datetime | None = None
     is_replay: bool = False
+    answer: str = ""
+    digest: str = ""
 
     @property
     def was_taken(self) -> bool:
@@ -82,6 +87,14 @@ def place_of(message_id: str) -> tuple[CallId, int] | None:
         return None
     is_one = isinstance(owner, CallId) and owner != TEST and rest.isalpha() and n.isascii() and n.isdecimal()
     return (owner, int(n)) if is_one and isinstance(owner, CallId) and len(n) < 6 else None
+
+
+def parse_attempt(stored: bytes) -> Attempt | None:
+    """Read an attempt; None if another version wrote it otherwise."""
+    try:
+        return msgspec.json.decode(stored, type=Attempt)
+    except msgspec.MsgspecError:
+        return None
 
 
 class DeliveryLog:
@@ -113,11 +126,8 @@ class DeliveryLog:
         """Return the last attempts, newest first, of all messages or of one."""
         found = []
         for stored in await self._redis.zrevrange(self._keys.deliveries, 0, -1):
-            try:
-                attempt = msgspec.json.decode(stored, type=Attempt)
-            except msgspec.MsgspecError:
-                continue  # written by another version
-            if message_id in {None, attempt.id}:
+            attempt = parse_attempt(stored)
+            if attempt is not None and message_id in {None, attempt.id}:
                 found.append(attempt)
             if len(found) == limit:
                 break

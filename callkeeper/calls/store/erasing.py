@@ -20,6 +20,7 @@ from redis.exceptions import WatchError
 from callkeeper.calls.call_query import digits_of, same_number
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.record import Call, encode_call, readable_call, with_effect
+from callkeeper.calls.store.delivery_log import parse_attempt
 from callkeeper.calls.store.earlier_calls import place_of_number
 from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import CallId, Keys, parse_member
@@ -177,6 +178,7 @@ class Eraser:
         if whose.phone is not None:
             seen.endings.add(digits_of(whose.phone)[-4:])
         await self._forget_events(whose.institution_key, seen)
+        await self._forget_answers(whose.institution_key, seen)
         await self._forget_marks(whose, seen, is_held=holds.cover((), (whose.person_id,)))
         return found
 
@@ -266,6 +268,18 @@ class Eraser:
             if gone:
                 await self._redis.zrem(self._keys.events, *gone)
             begin += len(events) - len(gone)
+
+    async def _forget_answers(self, institution_key: str, seen: _Seen) -> None:
+        """Delete what receivers answered to outcomes of a person's calls: they may say anything."""
+        log = self._keys.outbox.deliveries
+        for stored, at_ms in await self._redis.zrange(log, 0, -1, withscores=True):
+            attempt = parse_attempt(stored)
+            call_id = attempt.call_id if attempt is not None else None
+            if attempt is None or call_id is None or call_id.institution_key != institution_key or not attempt.answer:
+                continue
+            if canonical_id(call_id.voice_id) in seen.own:
+                rest = msgspec.json.encode(replace(attempt, answer=""))
+                await self._redis.pipeline(transaction=True).zrem(log, stored).zadd(log, {rest: at_ms}).execute()
 
     async def _forget_marks(self, whose: Whose, seen: _Seen, *, is_held: bool) -> None:
         """Delete what a person's calls left for later ones, except what calls left that keep their data.

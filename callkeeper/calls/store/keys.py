@@ -149,6 +149,7 @@ class Keys:
         self.figures = f"{prefix}:figures"
         self.counted = f"{prefix}:figures:last"
         self.lately = f"{prefix}:figures:lately"
+        self.hours_since = f"{prefix}:hours:since"
         self.running = f"{prefix}:running"
         self.unstarted = f"{prefix}:unstarted"
         self.writable = f"{prefix}:writable"
@@ -191,6 +192,14 @@ class Keys:
     def minute(self, number: int | str) -> str:
         """Return the key of the figures of one minute, counted from 1970."""
         return f"{self.prefix}:figures:{number}"
+
+    def hours(self, day: int | str, institution_key: str) -> str:
+        """Return the key of the hourly sums of an institution (empty: of all) on a day, counted from 1970."""
+        return f"{self.prefix}:hours:{day}:{institution_part(institution_key)}"
+
+    def rule_hits(self, day: int | str) -> str:
+        """Return the key of the hits of rules on a day, counted from 1970."""
+        return f"{self.prefix}:rules:hits:{day}"
 
     def process(self, name: str) -> str:
         """Return the key of the hash that shows that a process is alive."""

@@ -16,15 +16,23 @@ KEPT = 10_000
 """How many changes of the rules are kept. The oldest are dropped first; texts are kept for ever."""
 
 
-class RulesInForce(msgspec.Struct, frozen=True):
-    """The digest and name of the rules, and when a worker first started with them, by Redis's clock."""
+class RulesInForce(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The digest and name of the rules, and when a worker first started with them, by Redis's clock.
+
+    ``host`` and ``release``: the machine or container of that worker, and its version. Releases up to 0.3.0 did not write
+    them.
+    """
 
     digest: str
     name: str
     since: datetime
+    host: str = ""
+    release: str = ""
 
 
-def put_in_force(redis: "Redis", keys: Keys, digest: str, name: str, text: bytes = b"") -> RulesInForce:
+def put_in_force(
+    redis: "Redis", keys: Keys, digest: str, name: str, text: bytes = b"", *, host: str = "", release: str = ""
+) -> RulesInForce:
     """Record the rules that a worker starts with, and their text. If they are the same as before, the time stays.
 
     Raises:
@@ -38,7 +46,7 @@ def put_in_force(redis: "Redis", keys: Keys, digest: str, name: str, text: bytes
     if known is None or known.digest != digest:
         seconds, microseconds = client.time()
         since = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
-        now = RulesInForce(digest, name, since)
+        now = RulesInForce(digest, name, since, host, release)
         client.set(keys.rules, msgspec.json.encode(now))
     assert now is not None  # noqa: S101  (one of the two)
     if last is None or last.digest != digest:  # workers up to 0.2.0 write no history

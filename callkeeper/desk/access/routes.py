@@ -57,6 +57,10 @@ RULES: Final = (
     _rule("GET", r"/board/?", Role.VIEWER, AuditEvent.VIEWED),
     _rule("GET", r"/board/stream", Role.VIEWER, AuditEvent.VIEWED),
     _rule("GET", r"/board/operations", Role.VIEWER),
+    _rule("GET", r"/board/plots", Role.VIEWER),
+    _rule("GET", r"/board/processes", Role.VIEWER, for_all=True),
+    _rule("GET", r"/board/rules", Role.VIEWER, for_all=True),
+    _rule("GET", r"/board/rules/compare", Role.VIEWER, for_all=True),
     _rule("GET", r"/board/find", Role.VIEWER),
     _rule("POST", r"/board/find", Role.VIEWER, AuditEvent.SEARCHED),
     _rule("GET", r"/board/pausing", Role.AGENT),
@@ -66,6 +70,7 @@ RULES: Final = (
     _rule("POST", r"/board/incidents/(?P<detail>acknowledge|end)", Role.SUPERVISOR, AuditEvent.ACKNOWLEDGED),
     _rule("POST", r"/board/incidents/(?P<detail>retry)", Role.SUPERVISOR, AuditEvent.RETRIED, for_all=True),
     _rule("GET", r"/board/outcomes", Role.AGENT),
+    _rule("GET", r"/board/outcomes/message", Role.AGENT, AuditEvent.VIEWED),
     _rule("POST", r"/board/outcomes/(?P<detail>replay)", Role.SUPERVISOR, AuditEvent.REDELIVERED),
     _rule(
         "POST", r"/board/outcomes/(?P<detail>test|replay-failed)", Role.SUPERVISOR, AuditEvent.REDELIVERED, for_all=True

@@ -34,9 +34,13 @@ from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, field
 from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.incidents_page import IncidentsPage
 from callkeeper.desk.board.live_updates import Streams
+from callkeeper.desk.board.message_page import MessagePage
 from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
+from callkeeper.desk.board.plots_page import PlotsPage
+from callkeeper.desk.board.processes_page import ProcessesPage
 from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
+from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
@@ -86,8 +90,12 @@ class Board:
         context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
+        self._message = MessagePage(redis, self._queries, desk.known, self._renderers[True], now=now)
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
+        self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now, archive=desk.archive)
+        self._rules = RulesPage(redis, keys, desk.book, self._renderers[True], now=now)
+        self._processes = ProcessesPage(redis, keys, self._renderers[True], now=now)
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
         self._find = FindPage(searched, *parts)
@@ -109,7 +117,11 @@ class Board:
             *self._pausing.routes(),
             *self._incidents_page.routes(),
             *self._outcomes.routes(),
+            *self._message.routes(),
             *self._audit.routes(),
+            *self._plots.routes(),
+            *self._rules.routes(),
+            *self._processes.routes(),
             Route(f"{base}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
             Route(call, self.call),
@@ -209,6 +221,11 @@ class Board:
             return PlainTextResponse("There is no such page.\n", 404)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
+
+    @property
+    def open_streams(self) -> int:
+        """Return how many pages are updated now."""
+        return self._open.count
 
     @property
     def renderer(self) -> Renderer:

@@ -92,14 +92,14 @@ class Renderer:
         known = self._views.get(page)
         if known is not None and known[0] is frame:
             return known[1]
-        view = self._write(frame_for(frame, institutions), only)
+        view = self._write(frame_for(frame, institutions), only, links_rules=institutions is None)
         self._forget(frame)
         self._views = {key: pair for key, pair in self._views.items() if pair[0] is frame} | {page: (frame, view)}
         return view
 
-    def _write(self, frame: Frame, only: str | None) -> View:
+    def _write(self, frame: Frame, only: str | None, *, links_rules: bool) -> View:
         html: dict[str, str] = {
-            "status": self.piece("status", frame, frame.context.pushes.sample_of(only)),
+            "status": self.piece("status", frame, frame.context.pushes.sample_of(only), links_rules),
             "pauses": self.piece("pauses", frame.context.pauses, frame.known),
             "alarms": self.piece("alarms", self._alarms_for(frame.alarms, only), _choices(frame, only)),
             "figures": self.piece("figures", frame.tiles) if only is None else "",

@@ -1,6 +1,7 @@
 """The archive over HTTP and in exports, for each role."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,33 @@ async def test_desk_lists_archived_calls_as_a_role_may_see_them(site: Site) -> N
     assert [call["voice_id"] for call in seen.json()["calls"]] == ["v-7"]
     assert not [text for text in PERSONAL if text in seen.text]
     assert (await site.ask(ELSEWHERE, "/calls", **by_person)).json()["calls"] == []
+
+
+async def test_year_is_plotted_from_the_archive(site: Site) -> None:
+    """Weeks of archived calls, for every role, of all institutions or of one; without what the archive does not know."""
+    page = (await site.board("/board/plots?span=year", Role.VIEWER)).text
+    totals = dict(re.findall(r'<h2 id="plot-(\w+)">.*?<b>([^<]*)</b>', page, re.DOTALL))
+    assert (totals["started"], totals["enrolled"], totals["rejected"]) == ("10", "10", "0")
+    assert totals.keys().isdisjoint({"delay", "provider_errors"})
+    assert "Week of Mon 16 Nov: 10 so far" in page
+    assert not [text for text in PERSONAL if text in page]
+    before = (await site.board("/board/plots?span=year&back=1", Role.VIEWER)).text
+    assert '<h2 id="plot-started">Started</h2>\n  <p class="value"><b>0</b>' in before
+    elsewhere = (await site.board("/board/plots?span=year&institution=cu-2", Role.VIEWER)).text
+    assert '<h2 id="plot-started">Started</h2>\n  <p class="value"><b>0</b>' in elsewhere
+
+
+async def test_year_without_its_archive_says_so(
+    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """If the database fails, the page says what to do, and shows no zeros."""
+    database = sqlite_archive(tmp_path)
+    database.close()
+    (tmp_path / "archive.db").write_bytes(b"not a database any more")
+    page = (await site_of(database, redis, blocking_redis, log).board("/board/plots?span=year", Role.VIEWER)).text
+    database.close()
+    assert "did not answer" in page
+    assert 'class="card plot' not in page
 
 
 @pytest.mark.parametrize(

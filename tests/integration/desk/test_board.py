@@ -112,7 +112,7 @@ async def test_pages_bring_nothing_inline_and_nothing_from_elsewhere(rig: BoardR
     """Every page lives on files of its own host: no script, style or handler within it, no other address."""
     call = rig.stage.call(END)
     await rig.run(3)
-    for path in ("", of(call), "/pausing", "/outcomes", f"/institutions/{KEY}"):
+    for path in ("", of(call), "/pausing", "/outcomes", "/plots", "/rules", "/processes", f"/institutions/{KEY}"):
         page = await rig.page(path)
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", page), path
         assert not re.search(r"(?:src|href|action)=\"(?!/|#)", page), path
@@ -331,7 +331,7 @@ async def test_board_names_the_rules_in_force_and_since_when(rig: BoardRig, bloc
     """The digest that trails and the doctor name, as the workers noted it."""
     assert "<dt>Rules</dt>" not in await rig.page()
     noted = put_in_force(blocking_redis, Keys(), "0123456789ab", "rules.toml")
-    assert f'<b>0123456789ab</b> since <time datetime="{noted.since.isoformat()}"' in html.unescape(await rig.page())
+    assert f'">0123456789ab</a></b> since <time datetime="{noted.since.isoformat()}"' in html.unescape(await rig.page())
 
 
 async def test_page_of_an_unknown_institution_names_the_nearest(rig: BoardRig) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from standardwebhooks import Webhook
@@ -14,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import DeliveryLog
+from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper_sandbox.service.state import Happening, Kind
@@ -21,6 +23,7 @@ from tests.courier import SECRET, Receiver
 from tests.integration.desk.test_board import BoardRig
 from tests.rig import PHONE, Rig
 from tests.sandbox_fixtures import Asgi
+from tests.signed_in import ANN
 from workers.webhook_client import WebhookClient
 from workers.webhook_delivery import Deliveries
 
@@ -140,3 +143,81 @@ async def test_forms_of_the_page_refuse_what_they_must(rig: PageRig) -> None:
     assert (await rig.fill("/outcomes/test")).status_code == 409
     assert "CALLKEEPER_OUTCOME_URL" in await rig.page("/outcomes")
     assert rig.receiver.seen == 0
+
+
+async def test_message_shows_payload_and_each_answer(rig: PageRig) -> None:
+    """An attempt leads to its message: what was posted, what the receiver answered each time, and a replay."""
+    rig.receiver.status, rig.receiver.text = lambda: 503, "busy <b>now</b>, key whsec_Y2FuYXJ5LXdvcmtlci0wMTIz"
+    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(20)
+    rig.receiver.status, rig.receiver.text = lambda: 200, "taken"
+    await rig.run(60)
+    [address, *_] = re.findall(r'href="/board(/outcomes/message\?id=[^"]*authenticated)"', await rig.page("/outcomes"))
+    raw = await rig.page(html.unescape(address))
+    page = html.unescape(raw)
+    for shown in ("503 not accepted", "busy <b>now</b>, key ***", "200 accepted", "taken", "as below", "Post it again"):
+        assert shown in page
+    for shown in ('"type": "call.authenticated"', f'"voice_id": "{call.voice_id}"', '"person_id": "p-1"'):
+        assert shown in page
+    assert "<b>now" not in raw
+    for hidden in ("whsec_", "v1,", SECRET, PHONE, "Ada", "secret-path"):
+        assert hidden not in page
+
+
+async def test_message_whose_call_changed_says_so(rig: PageRig) -> None:
+    """A payload is built again. If it is no longer what was posted, the page does not claim that it is."""
+    rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(80)
+    [newest, *_] = await rig.deliveries.attempts.read()
+    await rig.redis.delete(Keys().outbox.deliveries)
+    await rig.deliveries.attempts.write(replace(newest, digest="0" * 16))
+    page = await rig.page(f"/outcomes/message?id={newest.id}")
+    assert "as it was then" in page
+
+
+async def test_message_of_a_test_has_its_payload(rig: PageRig) -> None:
+    """A test message is about no call; its payload is the one that was posted."""
+    await rig.press("test")
+    [attempt] = await rig.deliveries.attempts.read()
+    page = await rig.page(f"/outcomes/message?id={attempt.id}")
+    assert "as below" in page
+    assert "Post it again" not in page
+
+
+async def test_message_of_another_institution_is_refused(rig: PageRig) -> None:
+    """Neither a foreign message nor an unknown one nor nonsense is shown; tests are for who sees all institutions."""
+    rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(80)
+    await rig.press("test")
+    ids = [attempt.id for attempt in await rig.deliveries.attempts.read()]
+    rig.visitor.person = replace(ANN, institutions=frozenset({"cu-2"}))
+    for name in (*ids, "c:cu-2:none.0.settled", "", "<script>"):
+        await rig.page(f"/outcomes/message?id={name}", 404)
+
+
+async def test_message_of_a_forgotten_call_still_shows_its_attempts(rig: PageRig) -> None:
+    """If the call is no longer kept, the attempts are shown without payload and without the button."""
+    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(80)
+    [newest, *_] = await rig.deliveries.attempts.read()
+    member = f"c:{call.institution_key}:{call.voice_id}"
+    await rig.redis.delete(Keys().item(member), Keys().trail(member))
+    page = await rig.page(f"/outcomes/message?id={newest.id}")
+    assert "cannot be built again" in page
+    assert "Post it again" not in page
+
+
+async def test_erasing_a_person_deletes_what_was_answered(rig: PageRig) -> None:
+    """A receiver may answer anything, also a name: what it said about the erased person's calls goes, the attempts stay."""
+    rig.receiver.text = "unknown member Ada"
+    rig.receiver.status = lambda: 200
+    rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(80)
+    before = await rig.deliveries.attempts.read()
+    assert {attempt.answer for attempt in before} == {"unknown member Ada"}
+    eraser = Eraser(rig.redis, keys=Keys())
+    for person_id, answers in (("p-2", {"unknown member Ada"}), ("p-1", {""})):
+        await eraser.erase(Whose("cu-1", person_id), holds=Holds())
+        after = await rig.deliveries.attempts.read()
+        assert {attempt.answer for attempt in after} == answers
+        assert [attempt.id for attempt in after] == [attempt.id for attempt in before]

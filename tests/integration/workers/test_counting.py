@@ -1,9 +1,12 @@
 """The figures of calls agree with the sandbox's counts."""
 
+from datetime import timedelta
+
 import pytest
 import structlog
 
 from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.hourly import HourlySums, Slot, Sums
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.service import NotSent, ResellerError, ServiceUnavailable, Unsendable
 from callkeeper.service.endpoints import ENROLL
@@ -146,3 +149,20 @@ async def test_counted_failure_is_the_service_s(
     await gate.report(ENROLL, KEY, None, 0.1)
     await gate.report(ENROLL, KEY, error, 0.1)
     assert (await rig.counted()).count(figure.REQUESTS_DISTURBED, endpoint="enroll") == disturbed
+
+
+async def test_counted_by_the_hour_are_the_same_calls(rig: Rig) -> None:
+    """The sums of an hour say of an institution what the figures say: starts, results, delays, provider errors."""
+    rig.stage.call(Happening(Kind.GREEN, 20), END)
+    rig.stage.call(Happening(Kind.ERROR, 5), END)
+    await rig.run(90)
+    totals, now = await rig.counted(), rig.clock()
+    hours = await HourlySums(rig.redis).between(now - timedelta(days=1), now, [KEY])
+    sums = Sums()
+    for hour in hours.by_hour.values():
+        sums.add(hour)
+    assert sums[Slot.STARTED] == totals.count(figure.CALLS_FOUND, institution=KEY) == 2
+    assert sums[Slot.AUTHENTICATED] == 1
+    assert sums.settled == totals.count(figure.CALLS_SETTLED, institution=KEY) == 2
+    assert sum(sums.delays) == totals.spread(figure.DETECTION_LAG).n == 1
+    assert sums[Slot.PROVIDER_ERRORS] > 0

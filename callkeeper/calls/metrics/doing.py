@@ -1,0 +1,38 @@
+"""What a process does at the moment, as it reports it every second: counts and words without personal data."""
+
+from typing import Final
+
+import msgspec
+
+MOST_WORDS: Final = 240
+"""Most characters of ``did`` that are stored."""
+
+
+class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a process does.
+
+    ``shift_s`` is how long its shift has lasted; None: it has none, or is no worker. ``calls``, ``listings``, ``outcomes``
+    and ``archived`` are what it has in flight. ``did`` is what the shift has done so far. ``streams``: open streams of a
+    web process.
+    """
+
+    shift_s: float | None = None
+    calls: int = 0
+    listings: int = 0
+    outcomes: int = 0
+    archived: int = 0
+    did: str = ""
+    streams: int = 0
+
+
+def encode_doing(doing: Doing) -> bytes:
+    """Return what is stored."""
+    return msgspec.json.encode(msgspec.structs.replace(doing, did=doing.did[:MOST_WORDS]))
+
+
+def parse_doing(stored: bytes | None) -> Doing | None:
+    """Read what a process does; None if it does not report it, as releases up to 0.3.0, or in another format."""
+    try:
+        return msgspec.json.decode(stored, type=Doing) if stored else None
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,128 @@
+"""The page of processes: where each runs, its release and rules, its CPU and memory, and what it does now."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from callkeeper.calls.metrics.doing import Doing
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.metrics.snapshot import Process, read_present
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.rules_in_force import parse_rules_in_force
+from callkeeper.desk.access.visitor import visitor_of
+from callkeeper.desk.board.renderer import Renderer
+
+BUSY: Final = 0.8
+"""From this share of a core on, a process is marked: it needs another one beside it."""
+
+LATE: Final = timedelta(seconds=3)
+"""A process reports every second. One that has not for so long is marked."""
+
+SHOWN: Final = 200
+"""How many processes the page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A process, and what is odd about it. ``silent`` is how long it has not reported."""
+
+    process: Process
+    silent: timedelta | None
+    has_other_rules: bool
+    has_other_release: bool
+
+    @property
+    def is_late(self) -> bool:
+        return self.silent is not None and self.silent >= LATE
+
+    @property
+    def is_busy(self) -> bool:
+        return self.process.cpu is not None and self.process.cpu >= BUSY
+
+    @property
+    def now(self) -> str:
+        """Return in a few words what it does."""
+        return doing_words(self.process.doing, self.process.kind)
+
+
+def doing_words(doing: Doing | None, kind: str) -> str:
+    """Return what a process does, for people."""
+    if doing is None:
+        return "not told by this release"
+    if kind == "web":
+        return _counted(doing.streams, "open stream")
+    if doing.shift_s is None:
+        return "waits for a job"
+    in_flight = ", ".join(_in_flight(doing))
+    return f"shift of {doing.shift_s:.0f} s, {in_flight or 'nothing'} in flight"
+
+
+def _in_flight(doing: Doing) -> Iterator[str]:
+    for n, word in (
+        (doing.calls, "call"),
+        (doing.listings, "listing"),
+        (doing.outcomes, "outcome"),
+        (doing.archived, "archived batch"),
+    ):
+        if n:
+            yield _counted(n, word)
+
+
+def _counted(n: int, word: str) -> str:
+    plural = "batches" if word.endswith("batch") else "s"
+    return f"{n} {word}" if n == 1 else f"{n} {word.removesuffix('batch')}{plural}"
+
+
+def rows_of(processes: Sequence[Process], now: datetime, rules: str) -> list[ProcessRow]:
+    """Return the processes, workers first. ``rules`` is the digest in force; empty if none is known."""
+    releases = [process.version for process in processes]
+    usual = max(set(releases), key=releases.count, default="")
+    rows = [
+        ProcessRow(
+            process,
+            None if process.reported_at is None else max(timedelta(), now - process.reported_at),
+            bool(rules) and process.rules not in {"", rules},
+            process.version != usual,
+        )
+        for process in processes
+    ]
+    return sorted(rows, key=lambda row: (row.process.kind != "worker", row.process.host, row.process.since))
+
+
+class ProcessesPage:
+    """Answers one request."""
+
+    def __init__(self, redis: "Redis", keys: Keys, renderer: Renderer, *, now: Callable[[], datetime]) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = keys
+        self._signals = SignalReader(redis, keys)
+        self._renderer = renderer
+        self._now = now
+
+    def routes(self) -> list[Route]:
+        return [Route(f"{self._renderer.base}/processes", self.show)]
+
+    async def show(self, request: Request) -> Response:
+        """Show the processes that report, and those that stopped or did not start."""
+        signals = await self._signals.read()
+        in_force = parse_rules_in_force(await self._redis.get(self._keys.rules))
+        rows = rows_of(signals.processes, signals.now, in_force.digest if in_force is not None else "")
+        page = self._renderer.page(
+            "processes.html",
+            now=self._now(),
+            visitor=visitor_of(request),
+            rows=rows[:SHOWN],
+            left_out=max(0, len(rows) - SHOWN),
+            vanished=signals.vanished,
+            unstarted=signals.unstarted,
+            present=await read_present(self._redis, keys=self._keys),
+            cores=sum(row.process.cpu or 0.0 for row in rows),
+            memory=sum(row.process.memory for row in rows),
+        )
+        return HTMLResponse(page)

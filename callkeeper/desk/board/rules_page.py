@@ -1,0 +1,219 @@
+"""The page of rules: those in force with their hits and their text, earlier ones, and what changed between two."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import unified_diff
+from itertools import islice
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from callkeeper.calls.metrics.rule_hits import NO_RULE, AllHits, Hits, read_hits
+from callkeeper.calls.metrics.snapshot import FigureReader, Process
+from callkeeper.calls.rules.book import EFFECTS, Outcome, Rule, RuleBook, Stage
+from callkeeper.calls.rules.conditions import describe_condition
+from callkeeper.calls.rules.diff import changes
+from callkeeper.calls.rules.file import parse_kept_rules
+from callkeeper.calls.rules.matching import dates_wanted
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_history, parse_rules_in_force
+from callkeeper.desk.access.visitor import visitor_of
+from callkeeper.desk.board.renderer import Renderer
+
+SHOWN: Final = 50
+"""How many changes of the rules the page shows; ``callkeeper rules history`` prints all."""
+
+LINES_COMPARED: Final = 4000
+"""Longer texts are not compared line by line."""
+
+LINES_SHOWN: Final = 2000
+"""How many lines of a comparison are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """A rule with its hits, in the order of the file. ``rule`` is None if these rules do not have it."""
+
+    name: str
+    rule: Rule | None = None
+    live: Hits = field(default_factory=Hits)
+    shadow: Hits = field(default_factory=Hits)
+
+    @property
+    def asks_for(self) -> str:
+        if self.rule is None:
+            return "no rule decided" if self.name == NO_RULE else "not in these rules"
+        how = f" with {self.rule.validation_type}" if self.rule.validation_type else ""
+        return f"{self.rule.outcome}{how}"
+
+    @property
+    def conditions(self) -> list[str]:
+        if self.rule is None:
+            return []
+        found = [describe_condition(name, test) for name, test in self.rule.when] or ["always"]
+        found += [f"only for {', '.join(sorted(self.rule.institutions))}"] if self.rule.institutions else []
+        return [*found, *filter(None, [dates_wanted(self.rule)])]
+
+    @property
+    def came_of(self) -> str:
+        """Return what else than it asks for came of its hits in four weeks, as of an enroll that the law forbids."""
+        asked = self.rule.outcome if self.rule is not None else None
+        found = self.live.by_days[-1] + self.shadow.by_days[-1]
+        other = {outcome: n for outcome, n in found.most_common() if outcome != asked}
+        is_effect = asked in EFFECTS
+        return ", ".join(
+            f"{n:,} held by the law" if is_effect and outcome == Outcome.HOLD else f"{outcome} {n:,}"
+            for outcome, n in other.items()
+        )
+
+    @property
+    def is_shadow(self) -> bool:
+        return self.rule is not None and self.rule.stage is Stage.SHADOW
+
+
+def rows_of(book: RuleBook | None, hits: AllHits) -> list[RuleRow]:
+    """Return the rules with their hits. Those that decided lately and are not among them come last."""
+    rules = {rule.name: rule for rule in book.rules} if book is not None else {}
+    others = sorted({name for name, _ in hits} - rules.keys())
+    return [
+        RuleRow(name, rules.get(name), *(hits.get((name, stage), Hits()) for stage in (Stage.LIVE, Stage.SHADOW)))
+        for name in (*rules, *others)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A change of the rules; ``before``: the digest that it replaced."""
+
+    rules: RulesInForce
+    before: str
+
+
+def deployed(history: Sequence[RulesInForce]) -> list[Deployed]:
+    """Return the changes of the rules, newest first, each with what it replaced."""
+    replaced = [*(each.digest for each in history[1:]), ""]
+    return [Deployed(*each) for each in zip(history, replaced, strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line of a comparison. ``kind``: added, removed, same, or place (of the lines that follow)."""
+
+    kind: str
+    text: str
+
+
+_KINDS: Final = {"+": "added", "-": "removed", "@": "place"}
+
+
+def compared(old: str, new: str) -> list[DiffLine] | None:
+    """Return the lines that differ with three around them; None if the texts are too long."""
+    before, after = old.splitlines(), new.splitlines()
+    if max(len(before), len(after)) > LINES_COMPARED:
+        return None
+    found = islice(unified_diff(before, after, lineterm=""), 2, 2 + LINES_SHOWN)
+    return [DiffLine(_KINDS.get(line[:1], "same"), line) for line in found]
+
+
+class RulesPage:
+    """Answers one request each."""
+
+    def __init__(
+        self, redis: "Redis", keys: Keys, book: RuleBook, renderer: Renderer, *, now: Callable[[], datetime]
+    ) -> None:
+        """Put the parts together; ``book`` are this process's own rules."""
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = keys
+        self._book = book
+        self._renderer = renderer
+        self._now = now
+        self._figures = FigureReader(redis, keys=keys)
+        self._address = f"{renderer.base}/rules"
+
+    def routes(self) -> list[Route]:
+        return [Route(self._address, self.show), Route(f"{self._address}/compare", self.compare)]
+
+    async def show(self, request: Request) -> Response:
+        """Show the rules in force, or others by their digest, and which were in force when."""
+        history = await self._history()
+        in_force = parse_rules_in_force(await self._redis.get(self._keys.rules))
+        newest = in_force.digest if in_force is not None else self._book.digest
+        digest = request.query_params.get("digest", newest)
+        text = await self._text(digest)
+        if text is None and digest != newest:
+            raise HTTPException(404)
+        named = next((each for each in history if each.digest == digest), None)
+        book = self._parsed(digest, text, named)
+        page = self._renderer.page(
+            "rules.html",
+            now=self._now(),
+            visitor=visitor_of(request),
+            digest=digest,
+            name=named.name if named else book.name if book else "",
+            is_in_force=digest == newest,
+            in_force=in_force,
+            book=book,
+            text=text.decode(errors="replace") if text else "",
+            rows=rows_of(book, await read_hits(self._redis, self._now(), keys=self._keys)),
+            differing=_differing(await self._figures.processes(), newest),
+            history=deployed(history)[:SHOWN],
+            digests=_named_once(history),
+        )
+        return HTMLResponse(page)
+
+    async def compare(self, request: Request) -> Response:
+        """Show what changed from one digest to another, in words and line by line."""
+        digests = [request.query_params.get(side, "") for side in ("old", "new")]
+        texts, history = [await self._text(digest) for digest in digests], await self._history()
+        if any(text is None for text in texts):
+            raise HTTPException(404)
+        named = _named_once(history)
+        old, new = (self._parsed(digest, text, named.get(digest)) for digest, text in zip(digests, texts, strict=True))
+        before, after = ((text or b"").decode(errors="replace") for text in texts)
+        page = self._renderer.page(
+            "rules_compared.html",
+            now=self._now(),
+            visitor=visitor_of(request),
+            old=digests[0],
+            new=digests[1],
+            digests=named,
+            changes=changes(old, new) if old is not None and new is not None else None,
+            lines=await asyncio.to_thread(compared, before, after),
+        )
+        return HTMLResponse(page)
+
+    async def _history(self) -> list[RulesInForce]:
+        return parse_rules_history(await self._redis.lrange(self._keys.rules_history, 0, SHOWN))
+
+    async def _text(self, digest: str) -> bytes | None:
+        text: bytes | None = await self._redis.hget(self._keys.rules_texts, digest)
+        return text or (self._book.text if digest == self._book.digest else None)
+
+    def _parsed(self, digest: str, text: bytes | None, named: RulesInForce | None) -> RuleBook | None:
+        """Return rules as this release reads them; None if it cannot."""
+        if digest == self._book.digest:
+            return self._book
+        return parse_kept_rules(text, name=named.name if named else "rules", digest=digest) if text else None
+
+
+def _differing(processes: Sequence[Process], digest: str) -> Mapping[str, list[Process]]:
+    """Return the processes that run other rules than those in force, by digest."""
+    found: dict[str, list[Process]] = {}
+    for process in processes:
+        if process.rules not in {"", digest}:
+            found.setdefault(process.rules, []).append(process)
+    return found
+
+
+def _named_once(history: Sequence[RulesInForce]) -> dict[str, RulesInForce]:
+    """Return each digest with when it was in force last, newest first."""
+    found: dict[str, RulesInForce] = {}
+    for each in history:
+        found.setdefault(each.digest, each)
+    return found

@@ -1,0 +1,132 @@
+"""The pages of plots, rules, processes and messages with a keyboard, on phones and walls, in both colours, on paper."""
+
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Page, expect
+
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.rules_in_force import put_in_force
+from tests.acceptance.stack import until
+from tests.browser.stage import Stage
+from tests.browser.test_board_for_everybody import assert_fits, serious
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture
+def pages(stage: Stage) -> list[str]:
+    """Return the addresses of the pages, with something on each of them."""
+    sandbox = stage.sandbox()
+    stage.start(sandbox, "green", after_s=1, ends_s=3)
+    redis: Any = stage.stack.redis
+    log = Keys().outbox.deliveries
+    until(lambda: redis.zcard(log) or None, 60, "an outcome that was posted")
+    until(lambda: redis.exists(Keys().hours_since) or None, 60, "a call that was counted")
+    was, other = redis.get(Keys().rules), load_rules("watch-only")
+    put_in_force(redis, Keys(), other.digest, "watch-only", other.text)
+    redis.set(Keys().rules, was)
+    digest = re.findall(rb'"digest":"(\w+)"', was)[0].decode()
+    message = re.findall(rb'"id":"([^"]+)"', redis.zrange(log, 0, 0)[0])[0].decode()
+    return [
+        "/plots?institution=cu-1&span=week",
+        "/rules",
+        f"/rules/compare?old={other.digest}&new={digest}",
+        "/processes",
+        f"/outcomes/message?id={message}",
+    ]
+
+
+def test_axe_finds_nothing_serious_in_either_colours(stage: Stage, pages: list[str]) -> None:
+    """Axe finds no serious violation on the pages, and enough contrast also on a dark screen."""
+    for path in pages:
+        page = stage.board(path)
+        for fold in page.locator("details.card:not([open]) > summary").all():
+            fold.click()
+        assert serious(page) == [], path
+        page.emulate_media(color_scheme="dark")
+        found: dict[str, Any] = Axe().run(page, options={"runOnly": ["color-contrast"]}).response
+        assert [node["html"][:160] for each in found["violations"] for node in each["nodes"]] == [], path
+
+
+@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900), (3840, 2160)])
+def test_pages_fit_from_phone_to_wall(stage: Stage, pages: list[str], width: int, height: int) -> None:
+    """No page is wider than the window; wide tables scroll within their own region."""
+    for path in pages:
+        assert_fits(stage.board(path, viewport={"width": width, "height": height}))
+
+
+def test_value_of_a_bar_is_read_with_the_pointer_and_without(stage: Stage, pages: list[str]) -> None:
+    """Pointing at a bar shows when and how many; the same is in its title, and in the table that Enter unfolds."""
+    page = stage.board(pages[0])
+    started = page.locator(".plot").first
+    newest = started.locator(".bin").last
+    newest.locator(".hit").hover()
+    value = newest.locator(".read")
+    expect(value).to_be_visible()
+    words = value.text_content() or ""
+    assert re.fullmatch(r"\w{3} \d+ \w{3} \d\d:\d\d to \d\d:\d\d: \d+ so far", words)
+    assert newest.locator("title").text_content() == words
+    assert words.split(": ")[1].split()[0] == reads_in_table(page)
+    assert "in this period" in (started.locator("svg[role=img]").get_attribute("aria-label") or "")
+
+
+def reads_in_table(page: Page) -> str:
+    """Unfold the table with the keyboard, and return the number of started calls of its newest line."""
+    page.locator(".numbers summary").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".numbers table")).to_be_visible()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "region"
+    return page.locator(".numbers tbody tr").first.locator("td").nth(1).inner_text()
+
+
+def test_plots_need_no_script(stage: Stage, pages: list[str]) -> None:
+    """Without JavaScript the plots, their values and the choice of an institution and a period are all there."""
+    page = stage.board("/plots", java_script_enabled=False)
+    expect(page.locator(".plot .bar").first).to_be_attached()
+    page.get_by_role("link", name="Month").click()
+    page.locator("select[name=institution]").select_option("cu-1")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Harbour Example Credit Union")
+    expect(page.get_by_role("link", name="Month")).to_have_attribute("aria-current", "true")
+
+
+def test_rules_on_the_board_lead_to_what_changed(stage: Stage, pages: list[str]) -> None:
+    """From the digest on the board to the page, and with the keyboard to the comparison of two."""
+    page = stage.board()
+    page.locator("#status .rules a").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".rule-table")).to_be_visible()
+    page.get_by_role("button", name="Compare").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("What changed")
+    expect(page.locator(".source .added, .source .removed").first).to_be_visible()
+
+
+def test_pages_are_readable_on_paper(stage: Stage, pages: list[str]) -> None:
+    """Printed, the pages have no menu, and plots keep their bars."""
+    for path in pages:
+        page = stage.board(path, viewport={"width": 1000, "height": 1300})
+        page.emulate_media(media="print")
+        expect(page.locator("header.top")).not_to_be_visible()
+        expect(page.locator("h1")).to_be_visible()
+    page = stage.board(pages[0])
+    page.emulate_media(media="print")
+    expect(page.locator(".plot .bar").first).to_be_visible()
+
+
+def test_running_processes_tell_what_they_do(stage: Stage, pages: list[str]) -> None:
+    """The real worker tells of its shift, the web process of its streams; both use the rules in force."""
+    board = stage.board()
+    page = stage.board("/processes")
+    rows = page.locator(".process-table tbody tr")
+    expect(rows.filter(has_text="worker")).to_contain_text(re.compile(r"shift of \d+ s, .* in flight|waits for a job"))
+    expect(rows.filter(has_text="web")).to_contain_text(re.compile(r"[1-9]\d* open streams?"))
+    expect(page.locator(".process-table")).not_to_contain_text("not in force")
+    page.locator("#content").get_by_role("link", name="Jobs in the RQ dashboard").click()
+    expect(page).to_have_url(re.compile(r"/rq/"))
+    board.close()
