@@ -12,13 +12,11 @@ from callkeeper.app.terminal import safe
 
 FORMAT: Final = 1
 
-_MARKS: Final = {State.HOLDS: "holds", State.DOES_NOT_HOLD: "**does not hold**", State.NOT_SEEN: "not seen"}
-
 
 def conclusion(found: Sequence[Verdict]) -> str:
     """Return the result of all verdicts in a sentence."""
     if all_hold(found):
-        return "Every promise that was asked for holds."
+        return "Every required promise holds."
     broken = [verdict.id for verdict in found if verdict.state is State.DOES_NOT_HOLD]
     unseen = [verdict.id for verdict in found if verdict.state is State.NOT_SEEN and verdict.is_required]
     parts = [
@@ -40,7 +38,7 @@ def markdown(evidence: Evidence, found: Sequence[Verdict]) -> str:
         "",
         "| promise | verdict | what was seen |",
         "|---|---|---|",
-        *(f"| {verdict.promise} | {_MARKS[verdict.state]} | {_cell(verdict.evidence)} |" for verdict in found),
+        *(f"| {verdict.promise} | {_mark(verdict)} | {_cell(verdict.evidence)} |" for verdict in found),
         "",
     ]
     remedies = [verdict for verdict in found if not verdict.is_good and verdict.remedy]
@@ -84,6 +82,13 @@ def as_json(evidence: Evidence, found: Sequence[Verdict]) -> bytes:
         else [{"id": row.id, "state": row.state, "text": row.text} for row in evidence.survey],
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2)
+
+
+def _mark(verdict: Verdict) -> str:
+    """Return a verdict in words; what stands in the way of effects is bold."""
+    if not verdict.is_good:
+        return f"**{verdict.state}**"
+    return str(verdict.state) if verdict.is_required else f"{verdict.state}, not required"
 
 
 def _cell(text: object) -> str:

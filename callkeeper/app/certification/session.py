@@ -22,10 +22,14 @@ from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.trail import Entry
 
 T = TypeVar("T")
+IsEnough = Callable[[Sequence[Entry]], bool]
+"""Tells from a trail whether enough was seen."""
 
 LOOK_EVERY_S: Final = 0.5
 SAMPLE_WAIT_S: Final = 20.0
 SILENCE_S: Final = 20.0
+CHECK_WAIT_S: Final = 30.0
+"""How much longer the caller stays silent if no check was answered by then."""
 DELIVERY_WAIT: Final = timedelta(seconds=15)
 """How long outcomes may take to be delivered after the call is settled."""
 
@@ -136,8 +140,9 @@ class Session:
     def _supervise(self, call_id: CallId) -> None:
         """Tell the caller what to do, until the caller has hung up."""
         self._prompt("Assign the call to the test member, as an agent does, then press Enter")
-        say(f"   Stay silent for {SILENCE_S:.0f} s more ...")
+        say(f"   Stay silent for {SILENCE_S:.0f} s more, and until a check was answered ...")
         self._watch(call_id, SILENCE_S)
+        self._watch(call_id, CHECK_WAIT_S, lambda trail: any(entry.what == "checked" for entry in trail))
         self._prompt("Hang up, and press Enter at that moment")
         self._hung_up_at = query_redis(lambda redis, _keys: redis_now(redis))
 
@@ -151,21 +156,26 @@ class Session:
         return found or None
 
     def _step_end(self, call_id: CallId) -> None:
-        say("", "4. The end")
+        say("", "The call" if self._script.call_id is not None else "4. The end")
         if not self._watch(call_id, self._script.wait_s):
             say(f"   It is not settled after {self._script.wait_s:.0f} s.")
 
-    def _watch(self, call_id: CallId, wait_s: float) -> bool:
-        """Print what happens to the call until it is settled or the time is over; return whether it is settled."""
-        return query_redis(lambda redis, keys: until(lambda: self._look(redis, keys, call_id), wait_s)) is not None
+    def _watch(self, call_id: CallId, wait_s: float, is_enough: IsEnough | None = None) -> bool:
+        """Print what happens to the call until it is settled, or enough was seen, or the time is over.
 
-    async def _look(self, redis: "Redis", keys: Keys, call_id: CallId) -> bool | None:
-        queries = Queries(redis, keys=keys)
-        call, trail = await queries.load(call_id), await queries.trail(call_id)
-        for entry in trail[self._told :]:
-            _tell(entry)
-        self._told = len(trail)
-        return True if call is not None and call.is_settled else None
+        Return whether it was not only the time.
+        """
+
+        async def look(redis: "Redis", keys: Keys) -> bool | None:
+            queries = Queries(redis, keys=keys)
+            call, trail = await queries.load(call_id), await queries.trail(call_id)
+            for entry in trail[self._told :]:
+                _tell(entry)
+            self._told = len(trail)
+            is_over = call is None or call.is_settled
+            return True if is_over or (is_enough is not None and is_enough(trail)) else None
+
+        return query_redis(lambda redis, keys: until(lambda: look(redis, keys), wait_s)) is not None
 
     async def _gather(self, redis: "Redis", keys: Keys, began_at: datetime, call_id: CallId | None) -> Evidence:
         """Read everything; wait a moment for outcomes that are still being delivered."""

@@ -98,9 +98,8 @@ def watch_only(evidence: Evidence) -> Finding:
     """Judge whether the rules of the workers send nothing that changes a member's voice."""
     installation = evidence.installation
     if installation.sending:
-        count = len(installation.sending)
         return _broken(
-            f"{count} live {'rule enrolls or rejects' if count == 1 else 'rules enroll or reject'}",
+            f"enroll or reject by themselves: {_count(len(installation.sending), 'rule')}",
             "start the workers with CALLKEEPER_RULES=watch-only, or set stage to shadow for this institution",
         )
     if not installation.rules or installation.unknown:
@@ -161,10 +160,8 @@ def one_call(evidence: Evidence) -> Finding:
     if call is None:
         return _unseen("no call came", _NO_CALL)
     if evidence.misnamed or call.other_voice_id is not None:
-        answers = max(evidence.misnamed, 1)
         return _broken(
-            f"{answers} {'answer' if answers == 1 else 'answers'} about a call named another one and "
-            f"{'was' if answers == 1 else 'were'} not used",
+            f"not used, because of another call's id in it: {_count(max(evidence.misnamed, 1), 'answer')}",
             "ask the service's operator how alternate ids are resolved; docs/assumptions.md says what is assumed",
         )
     sources = [
@@ -252,7 +249,7 @@ def silence(evidence: Evidence) -> Finding:
             "the service authenticated a caller who was to say nothing",
             "if the caller was silent indeed, ask the service's operator before any rule relies on a green voice",
         )
-    return _holds(f"{len(evidence.entries('checked'))} checks, and the caller was not authenticated")
+    return _holds(f"{_count(len(evidence.entries('checked')), 'check')} answered, and the caller was not authenticated")
 
 
 def pushed_end(evidence: Evidence) -> Finding:
@@ -262,7 +259,8 @@ def pushed_end(evidence: Evidence) -> Finding:
     pushed = evidence.first("pushed", "end")
     if pushed is not None:
         hung_up = evidence.hung_up_at
-        return _holds(f"CallEnd came at {_at(pushed.at)}" + (f", {_distance(hung_up, pushed.at)}" if hung_up else ""))
+        noted = f", {_distance(hung_up, pushed.at)} Enter was pressed" if hung_up else ""
+        return _holds(f"CallEnd came at {_at(pushed.at)}{noted}")
     if evidence.first("ended") is None:
         return _unseen("the call has not ended", "hang up, and run this again with --voice-id")
     return _broken("the call ended without a CallEnd", _NO_PUSH)
@@ -308,9 +306,9 @@ def nothing_sent(evidence: Evidence) -> Finding:
         names = ", ".join(f"{entry.kind} at {_at(entry.at)}" for entry in sent)
         return _broken(f"sent: {names}", f"pause effects (callkeeper pause), then: {_ASK}")
     elsewhere = (
-        " Somebody else enrolled or rejected it." if evidence.call.enrolled_seen or evidence.call.rejected_seen else ""
+        "; somebody else enrolled or rejected it" if evidence.call.enrolled_seen or evidence.call.rejected_seen else ""
     )
-    return _holds(f"no enroll and no reject in ledger and trail.{elsewhere}")
+    return _holds(f"no enroll and no reject in ledger and trail{elsewhere}")
 
 
 def explained(evidence: Evidence) -> Finding:
@@ -334,12 +332,12 @@ def readable(evidence: Evidence) -> Finding:
     unreadable, skipped = evidence.requests.get(UNREADABLE, 0), evidence.skipped
     if unreadable or skipped:
         return _broken(
-            f"{unreadable} answers could not be read, {skipped} entries of the queue could not be used",
+            f"not readable: {_count(unreadable, 'answer')}, and {_count(skipped, 'entry', 'entries')} of the queue",
             "see the log events of that time, and report the form of the answers to the service's operator",
         )
     asked = sum(evidence.requests.values())
     if not asked:
-        return _unseen("no request was sent since", "is a worker alive? See callkeeper doctor")
+        return _unseen(_NO_REQUEST, _IS_WORKING)
     return _holds(f"all answers to {asked} requests could be read")
 
 
@@ -347,11 +345,11 @@ def unlimited(evidence: Evidence) -> Finding:
     """Judge whether the service took every request."""
     if evidence.turned_away:
         return _broken(
-            f"{evidence.turned_away} requests were answered 429",
+            f"{evidence.turned_away} of {sum(evidence.requests.values())} requests were answered 429",
             "ask the service's operator for the limit, and set CALLKEEPER_SERVICE_RPS",
         )
     asked = sum(evidence.requests.values())
-    return _holds(f"none of {asked} requests") if asked else _unseen("no request was sent since", "as above")
+    return _holds(f"none of {asked} requests was answered 429") if asked else _unseen(_NO_REQUEST, _IS_WORKING)
 
 
 def delivered(evidence: Evidence) -> Finding:
@@ -412,11 +410,17 @@ _COPY: Final = "copy CALLKEEPER_PUSH_HEADERS exactly into the dashboard (Setting
 _NO_PUSH: Final = (
     "look at the attempts in the dashboard (Settings, Push Notifications): the address, and what it answered"
 )
-_NO_CALL: Final = "is a call live at the institution, and is it Active? See callkeeper doctor"
+_NO_REQUEST: Final = "no request was sent since"
+_IS_WORKING: Final = "is a worker alive? See callkeeper doctor"
+_NO_CALL: Final = "is the institution Active, and the caller's number not on its ignore list? See callkeeper doctor"
 
 
 def _refused(count: int) -> str:
-    return f"{count} {'push was' if count == 1 else 'pushes were'} refused for a wrong or missing header"
+    return f"{_count(count, 'push', 'pushes')} refused for a wrong or missing header"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _told_start(evidence: Evidence) -> datetime | None:

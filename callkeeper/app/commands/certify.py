@@ -3,6 +3,7 @@
 docs/go-live.md has the chapter that it follows. It reads what callkeeper has kept, and sends nothing to anybody.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -61,6 +62,8 @@ def certify(
     asks the service nothing and sends nothing. The reports have no personal data. Exits with 0 if every promise holds, with
     1 if one does not hold or was not seen, with 2 if it cannot be run.
     """
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise CannotRun(f"the report cannot be written in {output.parent}: choose another --output")
     try:
         call_id = query_redis(lambda redis, keys: _chosen(redis, keys, institution, voice_id))
         key = call_id if isinstance(call_id, str) else call_id.institution_key
@@ -87,8 +90,8 @@ def certify(
         paths[0].write_text(markdown(evidence, found), encoding="utf-8")
         paths[1].write_bytes(as_json(evidence, found))
     except OSError as error:
-        raise Misused(
-            f"{error.filename or output} cannot be written: {error.strerror}; choose another --output"
+        raise CannotRun(
+            f"{paths[0]} and its JSON cannot be written: {error.strerror}; choose another --output"
         ) from None
     say("", conclusion(found), f"Written: {paths[0]} and {paths[1]}")
     sys.exit(0 if all_hold(found) else 1)
