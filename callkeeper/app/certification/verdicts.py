@@ -208,9 +208,7 @@ def assigned(evidence: Evidence) -> Finding:
     call = evidence.call
     if call is None:
         return _unseen("no call came", _NO_CALL)
-    seen = next(
-        (entry for entry in evidence.trail if entry.person_id and entry.what in {"listed", "read", "checked"}), None
-    )
+    seen = next((entry for entry in evidence.trail if entry.person_id and entry.what in {"read", "checked"}), None)
     if call.assign.state in DONE:
         answered = next((entry for entry in evidence.entries("answered") if entry.kind == EffectKind.ASSIGN), None)
         return _holds("callkeeper assigned it" + (f" at {_at(answered.at)}" if answered else ""))
