@@ -98,7 +98,7 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deliveries:
+class OutcomeDelivery:
     """The outcomes of the call: whether workers post any, and how many of how many the receiver has accepted."""
 
     is_wanted: bool = False
@@ -107,7 +107,7 @@ class Deliveries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class CallEvidence:
     """All that verdicts are made of.
 
     Attributes:
@@ -143,7 +143,7 @@ class Evidence:
     turned_away: int = 0
     skipped: int = 0
     misnamed: int = 0
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    deliveries: OutcomeDelivery = field(default_factory=OutcomeDelivery)
     survey: tuple[SurveyRow, ...] | None = None
 
     @property
@@ -199,7 +199,7 @@ async def gather(
     hung_up_at: datetime | None = None,
     was_silent: bool = True,
     survey: Survey | None = None,
-) -> Evidence:
+) -> CallEvidence:
     """Read everything that is known of a test call. It changes nothing and asks the service nothing."""
     now, queries = await redis_now(redis), Queries(redis, keys=keys)
     minutes = min(60, int((now - began_at).total_seconds() // 60) + 2)
@@ -207,7 +207,7 @@ async def gather(
     own = {"institution": institution_key}
     call = await queries.load(call_id) if call_id is not None else None
     trail = await queries.trail(call_id) if call_id is not None else ()
-    return Evidence(
+    return CallEvidence(
         institution_key=institution_key,
         began_at=began_at,
         taken_at=now,
@@ -231,11 +231,11 @@ def _sums(figures: Sequence[Snapshot], what: figure.Figure, label: str) -> Count
     return sum((each.by(what, label) for each in figures), Counter[str]())
 
 
-async def _deliveries(redis: "Redis", keys: Keys, call: Call | None, trail: Sequence[Entry]) -> Deliveries:
+async def _deliveries(redis: "Redis", keys: Keys, call: Call | None, trail: Sequence[Entry]) -> OutcomeDelivery:
     log = DeliveryLog(redis, keys.outbox)
     if call is None or await log.receiver() is None:
-        return Deliveries()
+        return OutcomeDelivery()
     call_id = CallId(call.institution_key, call.voice_id)
     attempts = latest_of_each([attempt for attempt in await log.read() if attempt.call_id == call_id])
     accepted = sum(attempt.was_taken for attempt in attempts.values())
-    return Deliveries(is_wanted=True, due=len(outcomes(trail)), accepted=accepted)
+    return OutcomeDelivery(is_wanted=True, due=len(outcomes(trail)), accepted=accepted)

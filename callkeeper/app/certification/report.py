@@ -6,19 +6,19 @@ from typing import Final
 
 import msgspec
 
-from callkeeper.app.certification.evidence import Evidence
-from callkeeper.app.certification.verdicts import State, Verdict, all_hold
+from callkeeper.app.certification.evidence import CallEvidence
+from callkeeper.app.certification.verdicts import PromiseState, PromiseVerdict, all_hold
 from callkeeper.app.terminal import safe
 
 FORMAT: Final = 1
 
 
-def conclusion(found: Sequence[Verdict]) -> str:
+def conclusion(found: Sequence[PromiseVerdict]) -> str:
     """Return the result of all verdicts in a sentence."""
     if all_hold(found):
         return "Every required promise holds."
-    broken = [verdict.id for verdict in found if verdict.state is State.DOES_NOT_HOLD]
-    unseen = [verdict.id for verdict in found if verdict.state is State.NOT_SEEN and verdict.is_required]
+    broken = [verdict.id for verdict in found if verdict.state is PromiseState.DOES_NOT_HOLD]
+    unseen = [verdict.id for verdict in found if verdict.state is PromiseState.NOT_SEEN and verdict.is_required]
     parts = [
         f"{'; '.join(broken)} {'does' if len(broken) == 1 else 'do'} not hold" if broken else "",
         f"{'; '.join(unseen)} {'was' if len(unseen) == 1 else 'were'} not seen" if unseen else "",
@@ -26,7 +26,7 @@ def conclusion(found: Sequence[Verdict]) -> str:
     return f"Do not switch effects on yet: {', and '.join(part for part in parts if part)}."
 
 
-def markdown(evidence: Evidence, found: Sequence[Verdict]) -> str:
+def markdown(evidence: CallEvidence, found: Sequence[PromiseVerdict]) -> str:
     """Return the certificate for people."""
     when = f"{evidence.began_at:%Y-%m-%d %H:%M:%S} to {evidence.taken_at:%H:%M:%S} UTC"
     lines = [
@@ -56,7 +56,7 @@ def markdown(evidence: Evidence, found: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def as_json(evidence: Evidence, found: Sequence[Verdict]) -> bytes:
+def as_json(evidence: CallEvidence, found: Sequence[PromiseVerdict]) -> bytes:
     """Return the certificate for programs."""
     content = {
         "format": FORMAT,
@@ -84,7 +84,7 @@ def as_json(evidence: Evidence, found: Sequence[Verdict]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content), indent=2)
 
 
-def _mark(verdict: Verdict) -> str:
+def _mark(verdict: PromiseVerdict) -> str:
     """Return a verdict in words; what stands in the way of effects is bold."""
     if not verdict.is_good:
         return f"**{verdict.state}**"

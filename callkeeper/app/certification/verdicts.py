@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from callkeeper.app.certification.evidence import UNREADABLE, Evidence
+from callkeeper.app.certification.evidence import UNREADABLE, CallEvidence
 from callkeeper.calls.effect_ledger import DONE, EffectKind
 from callkeeper.calls.record import CHECK_LIMIT
 
@@ -31,7 +31,7 @@ CLOCK_BEHIND: Final = timedelta(seconds=15)
 _ASK: Final = "callkeeper calls explain VOICE_ID shows everything that happened to the call"
 
 
-class State(StrEnum):
+class PromiseState(StrEnum):
     """What a test call showed of a promise."""
 
     HOLDS = "holds"
@@ -40,7 +40,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PromiseVerdict:
     """What was seen of one promise. ``remedy`` says what to do about it if it does not hold, or was not seen.
 
     ``is_required``: without it there is no certificate. What an installation does not use is not required.
@@ -48,7 +48,7 @@ class Verdict:
 
     id: str
     promise: str
-    state: State
+    state: PromiseState
     evidence: str
     remedy: str = ""
     is_required: bool = True
@@ -56,45 +56,46 @@ class Verdict:
     @property
     def is_good(self) -> bool:
         """Tell whether it does not stand in the way of a certificate."""
-        return self.state is State.HOLDS or (self.state is State.NOT_SEEN and not self.is_required)
+        return self.state is PromiseState.HOLDS or (self.state is PromiseState.NOT_SEEN and not self.is_required)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Judgement:
     """A verdict without the promise that it is about."""
 
-    state: State
+    state: PromiseState
     evidence: str
     remedy: str = ""
     is_required: bool = True
 
 
-def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
+def verdicts(evidence: CallEvidence) -> tuple[PromiseVerdict, ...]:
     """Return the verdict of every promise, in the order of a call's life."""
     found = ((name, promise, judge(evidence)) for name, promise, judge in PROMISES)
     return tuple(
-        Verdict(name, promise, one.state, one.evidence, one.remedy, one.is_required) for name, promise, one in found
+        PromiseVerdict(name, promise, one.state, one.evidence, one.remedy, one.is_required)
+        for name, promise, one in found
     )
 
 
-def all_hold(found: Sequence[Verdict]) -> bool:
+def all_hold(found: Sequence[PromiseVerdict]) -> bool:
     """Tell whether effects may be switched on, as far as this test call shows."""
     return all(verdict.is_good for verdict in found)
 
 
-def _holds(evidence: str) -> Finding:
-    return Finding(State.HOLDS, evidence)
+def _holds(evidence: str) -> Judgement:
+    return Judgement(PromiseState.HOLDS, evidence)
 
 
-def _broken(evidence: str, remedy: str) -> Finding:
-    return Finding(State.DOES_NOT_HOLD, evidence, remedy)
+def _broken(evidence: str, remedy: str) -> Judgement:
+    return Judgement(PromiseState.DOES_NOT_HOLD, evidence, remedy)
 
 
-def _unseen(evidence: str, remedy: str, *, is_required: bool = True) -> Finding:
-    return Finding(State.NOT_SEEN, evidence, remedy, is_required)
+def _unseen(evidence: str, remedy: str, *, is_required: bool = True) -> Judgement:
+    return Judgement(PromiseState.NOT_SEEN, evidence, remedy, is_required)
 
 
-def watch_only(evidence: Evidence) -> Finding:
+def watch_only(evidence: CallEvidence) -> Judgement:
     """Judge whether the rules of the workers send nothing that changes a member's voice."""
     installation = evidence.installation
     if installation.sending:
@@ -109,7 +110,7 @@ def watch_only(evidence: Evidence) -> Finding:
     return _holds(f"no live rule of {digests} enrolls or rejects{assigns}")
 
 
-def sample(evidence: Evidence) -> Finding:
+def sample(evidence: CallEvidence) -> Judgement:
     """Judge whether a sample push with the right header came from the service's dashboard."""
     at, refused = evidence.sample_at, evidence.refused.get("credentials", 0)
     if at is not None and at >= evidence.began_at - SAMPLE_BEFORE:
@@ -120,7 +121,7 @@ def sample(evidence: Evidence) -> Finding:
     return _unseen("none came" if at is None else f"the last one came at {_at(at)}, too long before", remedy)
 
 
-def pushed_start(evidence: Evidence) -> Finding:
+def pushed_start(evidence: CallEvidence) -> Judgement:
     """Judge whether the start of the call was pushed in time, with the right header."""
     refused = evidence.refused.get("credentials", 0)
     pushed = evidence.first("pushed", "start")
@@ -138,7 +139,7 @@ def pushed_start(evidence: Evidence) -> Finding:
     return _broken("the call came without a CallStart", _NO_PUSH)
 
 
-def found(evidence: Evidence) -> Finding:
+def found(evidence: CallEvidence) -> Judgement:
     """Judge whether the queue showed the call, soon after it was first heard of."""
     if evidence.call is None:
         return _broken(f"no call came from {_at(evidence.began_at)} to {_at(evidence.taken_at)}", _NO_CALL)
@@ -154,7 +155,7 @@ def found(evidence: Evidence) -> Finding:
     return _broken(f"{first}{lag}", "see the lines about the service and the workers in callkeeper doctor")
 
 
-def one_call(evidence: Evidence) -> Finding:
+def one_call(evidence: CallEvidence) -> Judgement:
     """Judge whether push, queue and details mean the same call by the ids that they use."""
     call = evidence.call
     if call is None:
@@ -179,7 +180,7 @@ def one_call(evidence: Evidence) -> Finding:
     return _holds(f"{' and '.join([', '.join(sources[:-1]), sources[-1]])} named one call{merged}")
 
 
-def clocks(evidence: Evidence) -> Finding:
+def clocks(evidence: CallEvidence) -> Judgement:
     """Judge whether the clocks of the service, of Redis and of our machines agree."""
     processes = (*evidence.installation.workers, *evidence.installation.webs)
     off_s = max((abs(process.ahead_s) for process in processes), default=0.0)
@@ -203,7 +204,7 @@ def clocks(evidence: Evidence) -> Finding:
     )
 
 
-def assigned(evidence: Evidence) -> Finding:
+def assigned(evidence: CallEvidence) -> Judgement:
     """Judge whether the call was assigned, by whomever, and callkeeper saw it."""
     call = evidence.call
     if call is None:
@@ -217,7 +218,7 @@ def assigned(evidence: Evidence) -> Finding:
     return _unseen("nobody assigned it", "assign the test call while it lives, as an agent does")
 
 
-def checks(evidence: Evidence) -> Finding:
+def checks(evidence: CallEvidence) -> Judgement:
     """Judge whether checks were made and answered, and not more than the service allows."""
     call = evidence.call
     if call is None:
@@ -234,7 +235,7 @@ def checks(evidence: Evidence) -> Finding:
     return _holds(words + (f"; the slowest took {max(took)} ms" if took else ""))
 
 
-def silence(evidence: Evidence) -> Finding:
+def silence(evidence: CallEvidence) -> Judgement:
     """Judge whether a caller who said nothing was not taken for the member."""
     call = evidence.call
     if not evidence.was_silent:
@@ -250,7 +251,7 @@ def silence(evidence: Evidence) -> Finding:
     return _holds(f"{_count(len(evidence.entries('checked')), 'check')} answered, and the caller was not authenticated")
 
 
-def pushed_end(evidence: Evidence) -> Finding:
+def pushed_end(evidence: CallEvidence) -> Judgement:
     """Judge whether the end of the call was pushed."""
     if evidence.call is None:
         return _unseen("no call came", _NO_CALL)
@@ -264,7 +265,7 @@ def pushed_end(evidence: Evidence) -> Finding:
     return _broken("the call ended without a CallEnd", _NO_PUSH)
 
 
-def end_noticed(evidence: Evidence) -> Finding:
+def end_noticed(evidence: CallEvidence) -> Judgement:
     """Judge whether the end was noticed soon."""
     if evidence.call is None:
         return _unseen("no call came", _NO_CALL)
@@ -281,7 +282,7 @@ def end_noticed(evidence: Evidence) -> Finding:
     return _holds(words) if after <= within else _broken(words, _ASK)
 
 
-def settled(evidence: Evidence) -> Finding:
+def settled(evidence: CallEvidence) -> Judgement:
     """Judge whether the call was settled with a reason."""
     ended, done = evidence.first("ended"), evidence.first("settled")
     if done is not None:
@@ -295,7 +296,7 @@ def settled(evidence: Evidence) -> Finding:
     return _unseen("it is not settled yet", _NO_CALL if evidence.call is None else "run this again with --voice-id")
 
 
-def nothing_sent(evidence: Evidence) -> Finding:
+def nothing_sent(evidence: CallEvidence) -> Judgement:
     """Judge whether callkeeper sent no enroll and no reject for the call."""
     if evidence.call is None:
         return _unseen("no call came", _NO_CALL)
@@ -309,7 +310,7 @@ def nothing_sent(evidence: Evidence) -> Finding:
     return _holds(f"no enroll and no reject in ledger and trail{elsewhere}")
 
 
-def explained(evidence: Evidence) -> Finding:
+def explained(evidence: CallEvidence) -> Judgement:
     """Judge whether every decision names the rules that made it."""
     decided = evidence.entries("decided")
     if not decided:
@@ -325,7 +326,7 @@ def explained(evidence: Evidence) -> Finding:
     )
 
 
-def readable(evidence: Evidence) -> Finding:
+def readable(evidence: CallEvidence) -> Judgement:
     """Judge whether all answers of the service had the documented form."""
     unreadable, skipped = evidence.requests.get(UNREADABLE, 0), evidence.skipped
     if unreadable or skipped:
@@ -339,7 +340,7 @@ def readable(evidence: Evidence) -> Finding:
     return _holds(f"all answers to {asked} requests could be read")
 
 
-def unlimited(evidence: Evidence) -> Finding:
+def unlimited(evidence: CallEvidence) -> Judgement:
     """Judge whether the service took every request."""
     if evidence.turned_away:
         return _broken(
@@ -350,7 +351,7 @@ def unlimited(evidence: Evidence) -> Finding:
     return _holds(f"none of {asked} requests was answered 429") if asked else _unseen(_NO_REQUEST, _IS_WORKING)
 
 
-def delivered(evidence: Evidence) -> Finding:
+def delivered(evidence: CallEvidence) -> Judgement:
     """Judge whether the outcomes of the call were delivered, if any are wanted."""
     outcomes = evidence.deliveries
     if not outcomes.is_wanted:
@@ -363,7 +364,7 @@ def delivered(evidence: Evidence) -> Finding:
     return _broken(words, "callkeeper outcomes log shows what the receiver answered")
 
 
-def surveyed(evidence: Evidence) -> Finding:
+def surveyed(evidence: CallEvidence) -> Judgement:
     """Judge whether no assumption about the service is contradicted."""
     rows = evidence.survey
     if rows is None:
@@ -378,7 +379,7 @@ def surveyed(evidence: Evidence) -> Finding:
     return _holds(f"{len(rows) - unseen} assumptions hold, none is contradicted, {unseen} were not seen yet")
 
 
-PROMISES: Final[tuple[tuple[str, str, Callable[[Evidence], Finding]], ...]] = (
+PROMISES: Final[tuple[tuple[str, str, Callable[[CallEvidence], Judgement]], ...]] = (
     ("watch-only", "The rules enroll and reject nobody", watch_only),
     ("sample", "A sample push arrives with the right header", sample),
     ("push-start", f"CallStart arrives with the right header within {PUSHED_WITHIN.seconds} s", pushed_start),
@@ -421,7 +422,7 @@ def _count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def _told_start(evidence: Evidence) -> datetime | None:
+def _told_start(evidence: CallEvidence) -> datetime | None:
     """Return when the call began, by the service's clock."""
     call = evidence.call
     if call is None:
@@ -429,7 +430,7 @@ def _told_start(evidence: Evidence) -> datetime | None:
     return call.started_at or (call.reading.created_at if call.reading is not None else None)
 
 
-def _after_start(evidence: Evidence, at: datetime) -> str | None:
+def _after_start(evidence: CallEvidence, at: datetime) -> str | None:
     """Say how long something was after the start that the service tells; its clock may differ."""
     told = _told_start(evidence)
     return None if told is None else f"{_distance(told, at)} its start by the service's clock"

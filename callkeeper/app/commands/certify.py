@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 
 from callkeeper.app.certification.evidence import Installation, Survey, read_installation
 from callkeeper.app.certification.report import as_json, conclusion, markdown
-from callkeeper.app.certification.session import Script, Session
-from callkeeper.app.certification.verdicts import State, Verdict, all_hold, verdicts
+from callkeeper.app.certification.supervision import CallPlan, Supervision
+from callkeeper.app.certification.verdicts import PromiseState, PromiseVerdict, all_hold, verdicts
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import Failed, Misused, say, terminal_console
 from callkeeper.calls.store.keys import CallId, Keys
@@ -23,7 +23,7 @@ from callkeeper.calls.store.queries import Queries
 SURVEY: Final[Survey | None] = None
 """Where the rows of the survey come from. None: there is no survey, and the certificate says so."""
 
-_COLOURS: Final = {State.HOLDS: "green", State.NOT_SEEN: "yellow", State.DOES_NOT_HOLD: "bold red"}
+_COLOURS: Final = {PromiseState.HOLDS: "green", PromiseState.NOT_SEEN: "yellow", PromiseState.DOES_NOT_HOLD: "bold red"}
 
 
 class CannotRun(Failed):
@@ -47,7 +47,7 @@ class CannotRun(Failed):
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, resolve_path=True),
     default=Path("certificate"),
     show_default=True,
     metavar="NAME",
@@ -70,7 +70,7 @@ def certify(
         installation = query_redis(lambda redis, keys: read_installation(redis, keys, key))
         _refuse_unless_ready(installation, key)
         _tell_mode(installation, key)
-        script = Script(
+        plan = CallPlan(
             institution_key=key,
             asks=not yes and voice_id is None,
             call_id=None if isinstance(call_id, str) else call_id,
@@ -78,7 +78,7 @@ def certify(
             was_silent=not spoke,
             survey=SURVEY,
         )
-        evidence = Session(script).run()
+        evidence = Supervision(plan).run()
     except (click.Abort, KeyboardInterrupt):
         raise CannotRun("stopped, and nothing was written. Without a terminal, give --yes or --voice-id ID") from None
     except Failed as error:
@@ -155,7 +155,7 @@ def _tell_mode(installation: Installation, institution_key: str) -> None:
         say("No web process is alive: pushes cannot arrive. Start callkeeper web.")
 
 
-def _print(found: tuple[Verdict, ...]) -> None:
+def _print(found: tuple[PromiseVerdict, ...]) -> None:
     """Print the verdicts, each with what to do about it."""
     console = terminal_console(soft_wrap=True)
     console.print()

@@ -78,7 +78,7 @@ docs/sandbox.md describes all of it.
 @click.option(
     "--like",
     default=None,
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, resolve_path=True),
     metavar="FILE",
     help="Answer as the service in this file was seen to answer. A --variant replaces the file's answer to its question.",
 )

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace as changed
 
-from callkeeper.app.certification.evidence import Deliveries, Evidence, Installation, Rules
+from callkeeper.app.certification.evidence import CallEvidence, Installation, OutcomeDelivery, Rules
 from callkeeper.app.certification.report import as_json, conclusion, markdown
-from callkeeper.app.certification.verdicts import PROMISES, State, Verdict, all_hold, verdicts
+from callkeeper.app.certification.verdicts import PROMISES, PromiseState, PromiseVerdict, all_hold, verdicts
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.metrics.snapshot import Process
 from callkeeper.calls.record import Call, Phase, Reading, Reason
 from callkeeper.calls.rules.file import read_rules_text
 from callkeeper.calls.trail import Entry, What
 
-HOLDS, BROKEN, UNSEEN = State.HOLDS, State.DOES_NOT_HOLD, State.NOT_SEEN
+HOLDS, BROKEN, UNSEEN = PromiseState.HOLDS, PromiseState.DOES_NOT_HOLD, PromiseState.NOT_SEEN
 BEGUN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PERSONAL = ("v-secret", "alt-secret", "5551234567", "p-secret", "agent-secret", "Because of Ada")
 
@@ -65,7 +65,7 @@ CALL = Call(
     reading=Reading(read_at=at(43), voice_id="v-secret", person_id="p-secret", has_ended=True),
 )
 WORKER = Process("host-1-aa", "worker", 1, BEGUN, "0.4.0", "digest-1")
-GOOD = Evidence(
+GOOD = CallEvidence(
     institution_key="cu-1",
     began_at=BEGUN,
     taken_at=at(45),
@@ -78,7 +78,7 @@ GOOD = Evidence(
 )
 
 
-def judged(evidence: Evidence) -> dict[str, Verdict]:
+def judged(evidence: CallEvidence) -> dict[str, PromiseVerdict]:
     """Return the verdicts by their ids."""
     return {verdict.id: verdict for verdict in verdicts(evidence)}
 
@@ -103,7 +103,7 @@ def test_good_call_certifies_everything_that_is_required() -> None:
     assert conclusion(verdicts(GOOD)) == "Every required promise holds."
 
 
-CASES: dict[str, tuple[dict[str, Any], dict[str, State]]] = {
+CASES: dict[str, tuple[dict[str, Any], dict[str, PromiseState]]] = {
     "a live rule": (
         {"installation": Installation(workers=(WORKER,), rules=(Rules("digest-1", ("rejects",)),))},
         {"watch-only": BROKEN},
@@ -192,9 +192,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, State]]] = {
     "unusable entries of the queue": ({"skipped": 1}, {"readable": BROKEN}),
     "no requests": ({"requests": {}}, {"readable": UNSEEN, "unlimited": UNSEEN}),
     "turned away": ({"turned_away": 1}, {"unlimited": BROKEN}),
-    "outcomes delivered": ({"deliveries": Deliveries(is_wanted=True, due=1, accepted=1)}, {"outcomes": HOLDS}),
-    "outcomes refused": ({"deliveries": Deliveries(is_wanted=True, due=1)}, {"outcomes": BROKEN}),
-    "no outcome yet": ({"deliveries": Deliveries(is_wanted=True)}, {"outcomes": UNSEEN}),
+    "outcomes delivered": ({"deliveries": OutcomeDelivery(is_wanted=True, due=1, accepted=1)}, {"outcomes": HOLDS}),
+    "outcomes refused": ({"deliveries": OutcomeDelivery(is_wanted=True, due=1)}, {"outcomes": BROKEN}),
+    "no outcome yet": ({"deliveries": OutcomeDelivery(is_wanted=True)}, {"outcomes": UNSEEN}),
     "a survey": ({"survey": (Row("page-size", "holds"), Row("ids", "not_seen"))}, {"survey": HOLDS}),
     "a contradiction": ({"survey": (Row("a", "holds"), Row("b", "contradicted"))}, {"survey": BROKEN}),
     "an empty survey": ({"survey": (Row("a", "not_seen"), Row("b", "not_seen"))}, {"survey": UNSEEN}),

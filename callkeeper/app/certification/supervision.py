@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.certification.evidence import Deliveries, Evidence, Survey, gather, redis_now, sample_at
+from callkeeper.app.certification.evidence import CallEvidence, OutcomeDelivery, Survey, gather, redis_now, sample_at
 from callkeeper.app.certification.verdicts import SAMPLE_BEFORE
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import safe, say
@@ -45,7 +45,7 @@ _TOLD: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class CallPlan:
     """How the test call is made.
 
     Attributes:
@@ -65,22 +65,22 @@ class Script:
     survey: Survey | None = None
 
 
-class Session:
+class Supervision:
     """One run of the checklist."""
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, plan: CallPlan) -> None:
+        self._plan = plan
         self._told = 0
         self._hung_up_at: datetime | None = None
 
-    def run(self) -> Evidence:
+    def run(self) -> CallEvidence:
         """Go through the steps; return what was seen.
 
         Raises:
             click.Abort: Nobody answers at the terminal.
             callkeeper.app.terminal.Failed: Redis does not answer.
         """
-        call_id = self._script.call_id
+        call_id = self._plan.call_id
         if call_id is None:
             self._step_ask()
             self._step_sample()
@@ -93,7 +93,7 @@ class Session:
 
     def _step_ask(self) -> None:
         say("", "1. Ask")
-        survey = self._script.survey
+        survey = self._plan.survey
         if survey is None:
             say("   There is no survey here: the certificate goes without it.")
             return
@@ -107,7 +107,7 @@ class Session:
         if not _is_fresh(at, since):
             place = f"In the service's dashboard (Settings, Push Notifications) send a sample for {safe(self._key)}"
             self._prompt(f"{place}, then press Enter")
-            if self._script.asks:
+            if self._plan.asks:
                 at = query_redis(lambda redis, keys: until(lambda: self._new_sample(redis, keys, since), SAMPLE_WAIT_S))
         say(f"   It came at {at:%H:%M:%S}." if at is not None and _is_fresh(at, since) else "   None came.")
 
@@ -124,16 +124,16 @@ class Session:
         self._prompt(
             f"Get ready to call {safe(self._key)} from the phone of the test member, without saying a word, then press Enter"
         )
-        began_at, wait_s = query_redis(lambda redis, _keys: redis_now(redis)), self._script.wait_s
+        began_at, wait_s = query_redis(lambda redis, _keys: redis_now(redis)), self._plan.wait_s
         say(f"   Call now. Waiting for a new call, at most {wait_s:.0f} s ...")
         found = query_redis(lambda redis, keys: until(lambda: self._new_calls(redis, keys, began_at), wait_s))
         if not found:
             say("   No call came.")
             return began_at, None
-        call = found[0] if len(found) == 1 or not self._script.asks else _choose(found)
+        call = found[0] if len(found) == 1 or not self._plan.asks else _choose(found)
         call_id = CallId(call.institution_key, call.voice_id)
         say(f"   Found: {call.voice_id}")
-        if self._script.asks:
+        if self._plan.asks:
             self._supervise(call_id)
         return began_at, call_id
 
@@ -156,9 +156,9 @@ class Session:
         return found or None
 
     def _step_end(self, call_id: CallId) -> None:
-        say("", "The call" if self._script.call_id is not None else "4. The end")
-        if not self._watch(call_id, self._script.wait_s):
-            say(f"   It is not settled after {self._script.wait_s:.0f} s.")
+        say("", "The call" if self._plan.call_id is not None else "4. The end")
+        if not self._watch(call_id, self._plan.wait_s):
+            say(f"   It is not settled after {self._plan.wait_s:.0f} s.")
 
     def _watch(self, call_id: CallId, wait_s: float, is_enough: IsEnough | None = None) -> bool:
         """Print what happens to the call until it is settled, or enough was seen, or the time is over.
@@ -177,7 +177,7 @@ class Session:
 
         return query_redis(lambda redis, keys: until(lambda: look(redis, keys), wait_s)) is not None
 
-    async def _gather(self, redis: "Redis", keys: Keys, began_at: datetime, call_id: CallId | None) -> Evidence:
+    async def _gather(self, redis: "Redis", keys: Keys, began_at: datetime, call_id: CallId | None) -> CallEvidence:
         """Read everything; wait a moment for outcomes that are still being delivered."""
         give_up_at = await redis_now(redis) + DELIVERY_WAIT
         while True:
@@ -188,8 +188,8 @@ class Session:
                 began_at=began_at,
                 call_id=call_id,
                 hung_up_at=self._hung_up_at,
-                was_silent=self._script.was_silent,
-                survey=self._script.survey,
+                was_silent=self._plan.was_silent,
+                survey=self._plan.survey,
             )
             if call_id is None or _are_delivered(evidence.deliveries) or evidence.taken_at >= give_up_at:
                 return evidence
@@ -197,12 +197,12 @@ class Session:
 
     def _prompt(self, text: str) -> None:
         """Tell the person at the terminal what to do, and wait for Enter. With --yes there is nobody."""
-        if self._script.asks:
+        if self._plan.asks:
             click.prompt(f"   {text}", default="", show_default=False, prompt_suffix=" ")
 
     @property
     def _key(self) -> str:
-        return self._script.institution_key
+        return self._plan.institution_key
 
 
 async def until(look: Callable[[], Awaitable[T | None]], wait_s: float) -> T | None:
@@ -226,7 +226,7 @@ def _is_fresh(at: datetime | None, now: datetime) -> bool:
     return at is not None and at >= now - SAMPLE_BEFORE
 
 
-def _are_delivered(outcomes: Deliveries) -> bool:
+def _are_delivered(outcomes: OutcomeDelivery) -> bool:
     return not outcomes.is_wanted or (outcomes.due > 0 and outcomes.accepted >= outcomes.due)
 
 
