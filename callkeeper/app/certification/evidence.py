@@ -3,12 +3,14 @@
 All instants are by Redis's clock, as in trails, except those that the service tells.
 """
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
@@ -17,10 +19,12 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import EFFECTS, Stage
 from callkeeper.calls.rules.file import parse_toml
 from callkeeper.calls.store.delivery_log import DeliveryLog, latest_of_each
+from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.trail import Entry
 from callkeeper.calls.webhook_outcomes import outcomes
+from callkeeper.service.endpoints import canonical_id
 
 UNREADABLE = "AnswerUnreadable"
 
@@ -106,6 +110,16 @@ class OutcomeDelivery:
     accepted: int = 0
 
 
+class StrayPush(NamedTuple):
+    """A push from the caller's number, while the call lived, under an id that is none of the call's.
+
+    ``type`` is CallStart or CallEnd.
+    """
+
+    type: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEvidence:
     """All that verdicts are made of.
@@ -118,6 +132,7 @@ class CallEvidence:
         sample_at: The institution's last sample push.
         call: The record of the test call; None if none came.
         trail: Its trail.
+        stray: Pushes that seem to be about the call, but name another one.
         hung_up_at: When the caller hung up, as the person at the terminal said.
         was_silent: Whether the caller said nothing.
         refused: Refused pushes by reason, of all institutions.
@@ -136,6 +151,7 @@ class CallEvidence:
     sample_at: datetime | None = None
     call: Call | None = None
     trail: tuple[Entry, ...] = ()
+    stray: tuple[StrayPush, ...] = ()
     hung_up_at: datetime | None = None
     was_silent: bool = True
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -150,6 +166,10 @@ class CallEvidence:
     def first_sign_at(self) -> datetime:
         """Return when callkeeper first heard of the call, by a push or by the queue."""
         return min((entry.at for entry in self.trail), default=self.taken_at)
+
+    def first_stray(self, type_: str) -> datetime | None:
+        """Return when the first push of a type came that seems to be about the call, but names another one."""
+        return next((push.at for push in self.stray if push.type == type_), None)
 
     def entries(self, what: str) -> list[Entry]:
         """Return the entries of the trail that say this, oldest first."""
@@ -215,6 +235,7 @@ async def gather(
         sample_at=await sample_at(redis, keys, institution_key),
         call=call,
         trail=trail,
+        stray=await _stray(redis, keys, call, began_at),
         hung_up_at=hung_up_at,
         was_silent=was_silent,
         refused=_sums(figures, figure.PUSHES_REFUSED, "reason"),
@@ -225,6 +246,23 @@ async def gather(
         deliveries=await _deliveries(redis, keys, call, trail),
         survey=None if survey is None else tuple(await survey(redis, keys)),
     )
+
+
+async def _stray(redis: "Redis", keys: Keys, call: Call | None, began_at: datetime) -> tuple[StrayPush, ...]:
+    """Return the pushes since then from the caller's number that name another call, oldest first."""
+    last4 = re.sub(r"\D", "", (call.phone_number or "") if call is not None else "")[-4:]
+    if call is None or not last4:
+        return ()
+    client: Any = redis
+    stored = await client.zrangebyscore(keys.events, began_at.timestamp() * 1000, "+inf", withscores=True)
+    own, found = {call.voice_id, call.alternate_id}, []
+    for text, at_ms in stored:
+        event = msgspec.json.decode(text, type=EventEntry)
+        ids = {canonical_id(each) for each in (event.voice_id, event.alternate_id) if each}
+        is_callers = event.institution_key == call.institution_key and event.phone_last4 == last4
+        if is_callers and not event.is_test and not ids & own:
+            found.append(StrayPush(event.type, datetime.fromtimestamp(at_ms / 1000, UTC)))
+    return tuple(found)
 
 
 def _sums(figures: Sequence[Snapshot], what: figure.Figure, label: str) -> Counter[str]:

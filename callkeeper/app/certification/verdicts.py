@@ -13,6 +13,7 @@ from typing import Final
 from callkeeper.app.certification.evidence import UNREADABLE, CallEvidence
 from callkeeper.calls.effect_ledger import DONE, EffectKind
 from callkeeper.calls.record import CHECK_LIMIT
+from callkeeper.calls.store.intake import CALL_END, CALL_START
 
 PUSHED_WITHIN: Final = timedelta(seconds=10)
 FOUND_WITHIN: Final = timedelta(seconds=10)
@@ -132,6 +133,8 @@ def pushed_start(evidence: CallEvidence) -> Judgement:
         if late <= PUSHED_WITHIN:
             return _holds(f"CallStart came at {_at(pushed.at)}, {words}{lag}")
         return _broken(f"CallStart came {words}{lag}", "ask the service's operator why its pushes are late")
+    if (stray := evidence.first_stray(CALL_START)) is not None:
+        return _holds(f"CallStart came at {_at(stray)}, under another id than the queue's")
     if refused:
         return _broken(f"none came, and {_refused(refused)}", _COPY)
     if evidence.call is None:
@@ -164,6 +167,11 @@ def one_call(evidence: CallEvidence) -> Judgement:
         return _broken(
             f"not used, because of another call's id in it: {_count(max(evidence.misnamed, 1), 'answer')}",
             "ask the service's operator how alternate ids are resolved; docs/assumptions.md says what is assumed",
+        )
+    if evidence.stray and not evidence.entries("pushed"):
+        return _broken(
+            "the pushes name the call by an id that queue and details do not use",
+            "ask the service's operator which ids pushes carry; until then calls are found by the queue alone, in 10 s",
         )
     sources = [
         name
@@ -260,6 +268,8 @@ def pushed_end(evidence: CallEvidence) -> Judgement:
         hung_up = evidence.hung_up_at
         noted = f", {_distance(hung_up, pushed.at)} Enter was pressed" if hung_up else ""
         return _holds(f"CallEnd came at {_at(pushed.at)}{noted}")
+    if (stray := evidence.first_stray(CALL_END)) is not None:
+        return _holds(f"CallEnd came at {_at(stray)}, under another id than the queue's")
     if evidence.first("ended") is None:
         return _unseen("the call has not ended", "hang up, and run this again with --voice-id")
     return _broken("the call ended without a CallEnd", _NO_PUSH)

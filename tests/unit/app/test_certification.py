@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace as changed
 
-from callkeeper.app.certification.evidence import CallEvidence, Installation, OutcomeDelivery, Rules
+from callkeeper.app.certification.evidence import CallEvidence, Installation, OutcomeDelivery, Rules, StrayPush
 from callkeeper.app.certification.report import as_json, conclusion, markdown
 from callkeeper.app.certification.verdicts import PROMISES, PromiseState, PromiseVerdict, all_hold, verdicts
 from callkeeper.calls.effect_ledger import Effect, EffectState
@@ -123,6 +123,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, PromiseState]]] = {
         {"trail": without("pushed"), "call": changed(CALL, reading=None)},
         {"one-call": UNSEEN, "push-start": BROKEN, "push-end": BROKEN, "end": HOLDS},
     ),
+    "pushes under another id": (
+        {"trail": without("pushed"), "stray": (StrayPush("CallStart", at(9)), StrayPush("CallEnd", at(40)))},
+        {"push-start": HOLDS, "one-call": BROKEN, "push-end": HOLDS},
+    ),
+    "pushes of both ids": ({"stray": (StrayPush("CallStart", at(9)),)}, {"push-start": HOLDS, "one-call": HOLDS}),
     "an answer names another call": ({"misnamed": 1}, {"one-call": BROKEN}),
     "its record names another call": ({"call": changed(CALL, other_voice_id="v-2")}, {"one-call": BROKEN}),
     "clock ahead": ({"call": changed(CALL, started_at=at(13.1))}, {"clocks": BROKEN}),
