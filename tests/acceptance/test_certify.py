@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -81,6 +82,9 @@ def test_person_at_a_terminal_certifies_a_silent_call(watching: Stack, tmp_path:
     assert [text for text in tells for path in reports if text in path.read_text()] == []
     again = certify(watching, "--voice-id", call["voice_id"], "--output", str(tmp_path / "again"))
     assert (again.exit_code, states(tmp_path / "again.json")) == (0, states(reports[1]))
+    assert re.search(r"CallEnd came at [\d:]+, [\d.]+ s (before|after) Enter was pressed", reports[0].read_text())
+    spoke = certify(watching, "--voice-id", call["voice_id"], "--spoke", "--output", str(tmp_path / "spoke"))
+    assert (spoke.exit_code, states(tmp_path / "spoke.json")["silence"]) == (0, "not_seen")
     assert watching.arrived(call).keys() <= {"check", "read"}
 
 

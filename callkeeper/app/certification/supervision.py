@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.certification.evidence import CallEvidence, OutcomeDelivery, Survey, gather, redis_now, sample_at
+from callkeeper.app.certification.evidence import CallEvidence, Survey, gather, redis_now, sample_at
 from callkeeper.app.certification.verdicts import SAMPLE_BEFORE
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import safe, say
@@ -30,8 +30,8 @@ SAMPLE_WAIT_S: Final = 20.0
 SILENCE_S: Final = 20.0
 CHECK_WAIT_S: Final = 30.0
 """How much longer the caller stays silent if no check was answered by then."""
-DELIVERY_WAIT: Final = timedelta(seconds=15)
-"""How long outcomes may take to be delivered after the call is settled."""
+AFTERMATH: Final = timedelta(seconds=20)
+"""How long outcomes may take to be delivered after the call is settled, and a push under another id to be understood."""
 
 _TOLD: Final = {
     "pushed": "a push came",
@@ -178,8 +178,8 @@ class Supervision:
         return query_redis(lambda redis, keys: until(lambda: look(redis, keys), wait_s)) is not None
 
     async def _gather(self, redis: "Redis", keys: Keys, began_at: datetime, call_id: CallId | None) -> CallEvidence:
-        """Read everything; wait a moment for outcomes that are still being delivered."""
-        give_up_at = await redis_now(redis) + DELIVERY_WAIT
+        """Read everything; wait a moment for what is still to come once a call is settled."""
+        give_up_at = await redis_now(redis) + AFTERMATH
         while True:
             evidence = await gather(
                 redis,
@@ -191,7 +191,7 @@ class Supervision:
                 was_silent=self._plan.was_silent,
                 survey=self._plan.survey,
             )
-            if call_id is None or _are_delivered(evidence.deliveries) or evidence.taken_at >= give_up_at:
+            if call_id is None or _is_complete(evidence) or evidence.taken_at >= give_up_at:
                 return evidence
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -226,8 +226,11 @@ def _is_fresh(at: datetime | None, now: datetime) -> bool:
     return at is not None and at >= now - SAMPLE_BEFORE
 
 
-def _are_delivered(outcomes: OutcomeDelivery) -> bool:
-    return not outcomes.is_wanted or (outcomes.due > 0 and outcomes.accepted >= outcomes.due)
+def _is_complete(evidence: CallEvidence) -> bool:
+    """Tell whether all outcomes were delivered, and the pushes that seem to be about the call were joined with it."""
+    outcomes = evidence.deliveries
+    are_delivered = not outcomes.is_wanted or (outcomes.due > 0 and outcomes.accepted >= outcomes.due)
+    return are_delivered and not (evidence.stray and not evidence.entries("pushed"))
 
 
 def _choose(found: Sequence[Call]) -> Call:
