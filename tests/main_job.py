@@ -1,29 +1,32 @@
 """The main job in virtual time, under variants of the stand-in: which promises are kept for every call.
 
 ``python -m tests.main_job`` runs it under each variant and under sets that cover every pair of them, and prints the table
-of docs/guarantees.md; with names of variants it runs once and says what became of each call.
+of docs/guarantees.md; with names of variants it runs once and says what became of each call. ``--like FILE`` takes the
+variants of a file that ``callkeeper service survey --export FILE`` wrote, and says which promises hold with that service.
 """
 
+import argparse
 import asyncio
 import datetime as dt
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import httpx
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
-from callkeeper.calls.record import Phase
+from callkeeper.calls.record import CHECK_LIMIT, Phase
 from callkeeper.calls.rules import load_rules
 from callkeeper.service.config import LoginPolicy
 from callkeeper.service.push_event import PushUnreadable, parse_push
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.faults import PUSH, Action, Fault
+from callkeeper_sandbox.service.likeness import LikenessError, load_likeness, with_own
 from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
-from callkeeper_sandbox.service.variants import VARIANTS
+from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose
 from tests.covering import covering_sets
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
@@ -75,6 +78,13 @@ class Receiver(httpx.AsyncBaseTransport):
         return httpx.Response(202)
 
 
+class Kept(NamedTuple):
+    """Whether a promise was kept, and what shows it."""
+
+    holds: bool
+    how: str
+
+
 class MainJob:
     """One run: calls of every kind at an institution, and one at another institution; half of the pushes are lost."""
 
@@ -95,8 +105,8 @@ class MainJob:
         self.longer_s = LONGER_S if TURNS_AWAY & set(names) else 0.0
         self.refuses_late = REFUSES_LATE in names
 
-    async def run(self) -> list[str]:
-        """Let calls come and end, and return what was promised and did not happen."""
+    async def run(self) -> dict[str, Kept]:
+        """Let calls come and end, and return which promises were kept."""
         async with self.stage.client, self.stage.sandbox.client:
             await self._pass(6)
             self._call("green", Happening(Kind.GREEN, 8))
@@ -109,12 +119,12 @@ class MainJob:
             self._call("late", Happening(Kind.MFA_VALIDATED, VERIFIED_S + self.longer_s / 2, "operator-2"))
             await self._pass(END_S + self.longer_s)
             for _ in range(LONGEST_S):
-                if await self._are_settled():
+                if await self._settled() == len(self._ours()):
                     break
                 await self._pass(1)
-            return [promise for promise, is_kept in (await self._kept()).items() if not is_kept]
+            return await self._kept()
 
-    async def _kept(self) -> dict[str, bool]:
+    async def _kept(self) -> dict[str, Kept]:
         """Say which promises were kept, each of all calls of our institution; of checks and effects, of all calls."""
         calls = self.calls
         ours = self._ours()
@@ -122,15 +132,32 @@ class MainJob:
         greens = [call for name, call in ours if name.startswith(("green", "crowd"))]
         verified = [calls["passcode"], calls["late"]]
         others = [call for call in calls.values() if call not in verified and call is not calls["impostor"]]
+        found_s = [self.found_s[name] for name, _ in ours if name in self.found_s]
+        found = sum(after_s <= FOUND_WITHIN_S for after_s in found_s)
+        assigned = sum(bool(call.aliases) for _, call in ours)
+        seen = sum(call.voice_validated for call in greens)
+        most = max(tally.get("check", 0) for tally in tallies)
+        enrolled = sum([await self._is_done(call, EffectKind.ENROLL, "SUCCESSFUL") for call in verified])
+        astray = sum(bool(call.feedback) for call in others)
+        rejected = await self._is_done(calls["impostor"], EffectKind.REJECT, "FAILED")
+        settled = await self._settled()
         return {
-            "found": all(self.found_s.get(name, FOUND_WITHIN_S + 1) <= FOUND_WITHIN_S for name, _ in ours),
-            "assigned": all(call.aliases for _, call in ours),
-            "checked": all(call.voice_validated for call in greens)
-            and all(tally.get("check", 0) <= 20 for tally in tallies),
-            "enrolled": all([await self._is_done(call, EffectKind.ENROLL, "SUCCESSFUL") for call in verified])
-            and not any(call.feedback for call in others),
-            "rejected": await self._is_done(calls["impostor"], EffectKind.REJECT, "FAILED"),
-            "settled": await self._are_settled(),
+            "found": Kept(
+                found == len(ours),
+                f"{found} of {len(ours)} calls within {FOUND_WITHIN_S:.0f} s, half of the pushes lost"
+                f" (the last after {max(found_s, default=0.0):.0f} s)",
+            ),
+            "assigned": Kept(assigned == len(ours), f"{assigned} of {len(ours)} callers"),
+            "checked": Kept(
+                seen == len(greens) and most <= CHECK_LIMIT,
+                f"{seen} of {len(greens)} green voices seen, at most {most} of {CHECK_LIMIT} checks for a call",
+            ),
+            "enrolled": Kept(
+                enrolled == len(verified) and not astray,
+                f"{enrolled} of {len(verified)} verified callers once, or a person was asked; {astray} others",
+            ),
+            "rejected": Kept(rejected, f"{int(rejected)} of 1 impostor once, or a person was asked"),
+            "settled": Kept(settled == len(ours), f"{settled} of {len(ours)} calls"),
         }
 
     async def _is_done(self, call: Call, kind: EffectKind, feedback: str) -> bool:
@@ -171,9 +198,10 @@ class MainJob:
     def _ours(self) -> list[tuple[str, Call]]:
         return [(name, call) for name, call in self.calls.items() if call.institution_key == KEY]
 
-    async def _are_settled(self) -> bool:
+    async def _settled(self) -> int:
+        """Count the calls of our institution that are settled."""
         records = [await self.rig.queries.load(self.rig.call_id(call)) for _, call in self._ours()]
-        return all(record is not None and record.life.phase is Phase.SETTLED for record in records)
+        return sum(record is not None and record.life.phase is Phase.SETTLED for record in records)
 
     async def told(self) -> list[str]:
         """Return what became of each call, and what was logged as a problem."""
@@ -192,34 +220,75 @@ def may_lose(names: Sequence[str]) -> set[str]:
     return {promise for name in names for promise in (PROMISES if "slow" in name else NOT_KEPT.get(name, ()))}
 
 
-async def not_kept(names: Sequence[str], redis: "Redis", rps: float | None = None) -> list[str]:
-    """Run the main job under variants in an empty Redis; return the promises that were not kept."""
+async def kept(names: Sequence[str], redis: "Redis", rps: float | None = None) -> dict[str, Kept]:
+    """Run the main job under variants in an empty Redis; return which promises were kept."""
     await redis.flushdb()
     return await MainJob(names, redis, rps).run()
 
 
-def main(names: Sequence[str]) -> None:
-    """Print the table, or one run."""
-    asyncio.run(_with_redis(_print_one if names else _print_table, names))
+async def not_kept(names: Sequence[str], redis: "Redis", rps: float | None = None) -> list[str]:
+    """Run the main job under variants in an empty Redis; return the promises that were not kept."""
+    return lost_of(await kept(names, redis, rps))
 
 
-async def _with_redis(work: Any, names: Sequence[str]) -> None:
+def lost_of(promises: Mapping[str, Kept]) -> list[str]:
+    """Return the promises that were not kept."""
+    return [name for name, each in promises.items() if not each.holds]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table, one run, or the promises with the service of a file; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.main_job", description="The main job in virtual time.")
+    parser.add_argument("variants", nargs="*", help="run once under these variants")
+    parser.add_argument("--like", type=Path, metavar="FILE", help="say which promises hold with the service of a file")
+    given = parser.parse_args(arguments)
+    if given.like is None:
+        return asyncio.run(_with_redis(_print_one if given.variants else _print_table, given.variants))
+    try:
+        names = with_own(load_likeness(given.like), given.variants)
+        choose(names)
+    except (LikenessError, VariantError) as error:
+        parser.error(str(error))
+    return asyncio.run(_with_redis(_print_promises, names))
+
+
+async def _with_redis(work: Callable[["Redis", Sequence[str]], Awaitable[int]], names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder)) as server:
         async with Redis.from_url(server.url) as redis:
-            await work(redis, names)
+            return await work(redis, names)
 
 
-async def _print_one(redis: "Redis", names: Sequence[str]) -> None:
+async def _print_one(redis: "Redis", names: Sequence[str]) -> int:
     job = MainJob(names, redis)
-    lost = await job.run()
+    lost = lost_of(await job.run())
     _say(f"not kept: {', '.join(lost) or 'nothing'}", *await job.told())
+    return 0
 
 
-async def _print_table(redis: "Redis", _names: Sequence[str]) -> None:
+async def _print_promises(redis: "Redis", names: Sequence[str]) -> int:
+    """Say which promises hold under variants. If the service has a limit, also say which hold once it is set."""
+    _say(f"variants: {', '.join(names) or 'none'}", "")
+    promises = await kept(names, redis)
+    limit = choose(names).options.requests_per_s
+    _say_promises(promises)
+    if lost_of(promises) and limit:
+        promises = await kept(names, redis, rps=float(limit))
+        _say("", f"with CALLKEEPER_SERVICE_RPS={limit}:", "")
+        _say_promises(promises)
+    return 1 if lost_of(promises) else 0
+
+
+def _say_promises(promises: Mapping[str, Kept]) -> None:
+    _say("| promise | holds | how |", "|---|---|---|")
+    for name, (holds, how) in promises.items():
+        _say(f"| {name} | {'yes' if holds else '**no**'} | {how} |")
+
+
+async def _print_table(redis: "Redis", _names: Sequence[str]) -> int:
     _say(f"| variant | {' | '.join(PROMISES)} |", f"|---|{'---|' * len(PROMISES)}")
-    lost_of = {name: await not_kept([name] if name else [], redis) for name in ("", *VARIANTS)}
-    others = [name for name, lost in lost_of.items() if name and not lost]
-    for name, lost in lost_of.items():
+    lost_under = {name: await not_kept([name] if name else [], redis) for name in ("", *VARIANTS)}
+    others = [name for name, lost in lost_under.items() if name and not lost]
+    for name, lost in lost_under.items():
         if name not in others:
             _say_row(f"`{name}`" if name else "none", lost)
     _say_row(f"each of the other {len(others)} variants", [])
@@ -232,6 +301,7 @@ async def _print_table(redis: "Redis", _names: Sequence[str]) -> None:
             _say_row(" with ".join(f"`{name}`" for name in names), lost)
     _say_row(f"{whole} of {len(sets)} sets of variants that contain every pair", [])
     _say_row(f"{in_part} others, with slow answers or a line above", PROMISES, "in part")
+    return 0
 
 
 def _say_row(what: str, lost: Sequence[str], otherwise: str = "**no**") -> None:
@@ -244,4 +314,4 @@ def _say(*lines: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -76,6 +76,10 @@ class Terminal:
         """Press Ctrl-C: the terminal sends SIGINT to the foreground process group."""
         os.write(self._master, _CTRL_C)
 
+    def press_enter(self) -> None:
+        """Press Enter: a question is answered with its default."""
+        os.write(self._master, b"\n")
+
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process group of the command itself."""
         with contextlib.suppress(ProcessLookupError):

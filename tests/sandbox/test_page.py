@@ -8,7 +8,7 @@ import pytest
 from callkeeper_sandbox.service.push import Attempt
 from callkeeper_sandbox.service.state import Kind
 from callkeeper_sandbox.service.stories import DEEDS, STORIES, begin
-from tests.sandbox_fixtures import KEY, Asgi
+from tests.sandbox_fixtures import KEY, PHONE, Asgi
 
 
 async def test_page_shows_institutions_attempts_and_live_calls(sandbox_asgi: Asgi) -> None:
@@ -156,6 +156,13 @@ async def test_row_makes_things_happen_now(sandbox_asgi: Asgi) -> None:
     assert [truth.kind for truth in call.truth] == list(DEEDS)
     for path, kind in ((f"/calls/{call.voice_id}/now", "case"), ("/calls/x/now", "end")):
         assert (await sandbox_asgi.client.post(path, data={"kind": kind})).status_code == 404
+
+
+async def test_row_assigns_the_matched_member(sandbox_asgi: Asgi) -> None:
+    """The button "assign" is an operator elsewhere who assigns the member whose number it is."""
+    call = sandbox_asgi.call(phone_number=PHONE)
+    await sandbox_asgi.client.post(f"/calls/{call.voice_id}/now", data={"kind": "claimed"})
+    assert (call.person_id, call.core_username) == ("p-1", "operator-2")
 
 
 async def test_page_brings_nothing_inline(sandbox_asgi: Asgi) -> None:

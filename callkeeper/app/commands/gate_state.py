@@ -1,9 +1,13 @@
-"""``callkeeper service``: show which requests may not simply go now, and why. ``retry`` tries again at once."""
+"""``callkeeper service``: show which requests may not simply go now, and why. ``retry`` tries again at once.
+
+``certify`` is the checklist of the first day with a service (`callkeeper.app.commands.certify`).
+"""
 
 import click
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.app.commands.certify import certify
 from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import safe, say, say_json
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -35,6 +39,9 @@ def service(context: click.Context, *, wants_json: bool) -> None:
         say("All requests may go: none are stopped or limited.")
     for row in [] if wants_json else rows:
         say(f"{_name(row.institution_key)}, {row.requests}: {row.state}; {safe(row.words)}")
+
+
+service.add_command(certify)
 
 
 @service.command()

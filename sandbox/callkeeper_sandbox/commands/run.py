@@ -146,19 +146,27 @@ _POLL_EVERY_S = 0.5
 )
 @click.option("--workers", default=2, type=click.IntRange(1, 16), show_default=True, help="Number of worker processes.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the simulated calls.")
+@click.option(
+    "--like",
+    default=None,
+    type=click.Path(path_type=Path, resolve_path=True),
+    metavar="FILE",
+    help="The stand-in answers as the service in this file was seen to answer; `callkeeper service survey` writes it.",
+)
 @click.option("--seconds", type=float, default=None, help="Stop after so many seconds. Default: at Ctrl-C.")
-def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:
+def run(data: Path, workers: int, seed: int, like: Path | None, seconds: float | None) -> None:
     """Run Redis, a stand-in for the service, web, workers and simulated calls; show what happens.
 
     Everything listens on this machine only, on free ports. A second run continues with the data of the first. Exits
     with 1 if a promise was broken or a process ended.
     """
+    _refuse_unusable(like)
     take_foreground()
     stop = _stop_event()
     console = terminal_console()
     console.print("starting Redis, the sandbox, web and workers ...")
     try:
-        with demonstration(data, workers=workers, seed=seed, archive=True) as demo:
+        with demonstration(data, workers=workers, seed=seed, archive=True, like=like) as demo:
             with Comparison(demo.redis_url, demo.service_url) as comparison:
                 _show(console, demo, comparison, stop, seconds)
                 audit = comparison.audit()
@@ -182,6 +190,17 @@ def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:
         console.print(f"Ended by themselves: {', '.join(ended)}", style="bold red")
     if ended or audit.faults():
         sys.exit(1)
+
+
+def _refuse_unusable(like: Path | None) -> None:
+    """Refuse a likeness that the sandbox would refuse, before anything is started."""
+    from callkeeper_sandbox.service.likeness import LikenessError, load_likeness  # noqa: PLC0415  (needs the sandbox)
+
+    try:
+        if like is not None:
+            load_likeness(like)
+    except LikenessError as error:
+        raise Failed(error) from error
 
 
 def _stop_event() -> threading.Event:

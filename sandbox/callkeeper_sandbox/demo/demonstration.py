@@ -76,6 +76,7 @@ def demonstration(
     seed: int,
     scenario: str = "default",
     archive: bool = False,
+    like: Path | None = None,
     web_environ: Mapping[str, str] | None = None,
     worker_environ: Mapping[str, str] | None = None,
 ) -> Iterator[Demo]:
@@ -87,6 +88,7 @@ def demonstration(
         seed: Seed of the simulated calls.
         scenario: The stand-in's scenario.
         archive: Also keep settled calls in an SQLite file.
+        like: The stand-in answers as the service in this file was seen to answer.
         web_environ: Further settings of the web process.
         worker_environ: Further settings of the workers.
 
@@ -122,6 +124,7 @@ def demonstration(
             f"--scenario={scenario}",
             f"--push-url={web_url}/push",
             f"--state-file={data / 'sandbox.json'}",
+            *([f"--like={like}"] if like is not None else []),
             environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
         )
         service_url = sandbox.wait_for(sandbox_url)

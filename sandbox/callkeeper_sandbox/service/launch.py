@@ -30,7 +30,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         has_scenario: Whether there is a scenario.
         push: Push settings of every institution; None keeps the stored ones.
         state_file: File for all data across restarts.
-        variants: Variants in force; empty keeps those of the state file.
+        variants: Variants in force; None keeps those of the state file.
     """
 
     credentials: Credentials = Credentials()
@@ -39,7 +39,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     has_scenario: bool = True
     push: PushSettings | None = None
     state_file: Path | None = None
-    variants: tuple[str, ...] = ()
+    variants: tuple[str, ...] | None = None
 
 
 def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
@@ -58,7 +58,7 @@ def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
     if launch.push is not None:
         for child in sandbox.world.state.institutions.values():
             child.push = launch.push
-    sandbox.choose(launch.variants or sandbox.world.state.variants)
+    sandbox.choose(sandbox.world.state.variants if launch.variants is None else launch.variants)
     _set_scenario(sandbox, launch)
     return sandbox
 

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from callkeeper_sandbox.service import audit
 from callkeeper_sandbox.service.push import EVENT_TYPES, Attempt
 from callkeeper_sandbox.service.service import Sandbox
-from callkeeper_sandbox.service.state import Call, Child, Happening, Kind, PushSettings
-from callkeeper_sandbox.service.stories import DEEDS, ELSEWHERE, STORIES, begin
+from callkeeper_sandbox.service.state import Call, Child, Kind, PushSettings
+from callkeeper_sandbox.service.stories import DEEDS, STORIES, begin, by_hand
 
 SHOWN_ATTEMPTS = 50
 SHOWN_CALLS = 100
@@ -33,7 +33,6 @@ _STATIC = files("callkeeper_sandbox.service") / "static"
 _FILES = {"sandbox.css": "text/css", "sandbox.js": "text/javascript"}
 AFTER_S, ENDS_S = 20.0, 180.0
 _MOST_S = 7200.0
-_BY = dict.fromkeys((Kind.MFA_VALIDATED, Kind.ANSWERED_QUESTIONS), ELSEWHERE)
 
 
 def routes(sandbox: Sandbox) -> list[Route]:
@@ -108,7 +107,7 @@ class Page:
         call = self._sandbox.world.any_call(request.path_params["id"])
         if call is None or kind not in DEEDS:
             return PlainTextResponse("no such call or happening", 404)
-        self._sandbox.world.happen_now(call, Happening(Kind(kind), text=_BY.get(Kind(kind))))
+        self._sandbox.world.happen_now(call, by_hand(self._sandbox, call, Kind(kind)))
         self._sandbox.tick()
         return RedirectResponse("/#calls", 303)
 

@@ -87,6 +87,7 @@ STORIES: Final[Mapping[str, Story]] = {
 """Every story by its name."""
 
 DEEDS: Final[Mapping[str, str]] = {
+    Kind.CLAIMED: "assign",
     Kind.GREEN: "green",
     Kind.RED: "red",
     Kind.MFA_VALIDATED: "passcode",
@@ -94,6 +95,13 @@ DEEDS: Final[Mapping[str, str]] = {
     Kind.END: "hang up",
 }
 """Changes of a live call by hand, with the labels of their buttons."""
+
+
+def by_hand(sandbox: Sandbox, call: Call, kind: Kind) -> Happening:
+    """Return a change of a live call by hand. An operator elsewhere assigns the first matched member."""
+    matched = sandbox.world.candidates(call) if kind is Kind.CLAIMED else []
+    text = ELSEWHERE if kind in {Kind.CLAIMED, Kind.MFA_VALIDATED, Kind.ANSWERED_QUESTIONS} else None
+    return Happening(kind, text=text, person_id=matched[0].person.person_id if matched else None)
 
 
 def begin(sandbox: Sandbox, institution_key: str, name: str, *, after_s: float, ends_s: float) -> Call:
