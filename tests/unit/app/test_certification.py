@@ -120,7 +120,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, PromiseState]]] = {
     "listed late": ({"trail": retimed("listed", 21.0)}, {"push-start": HOLDS, "found": BROKEN}),
     "never listed": ({"trail": without("listed")}, {"found": BROKEN, "one-call": HOLDS}),
     "only the queue knows it": (
-        {"trail": without("pushed"), "call": changed(CALL, reading=None)},
+        {"trail": without("pushed"), "call": with_stored(CALL, reading=None)},
         {"one-call": UNSEEN, "push-start": BROKEN, "push-end": BROKEN, "end": HOLDS},
     ),
     "pushes under another id": (
@@ -129,9 +129,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, PromiseState]]] = {
     ),
     "pushes of both ids": ({"stray": (StrayPush("CallStart", at(9)),)}, {"push-start": HOLDS, "one-call": HOLDS}),
     "an answer names another call": ({"misnamed": 1}, {"one-call": BROKEN}),
-    "its record names another call": ({"call": changed(CALL, other_voice_id="v-2")}, {"one-call": BROKEN}),
-    "clock ahead": ({"call": changed(CALL, started_at=at(13.1))}, {"clocks": BROKEN}),
-    "clock behind": ({"call": changed(CALL, started_at=at(-6))}, {"clocks": BROKEN}),
+    "its record names another call": ({"call": with_stored(CALL, other_voice_id="v-2")}, {"one-call": BROKEN}),
+    "clock ahead": ({"call": with_stored(CALL, started_at=at(13.1))}, {"clocks": BROKEN}),
+    "clock behind": ({"call": with_stored(CALL, started_at=at(-6))}, {"clocks": BROKEN}),
     "a machine of ours ahead": (
         {
             "installation": Installation(
@@ -141,9 +141,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, PromiseState]]] = {
         },
         {"clocks": BROKEN},
     ),
-    "no start told": ({"call": changed(CALL, started_at=None)}, {"clocks": UNSEEN}),
+    "no start told": ({"call": with_stored(CALL, started_at=None)}, {"clocks": UNSEEN}),
     "assigned by callkeeper": (
-        {"trail": without("read", "checked"), "call": changed(CALL, assign=Effect(state=EffectState.APPLIED))},
+        {"trail": without("read", "checked"), "call": with_stored(CALL, assign=Effect(state=EffectState.APPLIED))},
         {"assigned": HOLDS, "checks": UNSEEN, "silence": UNSEEN},
     ),
     "assigned by nobody": (
@@ -159,10 +159,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, PromiseState]]] = {
         {"checks": BROKEN, "silence": UNSEEN},
     ),
     "a check without an answer": ({"trail": (*TRAIL, entry(26, "check_failed", n=2))}, {"checks": HOLDS}),
-    "too many checks": ({"call": changed(CALL, checks_used=21)}, {"checks": BROKEN}),
-    "silence is authenticated": ({"call": changed(CALL, authenticated_seen=True)}, {"silence": BROKEN}),
+    "too many checks": ({"call": with_stored(CALL, checks_used=21)}, {"checks": BROKEN}),
+    "silence is authenticated": ({"call": with_stored(CALL, authenticated_seen=True)}, {"silence": BROKEN}),
     "the caller spoke": (
-        {"call": changed(CALL, authenticated_seen=True), "was_silent": False},
+        {"call": with_stored(CALL, authenticated_seen=True), "was_silent": False},
         {"silence": UNSEEN},
     ),
     "no end push": ({"trail": without("pushed end")}, {"push-end": BROKEN, "end": HOLDS}),
