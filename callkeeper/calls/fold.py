@@ -157,6 +157,7 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         call,
         alternate_id=call.alternate_id or _other_id(call.voice_id, other),
         spelled=call.spelled or spelling_of(other.voice_id),
+        revision=max(call.revision, other.revision),
         phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
         person_id=call.person_id or other.person_id,
         assigned_person_id=call.assigned_person_id or other.assigned_person_id,

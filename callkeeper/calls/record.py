@@ -215,6 +215,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phase: Phase = Phase.HINTED
     epoch: str = ""
     saved_at: datetime | None = None
+    revision: int = 0
+    """How often this record was written: of two views of a call the one with the higher number is the newer one. A release
+    without this field keeps the number and does not raise it."""
     needs_verifying: bool = False
 
     trace: str | None = None

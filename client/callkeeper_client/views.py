@@ -44,6 +44,7 @@ class Call(TypedDict):
 
     institution_key: str
     voice_id: str
+    revision: int
     alternate_id: str | None
     phone_number: str | None
     phase: str
