@@ -163,7 +163,7 @@ class DeskApi:
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
-            expose_headers=["Location"],
+            expose_headers=["Location", "Retry-After"],
         )
         app = Starlette(
             routes=routes,
