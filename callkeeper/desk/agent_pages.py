@@ -64,10 +64,11 @@ def refuse_other_calls(token: DeskToken, query: Mapping[str, str]) -> None:
 class Minting:
     """Mints tokens for pages of agents."""
 
-    def __init__(self, tokens: DeskTokens, lookup: Lookup) -> None:
+    def __init__(self, tokens: DeskTokens, lookup: Lookup, *, at_once: int = MINTED_AT_ONCE) -> None:
+        """``at_once``: how many tokens one desk token may mint at once."""
         self._tokens = tokens
         self._lookup = lookup
-        self._minted = AttemptLimiter(allowed=MINTED_AT_ONCE, every_s=MINTED_EVERY_S)
+        self._minted = AttemptLimiter(allowed=at_once, every_s=MINTED_EVERY_S)
 
     async def mint(self, request: Request, token: DeskToken) -> AgentTokenView:
         """Mint a token of an agent.

@@ -25,6 +25,7 @@ def serious(page: Page) -> list[str]:
 
 
 def violations(page: Page, options: dict[str, Any], *, every: bool = False) -> list[str]:
+    """Return what axe finds: the serious and critical violations, or every one."""
     found: dict[str, Any] = Axe().run(page, options=options).response
     return [
         f"{violation['id']}: {node['html'][:160]}"

@@ -2,20 +2,25 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
+from starlette.requests import Request
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.keys import CallId, Keys
-from callkeeper.desk import agent_pages
+from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskTokens
+from callkeeper.desk.agent_pages import Minting
+from callkeeper.desk.problems import Problem
 from callkeeper.desk.stream import STREAMS_PER_AGENT
 from tests.people.conftest import ENVIRON, Site
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
@@ -23,6 +28,7 @@ from tests.unit.calls.specimens import call
 
 AGENT = {"operator": "agent-7", "institutions": ["cu-1"]}
 PHONE = "+12025550147"
+VERIFIED = {"operator": "agent-7", "person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
 ASKED = {"institution": "cu-1", "phone": PHONE}
 
 
@@ -66,9 +72,6 @@ async def test_agent_reads_one_caller_and_speaks_as_themselves(page: httpx.Async
     assert said.status_code == 202
     watched = await page.get(said.json()["watch"])
     assert (watched.status_code, watched.json()["operator"]) == (202, "agent-7")
-
-
-VERIFIED = {"operator": "agent-7", "person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
 
 
 @pytest.mark.parametrize(
@@ -173,24 +176,30 @@ async def test_agent_token_ends_with_the_token_it_was_minted_with(
     assert (await page.get("/desk/calls", params=ASKED)).status_code == 401
 
 
+OLD = "canary-desk-5d0b7f2c91a4"
+
+
+@asynccontextmanager
+async def restarted(
+    redis_url: str, log: FilteringBoundLogger, tokens: str, value: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Run the application with some tokens of the environment; yield a client with a token."""
+    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, "CALLKEEPER_DESK_TOKENS": tokens}), log)
+    transport, headers = httpx.ASGITransport(app), {"Authorization": f"Bearer {value}"}
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="https://desk", headers=headers) as client,
+    ):
+        yield client
+
+
 async def test_agent_token_of_the_environment_ends_with_its_rights(
     redis: Redis, redis_url: str, log: FilteringBoundLogger
 ) -> None:
     """After a restart without the desk token, with another value of it or with fewer institutions, it opens nothing."""
-
-    async def status(tokens: str, value: str) -> int:
-        app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, "CALLKEEPER_DESK_TOKENS": tokens}), log)
-        transport, headers = httpx.ASGITransport(app), {"Authorization": f"Bearer {value}"}
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="https://desk", headers=headers) as client,
-        ):
-            if value == OLD:
-                return int((await mint(client)).status_code), (await mint(client)).json()["token"]
-            return (await client.get("/desk/calls", params=ASKED)).status_code
-
     known = f"desktop:{OLD}"
-    _, token = await status(known, OLD)  # type: ignore[misc]  # it mints with the desk's own token
+    async with restarted(redis_url, log, known, OLD) as backend:
+        value = (await mint(backend)).json()["token"]
     for tokens, expected in (
         (known, 200),
         (f"{known}@cu-1", 200),
@@ -198,10 +207,8 @@ async def test_agent_token_of_the_environment_ends_with_its_rights(
         ("desktop:canary-desk-9e0b7f2c91a4", 401),
         (f"renamed:{OLD}", 200),
     ):
-        assert await status(tokens, token) == expected, tokens
-
-
-OLD = "canary-desk-5d0b7f2c91a4"
+        async with restarted(redis_url, log, tokens, value) as page:
+            assert (await page.get("/desk/calls", params=ASKED)).status_code == expected, tokens
 
 
 async def test_agent_token_expires_and_ends_its_stream(site: Site, backend: httpx.AsyncClient) -> None:
@@ -230,9 +237,7 @@ async def test_redis_holds_no_agent_token_that_can_be_used(site: Site, page: htt
         assert (await desk(site, offered).get("/desk/calls", params=ASKED)).status_code == 401
 
 
-async def test_agent_has_quotas_of_their_own(
-    site: Site, backend: httpx.AsyncClient, page: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_agent_has_quotas_of_their_own(site: Site, backend: httpx.AsyncClient, page: httpx.AsyncClient) -> None:
     """Eight streams for an agent, also with several tokens; other agents and the back end are not held up by them."""
     again = desk(site, (await mint(backend)).json()["token"])
     clients = [page, again] * (STREAMS_PER_AGENT // 2)
@@ -248,15 +253,22 @@ async def test_agent_has_quotas_of_their_own(
         each.cancel()
 
 
-async def test_minting_has_a_quota(backend: httpx.AsyncClient) -> None:
+async def test_minting_has_a_quota(site: Site, backend: httpx.AsyncClient) -> None:
     """A back end that mints without end is told to wait, before it fills Redis."""
-    answers = [(await mint(backend)) for _ in range(agent_pages.MINTED_AT_ONCE + 100)]
-    last = next(answer for answer in answers if answer.status_code != 201)
-    assert (last.status_code, last.json()["code"], int(last.headers["retry-after"]) > 0) == (
-        429,
-        "too_many_tokens",
-        True,
-    )
+    tokens = DeskTokens((), site.redis, keys=Keys())
+    owner = await tokens.by_name("desktop")
+    assert owner is not None
+    minting = Minting(tokens, Lookup(site.redis), at_once=0)
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-type", b"application/json")]}
+
+    async def body() -> dict[str, Any]:
+        return {"type": "http.request", "body": json.dumps(AGENT).encode(), "more_body": False}
+
+    with pytest.raises(Problem) as refused:
+        await minting.mint(Request(scope, body), owner)
+    assert (refused.value.view.status, refused.value.view.code) == (429, "too_many_tokens")
+    assert int(refused.value.headers["Retry-After"]) > 0
+    assert [key async for key in site.redis.scan_iter("ck:agent-token:*")] == []
 
 
 async def test_agent_is_audited_by_name(site: Site, page: httpx.AsyncClient) -> None:

@@ -439,26 +439,26 @@ export class CallkeeperCall extends HTMLElement {
   // What is shown
 
   #build() {
-    const part = (kind, name, properties = {}) => {
-      this.#parts[name] = make(kind, { className: name, hidden: true, ...properties });
-      this.#parts[name].part = name;
-      return this.#parts[name];
+    const part = (kind, name, { className = "", ...properties } = {}) => {
+      const element = make(kind, { className: `${name} ${className}`.trim(), part: name, hidden: true, ...properties });
+      this.#parts[name] = element;
+      return element;
     };
     const live = { role: "status", hidden: false };
     const buttons = part("div", "actions", { className: "row", role: "group", ariaLabel: WORDS.actions });
     for (const [action, word] of [["verified", "doVerified"], ["distrusted", "doDistrusted"], ["opted-out", "doOptedOut"],
       ["check", "doCheck"]]) {
-      const button = part("button", action, { type: "button", className: "", textContent: WORDS[word] });
+      const button = part("button", action, { type: "button", textContent: WORDS[word] });
       if (FORMS[action]) button.ariaExpanded = "false";
       button.addEventListener("click", () => (FORMS[action] ? this.#toggle(action) : this.#say(action, {})));
       buttons.append(button);
     }
     const again = make("button", { type: "button", textContent: WORDS.again });
     again.addEventListener("click", () => { this.refresh(); this.#parts.state.focus(); });
-    const section = part("section", "section", { hidden: false, className: "", ariaLabel: WORDS.label });
+    const section = part("section", "section", { hidden: false, ariaLabel: WORDS.label });
     section.append(
       part("p", "state", { ...live, tabIndex: -1 }),
-      part("p", "stale", { ...live, className: "note" }),
+      part("p", "old", { ...live, className: "note" }),
       part("p", "detail"), part("p", "ask", { className: "note" }), part("p", "notes", { className: "note" }),
       buttons, part("div", "place", { hidden: false }), part("p", "answer", live),
       part("div", "trouble", { className: "row" }),
@@ -524,7 +524,7 @@ export class CallkeeperCall extends HTMLElement {
   #stale(isStale) {
     if (!isStale) this.#why = "";
     this.#parts.section.classList.toggle("stale", isStale && this.#call !== null);
-    write(this.#parts.stale, isStale ? [this.#call && WORDS.stale, this.#why].filter(Boolean).join(" ") : "");
+    write(this.#parts.old, isStale ? [this.#call && WORDS.stale, this.#why].filter(Boolean).join(" ") : "");
   }
 
   #retrying(refusal) {
