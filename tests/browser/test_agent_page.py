@@ -1,6 +1,5 @@
 """The web component on the example's page, at real processes: what an agent sees, says and is told."""
 
-import gzip
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from callkeeper.desk import agent_pages
 from tests.acceptance.stack import Stack, end
 from tests.browser.stage import RequestResult
 from tests.browser.test_board_for_everybody import violations
@@ -281,8 +279,3 @@ def test_page_tells_its_own_script(desktop: Desktop) -> None:
     assert {voice_id for voice_id, _ in heard} == {call["voice_id"]}
     revisions = [revision for _, revision in heard]
     assert revisions == sorted(revisions)
-
-
-def test_component_is_small() -> None:
-    """The script has fewer than 15 KB when compressed."""
-    assert len(gzip.compress(agent_pages.SCRIPT, 9)) < 15_000

@@ -176,7 +176,7 @@ def event(number: int, kind: str = "call", **data: object) -> str:
 
 def test_stream_lists_first_and_resumes_where_it_was_cut() -> None:
     """Open calls come first; after a cut and a 503 the stream goes on behind the last event, and lists nothing again."""
-    call: dict[str, object] = {"institution_key": "cu-1", "voice_id": "v-1", "revision": 1, "phase": "live"}
+    call: dict[str, Any] = {"institution_key": "cu-1", "voice_id": "v-1", "revision": 1, "phase": "live"}
     streams = iter([Cut(f"retry: 1000\n\n: hello\n\n{event(1, **call)}"), None, Cut(event(2, "gone", **call))])
     asked: list[httpx.Request] = []
 
