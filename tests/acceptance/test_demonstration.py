@@ -118,7 +118,7 @@ def test_secrets_of_an_older_run_are_completed(tmp_path: Path, lacking: str) -> 
 
 @pytest.mark.timeout(120)
 def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
-    """Outcomes are posted and signed as printed, an origin is allowed, own rules decide, and calls go to the named archive."""
+    """Outcomes are posted and signed as printed, an origin is allowed, own rules decide, calls go to the named archive."""
     taken: list[tuple[bytes, dict[str, str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
