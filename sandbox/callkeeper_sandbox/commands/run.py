@@ -167,7 +167,7 @@ _POLL_EVERY_S = 0.5
     "--env-file",
     "files",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path, resolve_path=True),
     help="A file with such settings, one in each line. May be repeated.",
 )
 @click.option("--seconds", type=float, default=None, help="Stop after so many seconds. Default: at Ctrl-C.")
