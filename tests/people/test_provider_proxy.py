@@ -37,7 +37,7 @@ async def test_provider_is_asked_through_the_proxy(redis: Redis) -> None:
 
     async def describe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        addresses = {name: f"{issuer}/x" for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")}
+        addresses = dict.fromkeys(("authorization_endpoint", "token_endpoint", "jwks_uri"), f"{issuer}/x")
         body = json.dumps({"issuer": issuer, **addresses}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         await writer.drain()
