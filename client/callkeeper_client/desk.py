@@ -116,13 +116,21 @@ class Desk(_Settings):
         path = protocol.call(institution_key, voice_id, "actions", action_id)
         return cast("Action", self._send(Request("GET", path)))
 
-    def changes(self, *, institution: str | None = None, last_event_id: str | None = None) -> Iterator[Change]:
+    def changes(
+        self,
+        *,
+        institution: str | None = None,
+        phone: str | None = None,
+        id: str | None = None,  # noqa: A002  (the API's own name)
+        last_event_id: str | None = None,
+    ) -> Iterator[Change]:
         """Yield the calls that are open now, then every change, for ever; resume after a lost connection.
 
         No call is yielded in an older state than before: its ``revision`` tells.
         """
         events, joined, retry = Events(last_event_id), Joined(), Retry(FOR_EVER, self._first_wait_s)
-        params = {} if institution is None else {"institution": institution}
+        filters = {"institution": institution, "phone": phone, "id": id}
+        params = {name: value for name, value in filters.items() if value is not None}
         while True:
             refusal: httpx.Response | None = None
             try:
@@ -136,20 +144,20 @@ class Desk(_Settings):
                     else:
                         self._tokens.accepted()
                         if events.last_id is None:
-                            yield from filter(joined.is_news, self._open_calls(institution))
+                            yield from filter(joined.is_news, self._open_calls(filters))
                         for line in response.iter_lines():
                             retry.succeeded()
                             if change := events.read(line):
                                 if joined.is_news(change):
                                     yield change
                                 if change.kind == "reset":
-                                    yield from filter(joined.is_news, self._open_calls(institution))
+                                    yield from filter(joined.is_news, self._open_calls(filters))
             except httpx.TransportError:
                 refusal = None
             time.sleep(retry.wait_s(refusal, self._tokens))
 
-    def _open_calls(self, institution: str | None) -> Iterator[Change]:
-        for each in self._pages({"institution": institution}, FOR_EVER):
+    def _open_calls(self, filters: Mapping[str, str | None]) -> Iterator[Change]:
+        for each in self._pages(filters, FOR_EVER):
             yield Change("call", each["institution_key"], each["voice_id"], each)
 
     def _pages(self, filters: Mapping[str, str | None], patience_s: float) -> Iterator[Call]:
@@ -255,14 +263,20 @@ class AsyncDesk(_Settings):
         return cast("Action", await self._send(Request("GET", path)))
 
     async def changes(
-        self, *, institution: str | None = None, last_event_id: str | None = None
+        self,
+        *,
+        institution: str | None = None,
+        phone: str | None = None,
+        id: str | None = None,  # noqa: A002  (the API's own name)
+        last_event_id: str | None = None,
     ) -> AsyncIterator[Change]:
         """Yield the calls that are open now, then every change, for ever; resume after a lost connection.
 
         No call is yielded in an older state than before: its ``revision`` tells.
         """
         events, joined, retry = Events(last_event_id), Joined(), Retry(FOR_EVER, self._first_wait_s)
-        params = {} if institution is None else {"institution": institution}
+        filters = {"institution": institution, "phone": phone, "id": id}
+        params = {name: value for name, value in filters.items() if value is not None}
         while True:
             refusal: httpx.Response | None = None
             try:
@@ -276,7 +290,7 @@ class AsyncDesk(_Settings):
                     else:
                         self._tokens.accepted()
                         if events.last_id is None:
-                            async for change in self._open_calls(institution):
+                            async for change in self._open_calls(filters):
                                 if joined.is_news(change):
                                     yield change
                         async for line in response.aiter_lines():
@@ -285,15 +299,15 @@ class AsyncDesk(_Settings):
                                 if joined.is_news(event):
                                     yield event
                                 if event.kind == "reset":
-                                    async for change in self._open_calls(institution):
+                                    async for change in self._open_calls(filters):
                                         if joined.is_news(change):
                                             yield change
             except httpx.TransportError:
                 refusal = None
             await asyncio.sleep(retry.wait_s(refusal, self._tokens))
 
-    async def _open_calls(self, institution: str | None) -> AsyncIterator[Change]:
-        async for each in self._pages({"institution": institution}, FOR_EVER):
+    async def _open_calls(self, filters: Mapping[str, str | None]) -> AsyncIterator[Change]:
+        async for each in self._pages(filters, FOR_EVER):
             yield Change("call", each["institution_key"], each["voice_id"], each)
 
     async def _pages(self, filters: Mapping[str, str | None], patience_s: float) -> AsyncIterator[Call]:

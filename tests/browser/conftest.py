@@ -19,6 +19,7 @@ LONGEST_FIRST = [
     "unresolved_effect_is_shown_on_top_and_resolved_by_a_person",
     "board_measured",
     "outcomes_page",
+    "agent_page",
 ]
 """One test builds the documentation site early, so that the others of it need not wait for that."""
 

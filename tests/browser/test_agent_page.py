@@ -35,6 +35,10 @@ class Desktop:
         page.goto(f"{self.origin}/?institution=cu-1&{which}")
         return page
 
+    def happens(self, call: dict[str, Any], kind: str) -> None:
+        """Let something happen to a call now."""
+        self.stack.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind})
+
     def said(self, call: dict[str, Any]) -> list[tuple[str, str, str]]:
         """Return what people said of a call: what, who, and by which token."""
         lines = self.stack.trail(call)
@@ -85,11 +89,13 @@ def press(page: Page, name: str) -> None:
 
 def test_agent_sees_the_voice_authenticated(desktop: Desktop) -> None:
     """The state changes by itself from waiting to authenticated, and the end of the call is told."""
-    call = desktop.stack.call({"kind": "green", "after_s": 6}, end(14))
+    call = desktop.stack.call(end(120))
     page = desktop.page(call)
     expect(state(page)).to_have_text("Listening to the voice")
+    desktop.happens(call, "green")
     expect(state(page)).to_have_text("Authenticated")
     expect(page.get_by_role("button", name="Verified", exact=True)).not_to_be_visible()
+    desktop.happens(call, "end")
     expect(page.locator("callkeeper-call .notes")).to_contain_text("The call has ended")
 
 
@@ -194,9 +200,10 @@ def test_refused_token_is_told_at_once(desktop: Desktop) -> None:
 
 def test_page_says_that_it_is_old(desktop: Desktop) -> None:
     """Without a connection the page says that it may be old, and is up to date by itself when the desk is back."""
-    call = desktop.stack.call({"kind": "green", "after_s": 12}, end(90))
+    call = desktop.stack.call(end(120))
     page = desktop.page(call)
     expect(state(page)).to_have_text("Listening to the voice")
+    desktop.happens(call, "green")
     page.route("**/desk/**", lambda route: route.abort())
     page.locator("callkeeper-call").evaluate("element => element.refresh()")
     expect(page.locator("callkeeper-call .old")).to_have_text("The desk cannot be reached.")
@@ -237,8 +244,10 @@ def test_keyboard_alone_is_enough(desktop: Desktop) -> None:
 
 def test_screen_reader_is_told_of_changes_once(desktop: Desktop) -> None:
     """State and answer are live regions, which are written only when they change; the region and its parts have names."""
-    page = desktop.page(desktop.stack.call({"kind": "green", "after_s": 6}, end(90)))
+    call = desktop.stack.call(end(120))
+    page = desktop.page(call)
     expect(page.get_by_role("region", name="Voice of the caller")).to_be_visible()
+    expect(state(page)).to_have_text("Listening to the voice")
     expect(page.get_by_role("group", name="What you know of the caller")).to_be_visible()
     page.evaluate("""() => {
       window.written = [];
@@ -246,6 +255,7 @@ def test_screen_reader_is_told_of_changes_once(desktop: Desktop) -> None:
       const note = () => window.written.push(state.textContent);
       new MutationObserver(note).observe(state, { childList: true, characterData: true, subtree: true });
     }""")
+    desktop.happens(call, "green")
     expect(state(page)).to_have_text("Authenticated")
     page.wait_for_timeout(1000)
     assert page.evaluate("window.written") == ["Authenticated"]
@@ -264,18 +274,27 @@ def test_page_sets_colours_and_the_scheme(desktop: Desktop) -> None:
 
 def test_page_tells_its_own_script(desktop: Desktop) -> None:
     """The page hears of every change of the call, and can hand over tokens by a function."""
-    call = desktop.stack.call({"kind": "green", "after_s": 5}, end(90))
+    call = desktop.stack.call(end(120))
     page = desktop.page(call)
-    heard = page.evaluate(
-        """() => new Promise((resolve) => {
-          const heard = [];
-          document.addEventListener("callkeeper-change", ({ detail }) => {
-            if (detail) heard.push([detail.voice_id, detail.revision]);
-            if (detail?.green) resolve(heard);
-          });
-          document.querySelector("callkeeper-call").refresh();
-        })"""
-    )
+    expect(state(page)).to_have_text("Listening to the voice")
+    page.evaluate("""() => {
+      const element = document.querySelector("callkeeper-call");
+      window.heard = [];
+      window.minted = 0;
+      document.addEventListener("callkeeper-change", ({ detail }) => {
+        if (detail) window.heard.push([detail.voice_id, detail.revision]);
+      });
+      element.removeAttribute("token-url");
+      element.getToken = async () => {
+        window.minted += 1;
+        return (await fetch("/callkeeper-token", { method: "POST" })).json();
+      };
+      element.refresh();
+    }""")
+    desktop.happens(call, "green")
+    expect(state(page)).to_have_text("Authenticated")
+    heard = page.evaluate("window.heard")
+    assert page.evaluate("window.minted") == 1
     assert {voice_id for voice_id, _ in heard} == {call["voice_id"]}
     revisions = [revision for _, revision in heard]
     assert revisions == sorted(revisions)

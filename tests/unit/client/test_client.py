@@ -188,9 +188,10 @@ def test_stream_lists_first_and_resumes_where_it_was_cut() -> None:
         return httpx.Response(503) if stream is None else httpx.Response(200, stream=stream)
 
     with Desk("http://desk", "token", first_wait_s=0.0, transport=httpx.MockTransport(answer)) as desk:
-        changes = desk.changes()
+        changes = desk.changes(phone="5550100001")
         seen = [next(changes) for _ in range(3)]
     assert [(change.kind, change.call) for change in seen] == [("call", call), ("call", call), ("gone", None)]
+    assert {request.url.params["phone"] for request in asked} == {"5550100001"}
     assert [(request.url.path, request.headers.get("Last-Event-ID")) for request in asked] == [
         ("/desk/stream", None),
         ("/desk/calls", None),
