@@ -46,7 +46,9 @@ class Page(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         asked = parse_qs(urlsplit(self.path).query)
-        which = " ".join(f'{name}="{escape(asked[name][0])}"' for name in ("institution", "call", "phone") if name in asked)
+        which = " ".join(
+            f'{name}="{escape(asked[name][0])}"' for name in ("institution", "call", "phone") if name in asked
+        )
         self.answer("text/html; charset=utf-8", PAGE.format(desk=self.desk, which=which).encode())
 
     def do_POST(self) -> None:

@@ -150,8 +150,14 @@ def stack(
     web_environ: Mapping[str, str] | None = None,
 ) -> Iterator[Stack]:
     """Run a stack until the block ends."""
-    more = {"worker_environ": dict(worker_environ or {}), "web_environ": dict(web_environ or {})}
-    with demonstration(data, workers=workers, seed=1, scenario="none", **more) as demo:
+    with demonstration(
+        data,
+        workers=workers,
+        seed=1,
+        scenario="none",
+        worker_environ=dict(worker_environ or {}),
+        web_environ=web_environ,
+    ) as demo:
         running = Stack(demo, data)
         try:
             yield running
