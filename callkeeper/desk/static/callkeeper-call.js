@@ -109,10 +109,10 @@ section {
 }
 section[data-tone="good"] { --tone: var(--good); } section[data-tone="bad"] { --tone: var(--bad); }
 section[data-tone="warn"] { --tone: var(--warn); } section[data-tone="busy"] { --tone: var(--busy); }
-p { margin: 0; overflow-wrap: anywhere; }
+p { margin: 0; overflow-wrap: anywhere; } p:empty { margin-block-start: -.6rem; }
 .state { font-size: 1.25em; font-weight: 650; color: var(--tone, var(--idle)); }
 .state::before { content: attr(data-mark) / ""; margin-inline-end: .4em; }
-.detail, .answer:empty { color: var(--dim); }
+.detail { color: var(--dim); }
 .stale .state { text-decoration: line-through; }
 .trouble, .note { color: var(--warn); } .answer[data-tone="bad"] { color: var(--bad); }
 .answer[data-tone="good"] { color: var(--good); } .answer[data-tone="warn"] { color: var(--warn); }
