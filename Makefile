@@ -8,12 +8,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-dep
 UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --no-deps
 
 PROVIDER := tests/people/provider
+TYPESCRIPT := client/typescript
 
 # Tests start processes by the dozen: none of them need compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix generate lock install
+.PHONY: help run release docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -98,7 +99,7 @@ redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Red
 postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13 and 18
 	$(BIN)/python -m tests.postgresql_versions
 
-rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
+rollout: $(STAMP) $(TYPESCRIPT)/dist/index.js ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
 	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 4 tests/rollout $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
@@ -140,6 +141,16 @@ $(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json
 	@command -v npm >/dev/null || { echo "A certified OpenID provider is run for these tests: apt-get install nodejs npm"; exit 1; }
 	@cd $(PROVIDER) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch node_modules/.installed
 
+$(TYPESCRIPT)/node_modules/.installed: $(TYPESCRIPT)/package-lock.json
+	@command -v npm >/dev/null || { echo "The TypeScript client is compiled and tested: apt-get install nodejs npm"; exit 1; }
+	@cd $(TYPESCRIPT) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch node_modules/.installed
+
+$(TYPESCRIPT)/dist/index.js: $(TYPESCRIPT)/node_modules/.installed $(TYPESCRIPT)/src/index.ts $(TYPESCRIPT)/tsconfig.json docs/openapi.json client/web/callkeeper-call.d.ts
+	@cd $(TYPESCRIPT) && npm run --silent build >/dev/null && npx tsc --noEmit --strict --lib es2022,dom ../web/callkeeper-call.d.ts
+
+typescript: $(TYPESCRIPT)/dist/index.js ## Generate the TypeScript client from docs/openapi.json, compile it strictly, test it
+	@cd $(TYPESCRIPT) && npm test --silent
+
 people: $(STAMP) $(PROVIDER)/node_modules/.installed ## People who log in: roles on every route, a real identity provider, attacks
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/people $(ARGS)
@@ -173,6 +184,7 @@ generate: $(STAMP) ## Write every page and index that is made from the code
 	$(BIN)/python -m tests.faults.matrix_document
 	$(BIN)/python -m tests.sandbox.test_variants
 	$(BIN)/python -m tests.sandbox.test_index
+	cp callkeeper/desk/static/callkeeper-call.js client/web/
 
 # What the image and the platforms install.
 IMAGE_EXTRAS = web worker sandbox archive oidc alerts

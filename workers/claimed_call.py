@@ -264,7 +264,7 @@ class Claim:
         Raises:
             LeaseLost: The lease is gone, or a condition of this write does not hold.
         """
-        self.call = replace(self.call, saved_at=self.now)
+        self.call = replace(self.call, saved_at=self.now, revision=self.call.revision + 1)
         await self.tools.store.keep(
             self.item,
             encode_call(self.call),
@@ -291,7 +291,7 @@ class Claim:
         )
         days = self.tools.book.history_days
         self.call = await self.tools.store.earlier_calls.keep(self.call_id, self.call, days=days, now=self.now)
-        self.call = replace(self.call, saved_at=self.now)
+        self.call = replace(self.call, saved_at=self.now, revision=self.call.revision + 1)
         await self._write(encode_call(self.call), placement)
 
     async def forget(self) -> None:

@@ -1,7 +1,8 @@
 """Posts outcomes to the configured webhook address, signed as in Standard Webhooks.
 
 The address could be made to point at an internal machine. So, unless private addresses are allowed, connections are
-made to public addresses only. The check is on the resolved address that is connected to.
+made to public addresses only. The check is on the resolved address that is connected to. Behind an outgoing proxy, that
+checks which addresses are reached.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from standardwebhooks import Webhook
 from callkeeper.calls.outcome_messages import Message, payload_digest
 from callkeeper.service import Secret
 from callkeeper.service.endpoints import trace_headers
+from callkeeper.service.proxy import Proxy
 from workers.receiver_answer import beginning_of
 
 DEADLINE_S: Final = 5.0
@@ -120,6 +122,8 @@ class WebhookClient:
         *,
         may_be_private: bool,
         resolver: AbstractResolver | None = None,
+        ca_file: str | None = None,
+        proxy: Proxy | None = None,
     ) -> "WebhookClient":
         """Prepare to post. The first post opens the connection.
 
@@ -128,16 +132,26 @@ class WebhookClient:
             secrets: Each is ``whsec_`` and the key in base64. Two while one is being rotated.
             may_be_private: Whether the address may be this machine or one in a private network.
             resolver: Resolves names; None: the system's resolver.
+            ca_file: PEM file of certificate authorities to trust instead of the system's.
+            proxy: The outgoing proxy. It resolves the name, so it decides which addresses are reached.
         """
+        tls = ssl.create_default_context(cafile=ca_file)
 
         def session() -> aiohttp.ClientSession:
-            make_socket = None if may_be_private else public_socket
-            connector = aiohttp.TCPConnector(limit=32, resolver=resolver, socket_factory=make_socket)
+            make_socket = None if may_be_private or proxy is not None else public_socket
+            connector = aiohttp.TCPConnector(limit=32, resolver=resolver, socket_factory=make_socket, ssl=tls)
             return aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, auto_decompress=False
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
             )
 
-        transport = AiohttpTransport(trust_env=False, client=session)
+        transport = AiohttpTransport(
+            trust_env=False,
+            client=session,
+            proxy=None if proxy is None else httpx.Proxy(proxy.address, headers=proxy.headers),
+        )
         client = httpx.AsyncClient(
             transport=transport,
             follow_redirects=False,
@@ -228,6 +242,7 @@ _KINDS: Final[tuple[tuple[tuple[type[BaseException], ...], str], ...]] = (
     ((AddressRefused,), "not a public address"),
     ((ssl.SSLError, ssl.CertificateError), "certificate not verified"),
     ((socket.gaierror, aiohttp.ClientConnectorDNSError), "name not found"),
+    ((aiohttp.ClientHttpProxyError,), "refused by the outgoing proxy"),
     ((TimeoutError,), f"no answer within {DEADLINE_S:g} s"),
     ((httpx.ConnectError, aiohttp.ClientConnectorError, ConnectionRefusedError), "no connection"),
 )

@@ -20,6 +20,7 @@ from callkeeper.calls.store.keys import KEPT_S, PREFIX, Keys, Retention
 from callkeeper.desk.access.configured_logins import AdminLogin, Grant, OidcConfig
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Rights
+from callkeeper.service.proxy import Proxy
 from callkeeper.service.push_event import Headers
 from callkeeper.service.secret import Secret
 
@@ -30,6 +31,7 @@ _ISSUED: Final = "<as issued at onboarding>"
 _PUSH_HEADERS: Final = "X-Push-Key: <printed by: callkeeper secret new>"
 _DESK_TOKENS: Final = "desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2"
 _SIGNING_KEY: Final = "whsec_<printed by: callkeeper secret outcome>"
+_PROXY: Final = "http://proxy.example:3128"
 _ALERT_URLS: Final = "jsons://alerts.example/callkeeper, page=<an apprise URL>"
 
 
@@ -80,6 +82,8 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
     """Base address of the voice-verification service, without /external."""
     ca_file: Path | None = optional("CALLKEEPER_SERVICE_CA", parsing.authorities, "/etc/ssl/service-ca.pem")
     """Certificates of the authorities trusted for the service, a PEM file. Default: the usual public ones."""
+    proxy: Proxy | None = optional("CALLKEEPER_SERVICE_PROXY", parsing.proxy, _PROXY, secret=True)
+    """The outgoing proxy to the service. Default: none, whatever HTTPS_PROXY says."""
     access_token: Secret = required("CALLKEEPER_ACCESS_TOKEN", credentials.issued_header, _ISSUED, secret=True)
     """The access token issued at onboarding; sent only when logging in."""
     email: str = required("CALLKEEPER_EMAIL", parsing.email, "svc@reseller.example", secret=True)
@@ -193,6 +197,8 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
     """The scopes requested from the identity provider; begins with openid. Default openid profile."""
     ca: Path | None = optional("CALLKEEPER_OIDC_CA", parsing.existing_file, "/etc/ssl/login-ca.pem")
     """Certificates of the authorities trusted for the identity provider, a PEM file. Default: the system's."""
+    proxy: Proxy | None = optional("CALLKEEPER_OIDC_PROXY", parsing.proxy, _PROXY, secret=True)
+    """The outgoing proxy to the identity provider. Default: none, whatever HTTPS_PROXY says."""
 
     def config(self, public_url: str) -> OidcConfig:
         """Return the configuration of the login; ``public_url`` is our address."""
@@ -272,7 +278,11 @@ class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
     )
     """The signing key: whsec_ and 24 to 64 bytes in base64. During a rotation two, separated by a comma."""
     may_be_private: bool = defaulted("CALLKEEPER_OUTCOME_PRIVATE", parsing.yes_or_no, "no", False)
-    """yes: outcomes may be posted to this machine or a private network. Default no."""
+    """yes: outcomes may be posted to this machine or a private network. Default no. Behind a proxy that decides."""
+    ca_file: Path | None = optional("CALLKEEPER_OUTCOME_CA", parsing.authorities, "/etc/ssl/outcome-ca.pem")
+    """Certificates of the authorities trusted for the receiver of outcomes, a PEM file. Default: the system's."""
+    proxy: Proxy | None = optional("CALLKEEPER_OUTCOME_PROXY", parsing.proxy, _PROXY, secret=True)
+    """The outgoing proxy to the receiver of outcomes. Default: none, whatever HTTPS_PROXY says."""
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield the address if it is on this machine and that is not allowed."""

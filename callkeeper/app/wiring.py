@@ -38,12 +38,19 @@ def service_config(settings: ServiceSettings) -> ServiceConfig:
         password=settings.password,
         requested_by=settings.requested_by.default,
         ca_file=None if settings.ca_file is None else str(settings.ca_file),
+        proxy=settings.proxy,
         allow_plain_http=True,  # the settings allow it only for this machine and hosts of a private network
     )
 
 
 def _sink(settings: OutcomeSettings) -> Callable[[], WebhookClient]:
-    return lambda: WebhookClient.open(settings.url, settings.secrets, may_be_private=settings.may_be_private)
+    return lambda: WebhookClient.open(
+        settings.url,
+        settings.secrets,
+        may_be_private=settings.may_be_private,
+        ca_file=None if settings.ca_file is None else str(settings.ca_file),
+        proxy=settings.proxy,
+    )
 
 
 def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Callable[[ArchiveQueue], Outbox]:

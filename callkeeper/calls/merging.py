@@ -55,6 +55,7 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
     plan = _plan(call.plan, other.plan)
     call = replace(
         call,
+        revision=max(call.revision, other.revision),
         names=names,
         life=_life(call.life, other.life),
         seen=_seen(call.seen, other.seen),

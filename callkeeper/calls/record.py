@@ -399,6 +399,9 @@ class Call(msgspec.Struct, frozen=True):
     """The lowest ``SCHEMA`` of a release that may act on this record."""
     epoch: str = ""
     saved_at: datetime | None = None
+    revision: int = 0
+    """How often this record was written: of two views of a call the one with the higher number is the newer one. A release
+    without this field keeps the number and does not raise it."""
     trace: str | None = None
     """The trace of the event that the call is handled for."""
     names: Names = Names()

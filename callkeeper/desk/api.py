@@ -22,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import ActionStatus
 from callkeeper.calls.facts import Policies
+from callkeeper.calls.institutions import nearest
 from callkeeper.calls.record import Call, NewerRecord, Phase
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.keys import CallId
@@ -29,6 +30,7 @@ from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.routes import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
+from callkeeper.desk.agent_pages import Minting, refuse_other_calls, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
 from callkeeper.desk.bodies import BODIES, read_body, refuse_fields
 from callkeeper.desk.call_list import CallList
@@ -43,7 +45,7 @@ from callkeeper.desk.problems import (
     unauthorized,
     unavailable,
 )
-from callkeeper.desk.quotas import SEARCHES_PER_TOKEN, QuotaUsed, SearchTurns
+from callkeeper.desk.quotas import SEARCHES_PER_PERSON, SEARCHES_PER_TOKEN, QuotaUsed, SearchTurns
 from callkeeper.desk.statements import Actions
 from callkeeper.desk.stream import Stream, Tickets
 from callkeeper.desk.views import Action, CallView, PageView, action_view, call_view, story_view
@@ -128,6 +130,7 @@ class DeskApi:
         self._turns = turns
         self._list = CallList(lookup, archive, country)
         self._tokens = tokens
+        self._minting = Minting(tokens, lookup)
         self._limiter = AttemptLimiter()
         self._lookup = lookup
         self._actions = actions
@@ -146,9 +149,11 @@ class DeskApi:
         call = "/calls/{institution}/{voice_id:quoted}"
         routes = [
             Route("/openapi.json", self.describe),
+            Route("/callkeeper-call.js", script),
             Route("/calls", self.list_calls),
             Route("/stream", self.stream),
             Route("/tickets", self.ticket, methods=["POST"]),
+            Route("/agent-tokens", self.agent_token, methods=["POST"]),
             Route(f"{call}/actions/{{action_id}}", self.show_action),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in BODIES),
             Route(call, self.show_call),
@@ -158,7 +163,7 @@ class DeskApi:
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
-            expose_headers=["Location"],
+            expose_headers=["Location", "Retry-After"],
         )
         app = Starlette(
             routes=routes,
@@ -177,13 +182,15 @@ class DeskApi:
         """List calls, live ones unless another phase is asked for."""
         token = await self._token(request)
         query = _query(request, "phase", "phone", "institution", "limit", "after", "q", "id")
+        refuse_other_calls(token, query)
         phase = _one_of(query.get("phase"), "phase", _SHOWN)
         if "phone" in query and not token.sees_people:
             raise forbidden("phone: a viewer sees no numbers")
         await self._check_institution(request, token, query.get("institution"))
         limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
         is_search = bool({"q", "phone", "id"} & query.keys())
-        turn = self._turns.turn(f"token:{token.name}", most=SEARCHES_PER_TOKEN) if is_search else nullcontext()
+        most = SEARCHES_PER_TOKEN if token.agent is None else SEARCHES_PER_PERSON
+        turn = self._turns.turn(f"token:{token.holder}", most=most) if is_search else nullcontext()
         try:
             async with turn:
                 page = await self._list.page(token, query, phase, query.get("after"), int(limit))
@@ -240,11 +247,16 @@ class DeskApi:
             raise self._turned_away(request, "ticket")
         else:
             token = self._admitted(request, owner)
-        institution = _query(request, "ticket", "institution", "last_event_id").get("institution")
+        query = _query(request, "ticket", "institution", "phone", "id", "last_event_id")
+        refuse_other_calls(token, query)
+        if "phone" in query and not token.sees_people:
+            raise forbidden("phone: a viewer sees no numbers")
+        institution = query.get("institution")
         if institution is not None and token.may_see(institution):
             await self._check_institution(request, token, institution)
         where = await self._named(token, institution) or place_of(token.institutions)
         note_of(request).complete(detail="stream", institution=where)
+        note_of(request).filters = {name: query[name] for name in ("phone", "id") if name in query}
         if institution is not None and not token.may_see(institution):
             note_of(request).deny()
         return await self._stream.respond(request, token)
@@ -254,6 +266,11 @@ class DeskApi:
         _query(request)
         await refuse_fields(request)
         return _json(await self._tickets.issue(token), 201)
+
+    async def agent_token(self, request: Request) -> Response:
+        token = await self._token(request)
+        _query(request)
+        return _json(await self._minting.mint(request, token), 201)
 
     async def _answer(self, call_id: CallId, action_id: str, wait_s: float) -> Response:
         action, answer = await self._actions.result(call_id, action_id, within_s=wait_s)
@@ -272,10 +289,12 @@ class DeskApi:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         rule, parts = rule_of(request.method, f"/desk{path}")
         note = note_of(request)
-        note.who, note.page = f"token:{token.name}", rule.name
+        note.who, note.operator, note.page = f"token:{token.name}", token.agent or "", rule.name
         note.complete(rule.event, **{name: unquote(part) for name, part in parts.items()})
         if rule.role is not None and not token.may(rule.role):
             raise forbidden(f"it needs the role {rule.role}")
+        if token.agent is not None and not rule.for_agents:
+            raise forbidden("a token that was minted for an agent's page may not do that")
         return token
 
     async def _named(self, token: DeskToken, institution: str | None) -> str:
@@ -328,10 +347,17 @@ def _query(request: Request, *known: str) -> QueryParams:
     """
     query = request.query_params
     if unknown := sorted(query.keys() - set(known)):
-        raise invalid(unknown[0][:_LONGEST_NAME], "is no parameter of this address")
+        raise invalid(unknown[0][:_LONGEST_NAME], f"is no parameter of this address{_remedy(unknown[0], known)}")
     if len(query.multi_items()) != len(query):
         raise invalid("query", "no name may occur twice")
     return query
+
+
+def _remedy(unknown: str, known: tuple[str, ...]) -> str:
+    if not known:
+        return ", which takes none"
+    meant = nearest(unknown, known)
+    return f"; did you mean {meant}?" if meant else f", which takes {', '.join(known)}"
 
 
 def _one_of(text: str | None, name: str, allowed: tuple[Phase, ...]) -> Phase | None:

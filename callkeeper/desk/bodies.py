@@ -24,6 +24,8 @@ PersonId = Annotated[
 ]
 """Assumed: person ids are 1 to 128 printable ASCII characters."""
 
+InstitutionKey = Annotated[str, msgspec.Meta(min_length=1, max_length=128, description="The institution's key.")]
+
 Proof = Literal["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"]
 """The validation types that establish an identity besides the voice (``callkeeper.calls.statuses.OTHERWISE``)."""
 
@@ -159,6 +161,14 @@ class WithdrawBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Withdrawn(
             what=self.what, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
         )
+
+
+class AgentTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom the token speaks for, whose calls it reads, and for how many seconds it is valid."""
+
+    operator: Operator
+    institutions: Annotated[tuple[InstitutionKey, ...], msgspec.Meta(min_length=1, max_length=100)]
+    valid_s: Annotated[int, msgspec.Meta(ge=60, le=3600)] = 900
 
 
 Body = AssignBody | VerifiedBody | DistrustedBody | OptedOutBody | CheckBody | WithdrawBody | ResolveBody

@@ -13,6 +13,7 @@ from callkeeper.calls.store.queries import Lookup, Page
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.archived_calls import POSITION, ArchivedCalls
 from callkeeper.desk.call_search import is_for_viewers, without_people
+from callkeeper.service.endpoints import canonical_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _filter(token: DeskToken, query: Mapping[str, str], phase: Phase | None, cou
             token.may_see(call.institution_key)
             and institution in {None, call.institution_key}
             and (phone is None or same_number(call.names.phone_number or "", phone, country))
-            and any_id in {None, call.voice_id, call.names.alternate_id}
+            and (any_id is None or bool({any_id, canonical_id(any_id)} & {call.voice_id, call.names.alternate_id}))
             and phase in {None, call.life.phase}
         )
 

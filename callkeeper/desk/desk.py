@@ -79,7 +79,7 @@ class Desk:
         self.waker = waker
         self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         sources = (self.feed, changes, book.policies, known, self.access)
-        stream = Stream(*sources, heartbeat_s=heartbeat_s, per_token=streams_per_token)
+        stream = Stream(*sources, heartbeat_s=heartbeat_s, per_token=streams_per_token, country=country)
         self.streams = stream
         tickets = Tickets(redis, known, keys=keys)
         parts = (known, self.lookup, self.actions, stream, tickets, book.policies, log, auditor, self.searches)

@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from callkeeper.calls.outcome_messages import schemas as outcome_schemas
-from callkeeper.desk.bodies import BODIES, Body
+from callkeeper.desk.bodies import BODIES, AgentTokenBody, Body
 from callkeeper.desk.openapi_webhooks import webhooks
 from callkeeper.desk.problems import MEDIA_TYPE, ProblemView
-from callkeeper.desk.views import ActionView, GoneView, PageView, StoryView, TicketView
+from callkeeper.desk.views import ActionView, AgentTokenView, GoneView, PageView, StoryView, TicketView
 
 _REF: Final = "#/components/schemas/{name}"
-_VIEWS: Final = (PageView, StoryView, ActionView, TicketView, GoneView, ProblemView)
+_VIEWS: Final = (PageView, StoryView, ActionView, TicketView, AgentTokenView, GoneView, ProblemView)
 
 _REFUSALS: Final = {
     "400": "A part of the request is missing or wrong; `detail` names it.",
@@ -27,7 +27,8 @@ _REFUSALS: Final = {
     "422": "The Idempotency-Key was used for another request.",
     "429": (
         "Too many requests without a valid token came from this address, too many streams of this token are open, too "
-        "many searches run, or too many statements about the call wait. `code` says which, `Retry-After` when to try again."
+        "many searches run, too many tokens are minted, or too many statements about the call wait. `code` says which, "
+        "`Retry-After` when to try again."
     ),
     "503": "Redis cannot be reached at this moment.",
 }
@@ -40,7 +41,7 @@ def document() -> bytes:
 
 
 def _document() -> dict[str, Any]:
-    _, schemas = msgspec.json.schema_components((*_VIEWS, *BODIES.values()), ref_template=_REF)
+    _, schemas = msgspec.json.schema_components((*_VIEWS, *BODIES.values(), AgentTokenBody), ref_template=_REF)
     call = "/desk/calls/{institution}/{voice_id}"
     paths = {
         "/desk/calls": {"get": _list()},
@@ -50,6 +51,7 @@ def _document() -> dict[str, Any]:
         "/desk/tickets": {
             "post": _operation("ticket", "Issue a ticket for the stream", (), {"201": TicketView}, "400", "413", "415")
         },
+        "/desk/agent-tokens": {"post": _mint()},
         "/desk/stream": {"get": _stream()},
     }
     return {
@@ -157,6 +159,14 @@ def _watch() -> dict[str, Any]:
     return _operation("show_action", "Show the result of an action", (*_PLACE, action_id, _WAIT), answers, "400", "404")
 
 
+def _mint() -> dict[str, Any]:
+    operation = _operation(
+        "agent_token", "Mint a token for one agent's page", (), {"201": AgentTokenView}, "400", "413", "415"
+    )
+    operation["requestBody"] = {"required": True, "content": {"application/json": _schema(AgentTokenBody)}}
+    return operation
+
+
 def _stream() -> dict[str, Any]:
     parameters = (
         _parameter("ticket", "query", "Instead of a token: a ticket, valid for one connection.", _TEXT),
@@ -165,6 +175,8 @@ def _stream() -> dict[str, Any]:
             "Last-Event-ID", "header", "Resume after this event.", {"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
         ),
         _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
+        _parameter("phone", "query", "Only calls from this number.", _TEXT),
+        _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
     )
     operation = _operation("stream", "Follow the calls that change", parameters, {}, "400")
     operation["responses"]["200"] = {

@@ -57,6 +57,7 @@ TITLES: Final = {
     "too_often": "Too many requests without a valid token or ticket came from this address.",
     "too_many_streams": "This token has as many streams open as it may have.",
     "too_many_searches": "Too many searches run at this moment, of this token or of all; try again.",
+    "too_many_tokens": "This token mints more tokens for agents than it may; try again.",
     "too_many_waiting": "Too many statements about this call are waiting. This one was not accepted; try again later.",
     "forbidden": "This token may not do that.",
     "not_found": "It does not exist, or this token may not see it.",
@@ -98,6 +99,11 @@ def too_many_streams() -> Problem:
 def too_many_searches() -> Problem:
     """Refuse another search of a token."""
     return Problem(429, "too_many_searches", headers={"Retry-After": "5"})
+
+
+def too_many_tokens(wait_s: int) -> Problem:
+    """Refuse to mint another token for an agent."""
+    return Problem(429, "too_many_tokens", headers={"Retry-After": str(wait_s)})
 
 
 def too_many_waiting() -> Problem:

@@ -96,7 +96,7 @@ class Actions:
         assigned = _assigned_with(known, body) if assigns else None
         request = _fingerprint(place, action, body)
         accepted = IdempotentRequest(uuid4().hex, request)
-        kept_at = self._keys.wish(token.name, idempotency_key) if idempotency_key else None
+        kept_at = self._keys.wish(token.holder, idempotency_key) if idempotency_key else None
         kept = await self._kept(kept_at, request) if kept_at else None
         if kept is not None and line_of(known.trail, kept.action_id) is not None:
             return kept.action_id, call_id

@@ -5,7 +5,7 @@ position in the stream. A client that sends it as ``Last-Event-ID`` gets everyth
 process. If too much changed meanwhile, the event ``reset`` asks the client to list the calls again.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from hashlib import sha256
@@ -16,9 +16,10 @@ from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callkeeper.calls.call_query import same_number
 from callkeeper.calls.facts import Policies
 from callkeeper.calls.store.change_stream import START, Changes, is_position, order
-from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.keys import KEYS, CallId, Keys
 from callkeeper.desk.access.access_changes import AccessChanges
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.feed import CallChange, Feed, Listener
@@ -26,12 +27,16 @@ from callkeeper.desk.problems import invalid, too_many_streams, unauthorized
 from callkeeper.desk.quotas import OpenStreams, QuotaUsed
 from callkeeper.desk.signed_tokens import FROM_THE_FUTURE_S, Signer, key_for
 from callkeeper.desk.views import GoneView, TicketView, call_view
+from callkeeper.service.endpoints import canonical_id
 
 HEARTBEAT_S: Final = 15.0
 """Seconds without an event after which a comment is sent, to keep the connection alive."""
 
 STREAMS_PER_TOKEN: Final = 1024
 """How many streams one token may have open in a process, unless it has fewer connections."""
+
+STREAMS_PER_AGENT: Final = 8
+"""How many streams an agent may have open in a process with tokens that were minted for their pages."""
 
 TICKET_S: Final = 30
 """How long a ticket waits to be used, once."""
@@ -80,6 +85,34 @@ def _signer(token: DeskToken) -> Signer:
     return Signer(key, valid_s=TICKET_S + FROM_THE_FUTURE_S)
 
 
+class _Wanted:
+    """Which changes one reader asks for, of those that the token may see."""
+
+    def __init__(self, token: DeskToken, query: Mapping[str, str], country: str) -> None:
+        self.token = token
+        self._institution = query.get("institution")
+        self._phone = query.get("phone")
+        self._ids = {query["id"], canonical_id(query["id"])} if "id" in query else None
+        self._country = country
+        self._told: set[CallId] = set()
+
+    def includes(self, change: CallChange) -> bool:
+        """Tell whether the reader is told. That a call is gone is told if it is asked for by id, or was told before."""
+        key, call = change.call_id.institution_key, change.call
+        if not self.token.may_see(key) or self._institution not in {None, key}:
+            return False
+        if call is None:
+            is_named = self._phone is None and (self._ids is None or change.call_id.voice_id in self._ids)
+            return is_named or change.call_id in self._told
+        is_meant = self._ids is None or bool(self._ids & {call.voice_id, call.names.alternate_id})
+        is_meant = is_meant and (
+            self._phone is None or same_number(call.names.phone_number or "", self._phone, self._country)
+        )
+        if is_meant and (self._phone or self._ids):
+            self._told.add(change.call_id)
+        return is_meant
+
+
 class Stream:
     """Streams changes to each client at its own pace."""
 
@@ -93,6 +126,7 @@ class Stream:
         *,
         heartbeat_s: float = HEARTBEAT_S,
         per_token: int = STREAMS_PER_TOKEN,
+        country: str = "US",
     ) -> None:
         self._feed = feed
         self._changes = changes
@@ -100,7 +134,9 @@ class Stream:
         self._tokens = tokens
         self._access = access
         self._heartbeat_s = heartbeat_s
+        self._country = country
         self._open = OpenStreams(per_token)
+        self._open_of_agents = OpenStreams(STREAMS_PER_AGENT)
 
     @property
     def count(self) -> int:
@@ -119,27 +155,25 @@ class Stream:
         institution = request.query_params.get("institution")
         if institution is not None and not token.may_see(institution):
             raise unauthorized()
+        wanted = _Wanted(token, request.query_params, self._country)
         events = self._access.while_admitted(
-            self._events(token, institution, after), partial(self._tokens.is_good, token)
+            self._events(wanted, after), partial(self._tokens.is_good, token), until=token.expires_at
         )
+        streams = self._open if token.agent is None else self._open_of_agents
         try:
-            return self._open.response(token.name, events)
+            return streams.response(token.holder, events)
         except QuotaUsed:
             raise too_many_streams() from None
 
-    async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncGenerator[bytes]:
-        def is_wanted(change: CallChange) -> bool:
-            key = change.call_id.institution_key
-            return token.may_see(key) and institution in {None, key}
-
+    async def _events(self, wanted: "_Wanted", after: str | None) -> AsyncGenerator[bytes]:
         with self._feed.listen() as listener:
             yield b"retry: 1000\n\n"
             async with aclosing(self._changes_since(after, listener)) as changes:
                 async for change in changes:
                     if isinstance(change, bytes):
                         yield change
-                    elif is_wanted(change):
-                        yield self._event(change, token)
+                    elif wanted.includes(change):
+                        yield self._event(change, wanted.token)
 
     async def _changes_since(self, after: str | None, listener: Listener) -> AsyncGenerator[CallChange | bytes]:
         """Yield the missed changes, then new ones, each once."""

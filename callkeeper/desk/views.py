@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import Policies, facts_of
-from callkeeper.calls.record import CHECK_LIMIT, Call, Identity, Phase, Reason
+from callkeeper.calls.record import CHECK_LIMIT, Asked, Call, Identity, Phase, Reason
 from callkeeper.calls.story import Line, Tone, story_of
 from callkeeper.calls.trail import Entry, recorded
 from callkeeper.desk.problems import ReasonView, reasons_of
@@ -55,6 +55,14 @@ class VerifiedView(msgspec.Struct, frozen=True):
     at: datetime
 
 
+class AskedView(msgspec.Struct, frozen=True):
+    """What a rule asks a person about the call, and since when."""
+
+    rule: str
+    because: str
+    at: datetime
+
+
 class CallView(msgspec.Struct, frozen=True, kw_only=True):
     """A call as it is now. Instants are UTC.
 
@@ -65,11 +73,14 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     says neither that the voice matches nor that it does not. ``research``: the state of a research case about this call,
     ``research_elsewhere``: about another one. ``..._before``: what earlier calls of the member or the number showed.
     ``voice_enrolled``: the service has a voiceprint of the member. ``provider_error``: why the voice could not be judged, in
-    words that name nobody.
+    words that name nobody. ``asked``: what a rule asks a person; None once somebody has handled it. ``revision`` grows
+    whenever the call's record is written: of two views of a call the one with the higher number is newer, wherever it
+    came from. After ``reset`` numbers begin anew.
     """
 
     institution_key: str
     voice_id: str
+    revision: int
     alternate_id: str | None
     phone_number: str | None
     phase: Phase
@@ -108,6 +119,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     provider_error: str | None
     paused: bool
     verified: VerifiedView | None
+    asked: AskedView | None
     checks_used: int
     checks_left: int
     next_check_at: datetime | None
@@ -169,6 +181,15 @@ class TicketView(msgspec.Struct, frozen=True):
     expires_in_s: int
 
 
+class AgentTokenView(msgspec.Struct, frozen=True):
+    """A token for one agent's page: whom it speaks for, whose calls it reads, and for how long."""
+
+    token: str
+    operator: str
+    institutions: tuple[str, ...]
+    expires_in_s: int
+
+
 class GoneView(msgspec.Struct, frozen=True):
     """A call that turned out not to exist: pushed, and never listed."""
 
@@ -191,6 +212,7 @@ def _call_view(call: Call, policies: Policies) -> CallView:
     return CallView(
         institution_key=call.institution_key,
         voice_id=call.voice_id,
+        revision=call.revision,
         alternate_id=call.names.alternate_id,
         phone_number=call.names.phone_number,
         phase=call.life.phase,
@@ -229,6 +251,7 @@ def _call_view(call: Call, policies: Policies) -> CallView:
         provider_error=reading.provider_error if reading else None,
         paused=facts.paused,
         verified=_verified(call.statements.identity) if call.statements.identity else None,
+        asked=_asked(call.statements.open_question) if call.statements.open_question is not None else None,
         checks_used=call.plan.checks_used,
         checks_left=max(0, CHECK_LIMIT - call.plan.checks_used),
         next_check_at=call.plan.next_check_at,
@@ -263,6 +286,10 @@ def action_view(action_id: str, action: Action, status: ActionStatus, watch: str
 
 def _effect(effect: Effect) -> EffectView:
     return EffectView(effect.state, effect.person_id, effect.validation_type, effect.operator, effect.sent_at)
+
+
+def _asked(asked: Asked | None) -> AskedView | None:
+    return AskedView(asked.rule, asked.because, asked.asked_at) if asked is not None else None
 
 
 def _verified(identity: Identity) -> VerifiedView:

@@ -5,6 +5,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from callkeeper.service.proxy import Proxy
 from callkeeper.service.secret import Secret
 
 _MIB = 1024 * 1024
@@ -57,6 +58,7 @@ class ServiceConfig:
         max_body_bytes: Of an answer, after decompression.
         max_connections: Kept-alive connections for reads and checks together: as many as a worker has calls in flight.
         ca_file: PEM file of certificate authorities to trust instead of the usual ones.
+        proxy: The outgoing proxy to the service; None: it is reached directly.
         allow_plain_http: Accept http beyond loopback. Credentials then cross the network unencrypted.
         login: How often to log in.
 
@@ -74,6 +76,7 @@ class ServiceConfig:
     max_body_bytes: int = 8 * _MIB
     max_connections: int = 256
     ca_file: str | None = None
+    proxy: Proxy | None = None
     allow_plain_http: bool = False
     login: LoginPolicy = field(default_factory=LoginPolicy)
 

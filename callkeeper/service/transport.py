@@ -2,7 +2,7 @@
 
 *Reads* (and checks, listings, logins) use kept-alive connections. *Effects* (assign, enroll, reject-voice) use a fresh
 connection each, which the service cannot have dropped before the request. Both verify TLS, follow no redirects, keep no
-cookies, read no proxy from the environment and never repeat a request. Call them through ``handle_async_request``,
+cookies, use no proxy but the configured one and never repeat a request. Call them through ``handle_async_request``,
 because ``httpx.AsyncClient.send`` costs more CPU than the request itself.
 
 The size of a response is limited after decompression. A limit on the received bytes is not enough, because a gzip body
@@ -15,7 +15,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import httpx
@@ -24,6 +24,7 @@ from yarl import URL
 
 from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import Request
+from callkeeper.service.proxy import Proxy
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -196,13 +197,15 @@ KEEPALIVE_S = 15.0
 def reads_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
     """Return the transport for reads: many requests over few connections."""
     tls, limit = _tls(config.ca_file), config.max_connections
-    return AiohttpTransport(lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, keepalive_timeout=KEEPALIVE_S))
+    return AiohttpTransport(
+        lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, keepalive_timeout=KEEPALIVE_S), config.proxy
+    )
 
 
 def effects_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
     """Return the transport for effects: one connection for each request."""
     tls, limit = _tls(config.ca_file), config.max_connections
-    return AiohttpTransport(lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, force_close=True))
+    return AiohttpTransport(lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, force_close=True), config.proxy)
 
 
 class AiohttpTransport(httpx.AsyncBaseTransport):
@@ -211,8 +214,11 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
     It raises aiohttp's errors. The caller sets the deadline around the whole exchange.
     """
 
-    def __init__(self, open_connector: Callable[[], aiohttp.TCPConnector]) -> None:
+    def __init__(self, open_connector: Callable[[], aiohttp.TCPConnector], proxy: Proxy | None = None) -> None:
         self._open_connector = open_connector
+        self._proxy: Mapping[str, Any] = (
+            {} if proxy is None else {"proxy": proxy.address, "proxy_headers": proxy.headers}
+        )
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -229,6 +235,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             # aiohttp would call a POST without a body application/octet-stream.
             skip_auto_headers=("Content-Type",) if request.method == "POST" and not content else None,
             allow_redirects=False,
+            **self._proxy,
         )
         return httpx.Response(response.status, headers=response.raw_headers, stream=_Body(response))
 

@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 import httpx
 
 from callkeeper_client import protocol
-from callkeeper_client.protocol import FOR_EVER, STREAM, STREAM_TIMEOUT, Change, Events, Request, Retry
+from callkeeper_client.protocol import FOR_EVER, STREAM, STREAM_TIMEOUT, Change, Events, Joined, Request, Retry, Tokens
 from callkeeper_client.views import Action, Call, Story
 
 Token = str | Callable[[], str]
@@ -19,15 +19,12 @@ class _Settings:
     """The settings of both clients."""
 
     def __init__(self, token: Token, patience_s: float, first_wait_s: float) -> None:
-        self._token = token
+        self._tokens = Tokens(token)
         self._patience_s = patience_s
         self._first_wait_s = first_wait_s
 
-    def _read_token(self) -> str:
-        return self._token if isinstance(self._token, str) else self._token()
-
     def _stream_headers(self, events: Events) -> dict[str, str]:
-        return Request("GET", STREAM).headers(self._read_token()) | events.begin()
+        return Request("GET", STREAM).headers(self._tokens.read()) | events.begin()
 
 
 class Desk(_Settings):
@@ -36,7 +33,8 @@ class Desk(_Settings):
     Args:
         url: Address of the web process.
         token: A desk token, or a function that returns the current one.
-        patience_s: How long a request is repeated if it gets no answer, 401, 429, 502, 503 or 504.
+        patience_s: How long a request is repeated if it gets no answer, 429, 502, 503 or 504; and 401 while a token is
+            exchanged: the function's earlier token was accepted. Any other 401 raises at once.
         first_wait_s: The wait before the second attempt. It doubles for each further one, up to 30 s.
         transport: Replaces the connections, for tests.
 
@@ -118,10 +116,21 @@ class Desk(_Settings):
         path = protocol.call(institution_key, voice_id, "actions", action_id)
         return cast("Action", self._send(Request("GET", path)))
 
-    def changes(self, *, institution: str | None = None, last_event_id: str | None = None) -> Iterator[Change]:
-        """Yield the calls that are open now, then every change, for ever; resume after a lost connection."""
-        events, retry = Events(last_event_id), Retry(FOR_EVER, self._first_wait_s)
-        params = {} if institution is None else {"institution": institution}
+    def changes(
+        self,
+        *,
+        institution: str | None = None,
+        phone: str | None = None,
+        id: str | None = None,  # noqa: A002  (the API's own name)
+        last_event_id: str | None = None,
+    ) -> Iterator[Change]:
+        """Yield the calls that are open now, then every change, for ever; resume after a lost connection.
+
+        No call is yielded in an older state than before: its ``revision`` tells.
+        """
+        events, joined, retry = Events(last_event_id), Joined(), Retry(FOR_EVER, self._first_wait_s)
+        filters = {"institution": institution, "phone": phone, "id": id}
+        params = {name: value for name, value in filters.items() if value is not None}
         while True:
             refusal: httpx.Response | None = None
             try:
@@ -133,20 +142,22 @@ class Desk(_Settings):
                         response.read()
                         refusal = response
                     else:
+                        self._tokens.accepted()
                         if events.last_id is None:
-                            yield from self._open_calls(institution)
+                            yield from filter(joined.is_news, self._open_calls(filters))
                         for line in response.iter_lines():
                             retry.succeeded()
                             if change := events.read(line):
-                                yield change
+                                if joined.is_news(change):
+                                    yield change
                                 if change.kind == "reset":
-                                    yield from self._open_calls(institution)
+                                    yield from filter(joined.is_news, self._open_calls(filters))
             except httpx.TransportError:
                 refusal = None
-            time.sleep(retry.wait_s(refusal))
+            time.sleep(retry.wait_s(refusal, self._tokens))
 
-    def _open_calls(self, institution: str | None) -> Iterator[Change]:
-        for each in self._pages({"institution": institution}, FOR_EVER):
+    def _open_calls(self, filters: Mapping[str, str | None]) -> Iterator[Change]:
+        for each in self._pages(filters, FOR_EVER):
             yield Change("call", each["institution_key"], each["voice_id"], each)
 
     def _pages(self, filters: Mapping[str, str | None], patience_s: float) -> Iterator[Call]:
@@ -167,11 +178,12 @@ class Desk(_Settings):
                     request.path,
                     params=dict(request.params),
                     json=request.body,
-                    headers=request.headers(self._read_token()),
+                    headers=request.headers(self._tokens.read()),
                 )
             if response is not None and response.is_success:
+                self._tokens.accepted()
                 return cast("Mapping[str, Any]", response.json())
-            time.sleep(retry.wait_s(response))
+            time.sleep(retry.wait_s(response, self._tokens))
 
 
 class AsyncDesk(_Settings):
@@ -251,11 +263,20 @@ class AsyncDesk(_Settings):
         return cast("Action", await self._send(Request("GET", path)))
 
     async def changes(
-        self, *, institution: str | None = None, last_event_id: str | None = None
+        self,
+        *,
+        institution: str | None = None,
+        phone: str | None = None,
+        id: str | None = None,  # noqa: A002  (the API's own name)
+        last_event_id: str | None = None,
     ) -> AsyncIterator[Change]:
-        """Yield the calls that are open now, then every change, for ever; resume after a lost connection."""
-        events, retry = Events(last_event_id), Retry(FOR_EVER, self._first_wait_s)
-        params = {} if institution is None else {"institution": institution}
+        """Yield the calls that are open now, then every change, for ever; resume after a lost connection.
+
+        No call is yielded in an older state than before: its ``revision`` tells.
+        """
+        events, joined, retry = Events(last_event_id), Joined(), Retry(FOR_EVER, self._first_wait_s)
+        filters = {"institution": institution, "phone": phone, "id": id}
+        params = {name: value for name, value in filters.items() if value is not None}
         while True:
             refusal: httpx.Response | None = None
             try:
@@ -267,22 +288,26 @@ class AsyncDesk(_Settings):
                         await response.aread()
                         refusal = response
                     else:
+                        self._tokens.accepted()
                         if events.last_id is None:
-                            async for change in self._open_calls(institution):
-                                yield change
+                            async for change in self._open_calls(filters):
+                                if joined.is_news(change):
+                                    yield change
                         async for line in response.aiter_lines():
                             retry.succeeded()
                             if event := events.read(line):
-                                yield event
+                                if joined.is_news(event):
+                                    yield event
                                 if event.kind == "reset":
-                                    async for change in self._open_calls(institution):
-                                        yield change
+                                    async for change in self._open_calls(filters):
+                                        if joined.is_news(change):
+                                            yield change
             except httpx.TransportError:
                 refusal = None
-            await asyncio.sleep(retry.wait_s(refusal))
+            await asyncio.sleep(retry.wait_s(refusal, self._tokens))
 
-    async def _open_calls(self, institution: str | None) -> AsyncIterator[Change]:
-        async for each in self._pages({"institution": institution}, FOR_EVER):
+    async def _open_calls(self, filters: Mapping[str, str | None]) -> AsyncIterator[Change]:
+        async for each in self._pages(filters, FOR_EVER):
             yield Change("call", each["institution_key"], each["voice_id"], each)
 
     async def _pages(self, filters: Mapping[str, str | None], patience_s: float) -> AsyncIterator[Call]:
@@ -304,8 +329,9 @@ class AsyncDesk(_Settings):
                     request.path,
                     params=dict(request.params),
                     json=request.body,
-                    headers=request.headers(self._read_token()),
+                    headers=request.headers(self._tokens.read()),
                 )
             if response is not None and response.is_success:
+                self._tokens.accepted()
                 return cast("Mapping[str, Any]", response.json())
-            await asyncio.sleep(retry.wait_s(response))
+            await asyncio.sleep(retry.wait_s(response, self._tokens))

@@ -1,11 +1,12 @@
 """Code that the sync and the async client share: requests, refusals, retries, events of the stream. No I/O."""
 
 import json
+import logging
 import math
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import quote
@@ -14,12 +15,18 @@ import httpx
 
 from callkeeper_client.views import Call, Reason
 
-RETRIED: Final = frozenset({401, 429, 502, 503, 504})
-"""Statuses that are retried. After a 401, the token function may return a new token."""
+RETRIED: Final = frozenset({429, 502, 503, 504})
+"""Statuses that are retried. A 401 is only while a token is exchanged (`Tokens`)."""
+
+LOG: Final = logging.getLogger("callkeeper_client")
 
 STREAM: Final = "/desk/stream"
 STREAM_TIMEOUT: Final = httpx.Timeout(15.0, read=40.0)
 """The server sends a comment every 15 s."""
+
+
+EXCHANGE_S: Final = 300.0
+"""How long a 401 is waited out at most while a token is exchanged, also by what else waits for ever."""
 
 
 class DeskError(Exception):
@@ -83,6 +90,34 @@ def action(path: str, wait_s: float | None, key: str | None, body: Mapping[str, 
     return Request("POST", path, params, fields, key or str(uuid.uuid4()))
 
 
+class Tokens:
+    """The token of a client, and whether a 401 may be waited out.
+
+    A wrong token is an error at once. It is waited out only while a token is exchanged: a function returns the token, and
+    one that it returned was accepted before, or it now returns another one than was refused.
+    """
+
+    def __init__(self, token: str | Callable[[], str]) -> None:
+        self._token = token
+        self._sent = ""
+        self._was_accepted = False
+
+    def read(self) -> str:
+        """Return the token for the next request."""
+        self._sent = self._token if isinstance(self._token, str) else self._token()
+        return self._sent
+
+    def accepted(self) -> None:
+        """Take note that the desk has accepted a token."""
+        self._was_accepted = True
+
+    def may_change(self, response: httpx.Response | None) -> bool:
+        """Tell whether this answer refuses the token, and the next one may be accepted."""
+        if response is None or response.status_code != httpx.codes.UNAUTHORIZED or isinstance(self._token, str):
+            return False
+        return self._was_accepted or self._token() != self._sent
+
+
 @dataclass
 class Retry:
     """Computes the wait before the next attempt, or ends the attempts."""
@@ -91,26 +126,35 @@ class Retry:
     first_s: float = 0.5
     longest_s: float = 30.0
     _begun_s: float = field(default_factory=time.monotonic)
+    _exchange_begun_s: float | None = None
     _attempts: int = 0
 
     def succeeded(self) -> None:
         """Start over after a success."""
-        self._begun_s, self._attempts = time.monotonic(), 0
+        self._begun_s, self._exchange_begun_s, self._attempts = time.monotonic(), None, 0
 
-    def wait_s(self, response: httpx.Response | None) -> float:
+    def wait_s(self, response: httpx.Response | None, tokens: Tokens) -> float:
         """Return the seconds to wait. ``response`` is None if there was no answer.
 
         Raises:
-            DeskRefused: Waiting does not help, or the answer is still 401 after ``patience_s``.
+            DeskRefused: Waiting does not help, or the answer is still 401 after ``patience_s`` (`EXCHANGE_S` if that is
+                unlimited).
             DeskUnavailable: There was no usable answer within ``patience_s``.
         """
-        if response is not None and response.status_code not in RETRIED:
+        is_exchanged = tokens.may_change(response)
+        if response is not None and response.status_code not in RETRIED and not is_exchanged:
             raise DeskRefused(response)
+        if is_exchanged and self._exchange_begun_s is None:
+            LOG.warning("the desk does not accept the token any more; waiting for another one")
+            self._exchange_begun_s = time.monotonic()
         waits_s: float = min(self.first_s * 2**self._attempts, self.longest_s) * random.uniform(0.8, 1.2)  # noqa: S311
         self._attempts = min(self._attempts + 1, 16)
         if response is not None:
             waits_s = max(waits_s, _asked_s(response, self.longest_s))
-        if time.monotonic() + waits_s - self._begun_s > self.patience_s:
+        begun_s, patience_s = self._begun_s, self.patience_s
+        if is_exchanged and self._exchange_begun_s is not None:
+            begun_s, patience_s = self._exchange_begun_s, min(patience_s, EXCHANGE_S)
+        if time.monotonic() + waits_s - begun_s > patience_s:
             if response is not None and response.status_code == httpx.codes.UNAUTHORIZED:
                 raise DeskRefused(response)
             answered = "no answer" if response is None else f"status {response.status_code}"
@@ -167,3 +211,25 @@ class Events:
                 return Change("reset", "", "", None)
             case _:
                 return None
+
+
+class Joined:
+    """Joins a list and a stream, in whatever order they arrive: of two views of a call the higher revision is newer."""
+
+    def __init__(self) -> None:
+        self._revisions: dict[tuple[str, str], int] = {}
+
+    def is_news(self, change: Change) -> bool:
+        """Tell whether a change is not older than what was seen of its call. A reset forgets everything."""
+        if change.kind == "reset":
+            self._revisions = {}
+            return True
+        place = change.institution_key, change.voice_id
+        revision = None if change.call is None else change.call.get("revision", 0)
+        if revision is not None and revision < self._revisions.get(place, 0):
+            return False
+        if revision is None or (change.call is not None and change.call["phase"] == "settled"):
+            self._revisions.pop(place, None)  # the list has no such call, so no older view of it can come
+        else:
+            self._revisions[place] = revision
+        return True

@@ -21,6 +21,14 @@ class Verified(TypedDict):
     at: str
 
 
+class Asked(TypedDict):
+    """What a rule asks a person about a call, and since when."""
+
+    rule: str
+    because: str
+    at: str
+
+
 class Effect(TypedDict):
     """The state of one assign, enroll or reject."""
 
@@ -44,6 +52,7 @@ class Call(TypedDict):
 
     institution_key: str
     voice_id: str
+    revision: int
     alternate_id: str | None
     phone_number: str | None
     phase: str
@@ -82,6 +91,7 @@ class Call(TypedDict):
     provider_error: str | None
     paused: bool
     verified: Verified | None
+    asked: Asked | None
     checks_used: int
     checks_left: int
     next_check_at: str | None

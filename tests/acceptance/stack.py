@@ -142,10 +142,22 @@ def until(look: Callable[[], T | None], within_s: float, what: str, *, every_s: 
 
 
 @contextmanager
-def stack(data: Path, *, workers: int, worker_environ: Mapping[str, str] | None = None) -> Iterator[Stack]:
+def stack(
+    data: Path,
+    *,
+    workers: int,
+    worker_environ: Mapping[str, str] | None = None,
+    web_environ: Mapping[str, str] | None = None,
+) -> Iterator[Stack]:
     """Run a stack until the block ends."""
-    environ = dict(worker_environ or {})
-    with demonstration(data, workers=workers, seed=1, scenario="none", worker_environ=environ) as demo:
+    with demonstration(
+        data,
+        workers=workers,
+        seed=1,
+        scenario="none",
+        worker_environ=dict(worker_environ or {}),
+        web_environ=web_environ,
+    ) as demo:
         running = Stack(demo, data)
         try:
             yield running

@@ -2,10 +2,16 @@
 
 import os
 import shlex
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from itertools import islice
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import msgspec
@@ -14,10 +20,12 @@ from redis import Redis as BlockingRedis
 
 from callkeeper.calls.record import parse_call
 from callkeeper.calls.store.keys import Keys
+from callkeeper_client import verify
 from callkeeper_sandbox.commands.run import addresses
 from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.acceptance.stack import Stack, end, until
+from tests.people.providers import free_port
 
 
 def printed(running: Stack) -> dict[str, str]:
@@ -106,3 +114,49 @@ def test_secrets_of_an_older_run_are_completed(tmp_path: Path, lacking: str) -> 
     assert Secrets.keep(path) == again
     assert {name: getattr(again, name) for name in older} == older
     assert getattr(again, lacking) != getattr(first, lacking)
+
+
+@pytest.mark.timeout(120)
+def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
+    """Outcomes are posted and signed as printed, an origin is allowed, own rules decide, calls go to the named archive."""
+    taken: list[tuple[bytes, dict[str, str]]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            taken.append((self.rfile.read(int(self.headers["content-length"])), dict(self.headers)))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Log nothing."""
+
+    shipped = files("callkeeper.calls.rulebooks") / "demo.toml"
+    (tmp_path / "my-rules.toml").write_text(shipped.read_text().replace('"distrusted"', '"my own rule"'))
+    port, archive = free_port(), tmp_path / "calls.db"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        (tmp_path / "my.env").write_text(
+            f"CALLKEEPER_OUTCOME_URL=http://127.0.0.1:{server.server_port}/\n"
+            f"CALLKEEPER_RULES={tmp_path}/my-rules.toml\n"
+            f"CALLKEEPER_ARCHIVE_URL=sqlite:///{archive}\n"
+        )
+        arguments = ("--data", str(tmp_path / "data"), "--env-file", str(tmp_path / "my.env"), "--port", str(port))
+        origin = ("-e", "CALLKEEPER_DESK_ORIGINS=https://agents.example", "--seconds", "30")
+        command = [sys.executable, "-m", "callkeeper", "run", *arguments, *origin]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+            assert process.stdout is not None
+            shown = dict(line.split(maxsplit=1) for line in islice(process.stdout, 9) if len(line.split()) > 1)
+            asked = httpx.get(
+                f"http://127.0.0.1:{port}/desk/calls", headers={"Origin": "https://agents.example"}, trust_env=False
+            )
+            rest = process.stdout.read()
+        server.shutdown()
+    assert process.returncode == 0, rest
+    assert asked.headers["access-control-allow-origin"] == "https://agents.example"
+    key = shown["outcomes"].partition("signed with ")[2].rstrip(")\n")
+    assert {verify(body, headers, key)["type"] for body, headers in taken} >= {"call.authenticated"}
+    with closing(sqlite3.connect(archive)) as kept:
+        tables = [name for (name,) in kept.execute("select name from sqlite_master where type = 'table'")]
+        assert any(kept.execute(f"select count(*) from {table}").fetchone()[0] for table in tables)  # noqa: S608
+    with embedded_redis(tmp_path / "data/redis") as server_again, BlockingRedis.from_url(server_again.url) as redis:
+        assert any(b"my own rule" in text for text in redis.hvals(Keys().rules_texts))

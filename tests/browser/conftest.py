@@ -1,5 +1,6 @@
 """One running stack and one browser for all tests. Every test has its own browser profiles."""
 
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ LONGEST_FIRST = [
     "unresolved_effect_is_shown_on_top_and_resolved_by_a_person",
     "board_measured",
     "outcomes_page",
+    "agent_page",
 ]
 """One test builds the documentation site early, so that the others of it need not wait for that."""
 
@@ -41,14 +43,22 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Stack]:
+def agent_port() -> int:
+    """Return a port for the page of an agent. Its origin has to be known before web starts."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver, agent_port: int) -> Iterator[Stack]:
     """Run Redis, the sandbox, a web process and a worker."""
     wanted = {
         "CALLKEEPER_OUTCOME_URL": receiver.url,
         "CALLKEEPER_OUTCOME_SECRET": SECRET,
         "CALLKEEPER_OUTCOME_PRIVATE": "yes",
     }
-    with stack(tmp_path_factory.mktemp("browser"), workers=1, worker_environ=wanted) as running:
+    origins = {"CALLKEEPER_DESK_ORIGINS": f"http://localhost:{agent_port}"}
+    with stack(tmp_path_factory.mktemp("browser"), workers=1, worker_environ=wanted, web_environ=origins) as running:
         until(lambda: running.redis.exists(Keys().standings) or None, 60, "the institutions that pages offer")
         yield running
 

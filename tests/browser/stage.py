@@ -126,6 +126,8 @@ def web_restarted(stack: Stack) -> Iterator[None]:
             "CALLKEEPER_ADMIN": stack.demo.admin,
             "CALLKEEPER_RULES": "demo",
         }
+        desk = ("CALLKEEPER_DESK_TOKENS", "CALLKEEPER_DESK_ORIGINS")
+        environ |= {name: stack.demo.environ[name] for name in desk if name in stack.demo.environ}
         again = stack.demo.fleet.start(
             f"web-again-{len(stack.demo.fleet.members)}",
             "web",

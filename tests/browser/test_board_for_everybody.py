@@ -16,20 +16,21 @@ expect.set_options(timeout=20_000)
 
 def serious(page: Page) -> list[str]:
     """Return the serious and critical violations that axe finds; at night also those of contrast in dark colours."""
-    found = _violations(page, {"resultTypes": ["violations"]})
+    found = violations(page, {"resultTypes": ["violations"]})
     if os.environ.get("TEST_NIGHT"):
         page.emulate_media(color_scheme="dark")
-        found += _violations(page, {"runOnly": ["color-contrast"]})
+        found += violations(page, {"runOnly": ["color-contrast"]})
         page.emulate_media(color_scheme="light")
     return found
 
 
-def _violations(page: Page, options: dict[str, Any]) -> list[str]:
+def violations(page: Page, options: dict[str, Any], *, every: bool = False) -> list[str]:
+    """Return what axe finds: the serious and critical violations, or every one."""
     found: dict[str, Any] = Axe().run(page, options=options).response
     return [
         f"{violation['id']}: {node['html'][:160]}"
         for violation in found["violations"]
-        if violation["impact"] in {"serious", "critical"}
+        if every or violation["impact"] in {"serious", "critical"}
         for node in violation["nodes"]
     ]
 

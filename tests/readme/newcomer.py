@@ -15,8 +15,8 @@ from typing import Final
 from tests.readme.plan import Known, Where
 from tests.terminals import Terminal
 
-PORTS: Final = (6379, 8000, 9000)
-"""Ports that README.md names."""
+PORTS: Final = (6379, 8000, 8790, 9000)
+"""Ports that README.md and the tutorial name."""
 
 NEEDED: Final = ("curl", "git", "make", "redis-server")
 _COMMAND_S: Final = 60.0

@@ -221,12 +221,16 @@ class Keys:
         """Return the key of a ticket for one connection to the desk's stream, by the SHA-256 of the ticket."""
         return f"{self.prefix}:ticket:{digest}"
 
+    def agent_token(self, digest: str) -> str:
+        """Return the key of a desk token that was minted for one agent, by the SHA-256 of the token."""
+        return f"{self.prefix}:agent-token:{digest}"
+
     def statement(self, wish: str) -> str:
         """Return the key that shows that a statement was received, so that repeating it changes nothing."""
         return f"{self.prefix}:statement:{wish}"
 
     def wish(self, owner: str, idempotency_key: str) -> str:
-        """Return the key that stores the action of an idempotency key. ``owner`` is the token's name."""
+        """Return the key that stores the action of an idempotency key. ``owner`` is the token's holder."""
         return f"{self.prefix}:wish:{quote(owner, safe='')}:{quote(idempotency_key, safe='')}"
 
     def item(self, member: str) -> str:

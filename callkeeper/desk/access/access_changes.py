@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from redis.exceptions import RedisError
@@ -49,13 +50,20 @@ class AccessChanges:
         return self._count
 
     async def while_admitted(
-        self, events: AsyncGenerator[bytes], is_admitted: Callable[[], Awaitable[bool]]
+        self,
+        events: AsyncGenerator[bytes],
+        is_admitted: Callable[[], Awaitable[bool]],
+        *,
+        until: datetime | None = None,
     ) -> AsyncGenerator[bytes]:
-        """Yield a stream's events until its reader loses the right to it. Their session is renewed meanwhile."""
+        """Yield a stream's events until its reader loses the right to it. Their session is renewed meanwhile.
+
+        ``until``: when that is certain. Between two looks it may pass, and Redis may be away.
+        """
         following = asyncio.ensure_future(_next(events))
         try:
             known, check_at = await self.count(), time.monotonic() + RENEWED_EVERY_S
-            while True:
+            while until is None or datetime.now(UTC) < until:
                 await asyncio.wait([following], timeout=CHANGED_EVERY_S)
                 count = await self.count()
                 if count != known or time.monotonic() >= check_at:

@@ -11,6 +11,7 @@ import msgspec
 
 from callkeeper.desk.access.rights import Rights
 from callkeeper.desk.signed_tokens import Signer, form_tokens, key_for, key_of_login
+from callkeeper.service.proxy import Proxy
 from callkeeper.service.secret import Secret
 
 
@@ -63,3 +64,4 @@ class OidcConfig(msgspec.Struct, frozen=True, kw_only=True):
     operator_claim: str
     grants: tuple[Grant, ...]
     ca: Path | None = None
+    proxy: Proxy | None = None

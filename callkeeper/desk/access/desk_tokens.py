@@ -1,13 +1,16 @@
-"""Desk tokens, by which software uses the desk: those of the environment, and those that a command issued.
+"""Desk tokens, by which software uses the desk: of the environment, issued by a command, or minted for one agent.
 
-Redis holds the SHA-256 of an issued token. The token is 256 random bits, so no slow hash is needed. Issuing and revoking
-take effect at the next request.
+Redis holds the SHA-256 of an issued or minted token. The token is 256 random bits, so no slow hash is needed. Issuing and
+revoking take effect at the next request.
+
+A back end mints a token for one agent's page with its own desk token. It has fewer rights, lasts minutes, and is valid only
+as long as the token that it was minted with: withdrawing that one withdraws both.
 """
 
 import hmac
 import secrets
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
@@ -18,13 +21,17 @@ from callkeeper.calls.store.attempt_limiter import AttemptLimiter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.access_changes import note_change
 from callkeeper.desk.access.rights import Rights, Role
+from callkeeper.desk.signed_tokens import key_for
 from callkeeper.service.secret import Secret
 
 MAX_CREDENTIALS: Final = 512
 """How many bytes of an Authorization header are compared; no token is as long."""
 
 ISSUED: Final = b"ckt_"
-"""Prefix of issued tokens. Anything else is not looked up in Redis."""
+"""Prefix of issued tokens. Anything else is not looked up in Redis, except `MINTED`."""
+
+MINTED: Final = b"cka_"
+"""Prefix of tokens that were minted for one agent."""
 
 _USED_EVERY_S: Final = 60
 """Seconds between two updates of the last use."""
@@ -43,6 +50,19 @@ class DeskToken(NamedRights, frozen=True, kw_only=True):
     role: Role = Role.SUPERVISOR
     secret: Secret
     is_issued: bool = False
+    agent: str | None = None
+    """The operator whose page holds it, if it was minted; ``name`` is then that of the token it was minted with."""
+    expires_at: datetime | None = None
+
+    @property
+    def holder(self) -> str:
+        """Return who is counted in quotas and owns idempotency keys: each agent for themselves."""
+        return self.name if self.agent is None else f"{self.name} {self.agent}"
+
+    def covers(self, operator: str, institutions: frozenset[str]) -> bool:
+        """Tell whether this token may be used for an operator at some institutions."""
+        speaks_for = self.operators is None or operator in self.operators
+        return speaks_for and self.may(Role.AGENT) and all(map(self.may_see, institutions))
 
 
 class IssuedToken(NamedRights, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,14 +72,24 @@ class IssuedToken(NamedRights, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: datetime | None = None
 
 
+class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """What Redis holds of a token for one agent. ``minted_with``: what identifies the other token (`_identity`)."""
+
+    minted_with: str
+    operator: str
+    institutions: frozenset[str]
+    expires_at: datetime
+
+
 class DeskTokens:
-    """Every token: those of the environment, and those that ``callkeeper tokens`` issues."""
+    """Every token: of the environment, issued by ``callkeeper tokens``, or minted at the desk."""
 
     def __init__(self, of_environment: Sequence[DeskToken], redis: "Redis", *, keys: Keys) -> None:
         self.of_environment = of_environment
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._keys = keys
         self._uses = AttemptLimiter(allowed=1, every_s=_USED_EVERY_S)
+        self._by_identity = {_identity(token): token for token in of_environment}
 
     async def recognise(self, authorization: bytes) -> DeskToken | None:
         """Return the token of an Authorization header (``Bearer ...``); None if it is unknown.
@@ -75,7 +105,9 @@ class DeskTokens:
         matches = [token for token, value in of_environment if hmac.compare_digest(offered, value)]
         if scheme.lower() != b"bearer":
             return None
-        return matches[0] if matches else await self._issued(offered)
+        if matches:
+            return matches[0]
+        return await self._minted(_digest(offered)) if offered.startswith(MINTED) else await self._issued(offered)
 
     async def by_name(self, name: str) -> DeskToken | None:
         """Return an issued token that has not expired.
@@ -88,6 +120,8 @@ class DeskTokens:
 
     async def is_good(self, token: DeskToken) -> bool:
         """Tell whether a token is still valid, with the same rights."""
+        if token.agent is not None:
+            return await self._minted(token.secret.reveal()) == token
         return not token.is_issued or await self.by_name(token.name) == token
 
     async def issue(self, issued: IssuedToken) -> str:
@@ -101,6 +135,25 @@ class DeskTokens:
         value = (ISSUED + secrets.token_urlsafe(32).encode()).decode()
         await self._redis.hset(self._keys.issued_tokens, _digest(value.encode()), msgspec.json.encode(issued))
         return value
+
+    async def mint(self, token: DeskToken, operator: str, institutions: frozenset[str], *, valid_s: int) -> str:
+        """Store a token for one agent; return its value, which cannot be read again.
+
+        Args:
+            token: The token that it is minted with. It must cover operator and institutions.
+            operator: Whom it speaks for.
+            institutions: Whose calls it reads.
+            valid_s: How long it is valid, in seconds.
+        """
+        value = MINTED + secrets.token_urlsafe(32).encode()
+        minted = MintedToken(
+            minted_with=_identity(token),
+            operator=operator,
+            institutions=institutions,
+            expires_at=datetime.now(UTC) + timedelta(seconds=valid_s),
+        )
+        await self._redis.set(self._keys.agent_token(_digest(value)), msgspec.json.encode(minted), ex=valid_s)
+        return value.decode()
 
     async def revoke(self, name: str) -> bool:
         """Revoke an issued token; tell whether there was one."""
@@ -127,18 +180,49 @@ class DeskTokens:
         if stored is None:
             return None
         now = datetime.now(UTC)
-        token = _token(digest, msgspec.json.decode(stored, type=IssuedToken), now)
+        token = _token(digest, _ISSUED.decode(stored), now)
         if token is not None and not self._uses.count(token.name):
             await self._redis.hset(self._keys.issued_tokens_used, token.name, now.isoformat(timespec="seconds"))
         return token
 
+    async def _minted(self, digest: str) -> DeskToken | None:
+        """Return an agent's token by its SHA-256, if it is valid and the one it was minted with still covers it."""
+        stored = await self._redis.get(self._keys.agent_token(digest))
+        if stored is None:
+            return None
+        minted, now = msgspec.json.decode(stored, type=MintedToken), datetime.now(UTC)
+        owner = self._by_identity.get(minted.minted_with)
+        if owner is None:
+            issued = await self._redis.hget(self._keys.issued_tokens, minted.minted_with)
+            owner = None if issued is None else _token(minted.minted_with, _ISSUED.decode(issued), now)
+        if owner is None or minted.expires_at <= now or not owner.covers(minted.operator, minted.institutions):
+            return None
+        return DeskToken(
+            name=owner.name,
+            role=Role.AGENT,
+            institutions=minted.institutions,
+            operators=frozenset({minted.operator}),
+            secret=Secret(digest),
+            agent=minted.operator,
+            expires_at=minted.expires_at,
+        )
+
     async def _all(self) -> list[tuple[str, IssuedToken]]:
         stored = await self._redis.hgetall(self._keys.issued_tokens)
-        return [(digest.decode(), msgspec.json.decode(value, type=IssuedToken)) for digest, value in stored.items()]
+        return [(digest.decode(), _ISSUED.decode(value)) for digest, value in stored.items()]
+
+
+_ISSUED: Final = msgspec.json.Decoder(IssuedToken)
 
 
 def _digest(value: bytes) -> str:
     return sha256(value).hexdigest()
+
+
+def _identity(token: DeskToken) -> str:
+    """Return what identifies a token in Redis: its SHA-256 if it was issued, else a value from which it does not follow."""
+    secret = token.secret.reveal()
+    return secret if token.is_issued else key_for("agent tokens", secret.encode()).hex()
 
 
 def _token(digest: str, issued: IssuedToken, now: datetime) -> DeskToken | None:

@@ -18,7 +18,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -31,6 +31,9 @@ from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.people import id_at_provider
 from callkeeper.desk.access.rights import Person, Role, is_operator
+
+if TYPE_CHECKING:
+    import httpx
 
 LOGIN_S: Final = 600
 """How long a login at the provider may take."""
@@ -236,7 +239,7 @@ class Provider:
         try:
             async with (
                 asyncio.timeout(WITHIN_S),
-                httpx.AsyncClient(verify=self._tls, trust_env=False) as client,
+                httpx.AsyncClient(verify=self._tls, trust_env=False, proxy=self._proxy()) as client,
                 client.stream(method, address, timeout=WITHIN_S, **more) as answer,
             ):
                 body = b""
@@ -259,6 +262,12 @@ class Provider:
         except _UNREADABLE:
             await self._note("no JSON object")
             raise ProviderAway(f"The identity provider {self.host} does not answer as it should.") from None
+
+    def _proxy(self) -> "httpx.Proxy | None":
+        import httpx  # noqa: PLC0415
+
+        proxy = self._config.proxy
+        return None if proxy is None else httpx.Proxy(proxy.address, headers=proxy.headers)
 
     async def _note(self, words: str) -> None:
         await self._errors.note(ErrorArea.PROVIDER, ACCOUNT, f"{self.host}: {words}")

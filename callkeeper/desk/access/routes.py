@@ -26,6 +26,7 @@ class RouteRule:
         role: The role needed; None: not even a login is needed.
         event: Its name in the audit log; None: no entry is written.
         for_all: Only for people who see all institutions.
+        for_agents: Also open to a token that was minted for one agent's page.
     """
 
     methods: frozenset[str]
@@ -33,6 +34,7 @@ class RouteRule:
     role: Role | None
     event: AuditEvent | None = None
     for_all: bool = False
+    for_agents: bool = False
 
     @property
     def name(self) -> str:
@@ -47,9 +49,15 @@ class RouteRule:
 
 
 def _rule(
-    methods: str, pattern: str, role: Role | None, event: AuditEvent | None = None, *, for_all: bool = False
+    methods: str,
+    pattern: str,
+    role: Role | None,
+    event: AuditEvent | None = None,
+    *,
+    for_all: bool = False,
+    for_agents: bool = False,
 ) -> RouteRule:
-    return RouteRule(frozenset(methods.split()), re.compile(pattern, re.DOTALL), role, event, for_all)
+    return RouteRule(frozenset(methods.split()), re.compile(pattern, re.DOTALL), role, event, for_all, for_agents)
 
 
 RULES: Final = (
@@ -85,11 +93,13 @@ RULES: Final = (
     _rule("GET POST", r"/rq/.*", Role.SUPERVISOR, for_all=True),
     _rule("GET", r"/metrics", Role.VIEWER, for_all=True),
     _rule("GET", r"/desk/openapi\.json", None),
-    _rule("GET", r"/desk/calls", Role.VIEWER, AuditEvent.VIEWED),
-    _rule("GET", r"/desk/stream", Role.VIEWER, AuditEvent.VIEWED),
+    _rule("GET", r"/desk/callkeeper-call\.js", None),
+    _rule("GET", r"/desk/calls", Role.VIEWER, AuditEvent.VIEWED, for_agents=True),
+    _rule("GET", r"/desk/stream", Role.VIEWER, AuditEvent.VIEWED, for_agents=True),
     _rule("POST", r"/desk/tickets", Role.VIEWER),
-    _rule("GET", rf"{_SAID}/actions/[^/]+", Role.AGENT),
-    _rule("POST", rf"{_SAID}{_ACTIONS}", Role.AGENT, AuditEvent.SAID),
+    _rule("POST", r"/desk/agent-tokens", Role.AGENT, AuditEvent.TOKEN_CHANGED),
+    _rule("GET", rf"{_SAID}/actions/[^/]+", Role.AGENT, for_agents=True),
+    _rule("POST", rf"{_SAID}{_ACTIONS}", Role.AGENT, AuditEvent.SAID, for_agents=True),
     _rule("POST", rf"{_SAID}/(?P<detail>resolve)", Role.SUPERVISOR, AuditEvent.RESOLVED),
     _rule("GET", _SAID, Role.VIEWER, AuditEvent.VIEWED),
 )

@@ -17,11 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from callkeeper.app.process import take_foreground
-from callkeeper.app.terminal import Failed, shown, terminal_console
+from callkeeper.app.terminal import Failed, Misset, shown, terminal_console
 from callkeeper_sandbox.demo.comparison import SETTLES_WITHIN_S, Audit, Comparison, Fate, Picture
 from callkeeper_sandbox.demo.demonstration import Demo, demonstration
 from callkeeper_sandbox.demo.embedded_redis import DataInUse, EmbeddedRedisFailed
 from callkeeper_sandbox.demo.fleet import FleetFailed
+from callkeeper_sandbox.demo.given_settings import GivenSettings, SettingsRefused
 
 _REASONS = {
     "authenticated": "green",
@@ -45,11 +46,18 @@ def addresses(demo: Demo) -> Text:
         "sandbox": f"{demo.service_url}/  (start calls, see pushes, send samples)",
         "desk token": demo.desk_token,
         "desk API": curl,
+        **_outcomes(demo),
         "redis": demo.redis_url,
         "commands": f"(. {activate}; set -a; . {_shown(demo.environ_file)}; callkeeper calls list)",
     }
     texts = (Text.assemble(shown(f"{name:<12}", "bold"), shown(value)) for name, value in lines.items())
     return Text.assemble("\n").join(texts)
+
+
+def _outcomes(demo: Demo) -> dict[str, str]:
+    """Return where outcomes are posted and what signs them, if anywhere."""
+    url = demo.environ.get("CALLKEEPER_OUTCOME_URL")
+    return {"outcomes": f"{url}  (signed with {demo.environ['CALLKEEPER_OUTCOME_SECRET']})"} if url else {}
 
 
 def _shown(path: Path) -> str:
@@ -153,20 +161,50 @@ _POLL_EVERY_S = 0.5
     metavar="FILE",
     help="The stand-in answers as the service in this file was seen to answer; `callkeeper service survey` writes it.",
 )
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the web process. Default: a free one.")
+@click.option(
+    "-e",
+    "--set",
+    "lines",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of web and workers, such as CALLKEEPER_OUTCOME_URL=http://localhost:9001/. May be repeated.",
+)
+@click.option(
+    "--env-file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path, resolve_path=True),
+    help="A file with such settings, one in each line. May be repeated.",
+)
 @click.option("--seconds", type=float, default=None, help="Stop after so many seconds. Default: at Ctrl-C.")
-def run(data: Path, workers: int, seed: int, like: Path | None, seconds: float | None) -> None:
+def run(
+    data: Path,
+    workers: int,
+    seed: int,
+    like: Path | None,
+    port: int,
+    lines: tuple[str, ...],
+    files: tuple[Path, ...],
+    seconds: float | None,
+) -> None:
     """Run Redis, a stand-in for the service, web, workers and simulated calls; show what happens.
 
-    Everything listens on this machine only, on free ports. A second run continues with the data of the first. Exits
-    with 1 if a promise was broken or a process ended.
+    Everything listens on this machine only, on free ports. A second run continues with the data of the first. Settings
+    of docs/configuration.md can be given: a receiver of outcomes, origins of pages, an identity provider, a rules file,
+    an archive. Exits with 1 if a promise was broken or a process ended.
     """
     _refuse_unusable(like)
+    try:
+        given = GivenSettings.of(files, lines, port=port)
+    except (SettingsRefused, UnicodeDecodeError) as error:
+        raise Misset(*str(error).splitlines()) from error
     take_foreground()
     stop = _stop_event()
     console = terminal_console()
     console.print("starting Redis, the sandbox, web and workers ...")
     try:
-        with demonstration(data, workers=workers, seed=seed, archive=True, like=like) as demo:
+        with demonstration(data, workers=workers, seed=seed, archive=True, like=like, given=given) as demo:
             with Comparison(demo.redis_url, demo.service_url) as comparison:
                 _show(console, demo, comparison, stop, seconds)
                 audit = comparison.audit()

@@ -7,6 +7,7 @@ import asyncio
 import json
 import secrets
 import shlex
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.demo.given_settings import GivenSettings
 
 
 def _token() -> str:
@@ -32,6 +34,7 @@ class Secrets(msgspec.Struct, frozen=True):
     push_key: str = msgspec.field(default_factory=_token)
     admin_password: str = msgspec.field(default_factory=_token)
     desk_token: str = msgspec.field(default_factory=_token)
+    outcome_key: str = msgspec.field(default_factory=lambda: f"whsec_{b64encode(secrets.token_bytes(24)).decode()}")
 
     @classmethod
     def keep(cls, path: Path) -> "Secrets":
@@ -77,6 +80,7 @@ def demonstration(
     scenario: str = "default",
     archive: bool = False,
     like: Path | None = None,
+    given: GivenSettings | None = None,
     web_environ: Mapping[str, str] | None = None,
     worker_environ: Mapping[str, str] | None = None,
 ) -> Iterator[Demo]:
@@ -89,6 +93,7 @@ def demonstration(
         scenario: The stand-in's scenario.
         archive: Also keep settled calls in an SQLite file.
         like: The stand-in answers as the service in this file was seen to answer.
+        given: Settings that a person gives. They count before the demonstration's.
         web_environ: Further settings of the web process.
         worker_environ: Further settings of the workers.
 
@@ -105,7 +110,8 @@ def demonstration(
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
         if archive:
-            common["CALLKEEPER_ARCHIVE_URL"] = f"sqlite:///{(data / 'archive.db').absolute()}"
+            own_file = f"sqlite:///{(data / 'archive.db').absolute()}"
+            common["CALLKEEPER_ARCHIVE_URL"] = (given.archive_url if given else None) or own_file
             migration = fleet.start("archive", "archive", "migrate", environ=common)
         web_settings = {
             **common,
@@ -113,9 +119,11 @@ def demonstration(
             "CALLKEEPER_ADMIN": admin,
             "CALLKEEPER_DESK_TOKENS": f"demo:{known.desk_token}",
             "CALLKEEPER_RULES": "demo",
+            **(given.of_web() if given else {}),
             **(web_environ or {}),
         }
-        web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", "0", environ=web_settings)
+        port = str(given.port if given else 0)
+        web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", port, environ=web_settings)
         web_url = web.wait_for(_web_url)
         sandbox = fleet.start(
             "sandbox",
@@ -130,11 +138,12 @@ def demonstration(
         service_url = sandbox.wait_for(sandbox_url)
         if archive:
             migration.wait_for(lambda line: line if "at version" in line else None)
-        environ = {**common, **service_environment(service_url), **(worker_environ or {})}
+        of_workers = given.of_workers(known.outcome_key) if given else {}
+        environ = {**common, **service_environment(service_url), **of_workers, **(worker_environ or {})}
         processes = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
         for member in processes:
             member.wait_for(_worker_started)
-        everything = {**web_settings, **environ, "CALLKEEPER_PUBLIC_URL": web_url}
+        everything = {"CALLKEEPER_PUBLIC_URL": web_url, **web_settings, **environ}
         members = (web, sandbox, *processes)
         with _environ_file(data / "demo.env", everything) as written:
             yield Demo(redis.url, service_url, web_url, admin, known.desk_token, fleet, members, everything, written)

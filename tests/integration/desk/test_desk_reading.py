@@ -40,7 +40,9 @@ async def test_desk_refuses_unknown_parameters(desk: DeskRig) -> None:
     ):
         body = {"operator": "x"} if address.endswith("check") else None
         answer = await desk.http.request(method, address, params={"institutions": KEY}, json=body)
-        assert (answer.status_code, "institutions" in answer.text) == (400, True), address
+        assert (answer.status_code, "institutions: is no parameter" in answer.text) == (400, True), address
+        takes = "did you mean institution?" if address in {"/calls", "/stream"} else "which takes"
+        assert takes in answer.json()["detail"], address
     assert (await desk.http.get("/calls?phase=live&phase=settled")).status_code == 400
 
 
@@ -109,6 +111,26 @@ async def test_desk_filters(desk: DeskRig) -> None:
     assert await found(institution=KEY) == [other.voice_id]
 
 
+async def test_revision_tells_which_view_is_newer(desk: DeskRig) -> None:
+    """However a call changes, a later view has a higher revision, and equal revisions are equal views."""
+    call = desk.stage.call(Happening(Kind.MISMATCH, 4), Happening(Kind.GREEN, 12), Happening(Kind.END, 20))
+    views = []
+    for second in range(30):
+        if second == 6:
+            await desk.say(call, "distrusted", reason="x")
+        await desk.run(1)
+        listed = [
+            each for page in ("/calls", "/calls?phase=settled") for each in (await desk.http.get(page)).json()["calls"]
+        ]
+        shown = await desk.show(call)
+        assert listed == [shown]
+        views.append(shown)
+    revisions = [view["revision"] for view in views]
+    assert revisions == sorted(revisions)
+    assert len({json.dumps(view) for view in views}) == len(set(revisions)) > 3
+    assert views[-1]["phase"] == "settled"
+
+
 async def test_desk_refuses_to_filter_by_an_institution_that_does_not_exist(desk: DeskRig) -> None:
     """A mistyped institution is an error with the nearest that the token may see, never an empty list."""
     assert (await desk.http.get("/calls", params={"institution": "CU-1"})).status_code == 200, "no list is stored yet"
@@ -161,6 +183,28 @@ async def test_desk_refuses_malformed_bodies(
     path = f"/calls/{KEY}/{call.voice_id}/check"
     answer = await desk.http.post(path, content=content, headers={"Content-Type": "application/json"} | headers)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+async def test_stream_has_only_the_calls_that_are_asked_for(desk: DeskRig) -> None:
+    """A stream of one number or one id has that call's changes, and tells that it is gone only to whoever was told of it."""
+    one, other = desk.stage.call(END), desk.stage.call(END, phone_number="5550109999")
+    await desk.push(one)
+    await desk.run(5)
+    gone = CallId(KEY, "announced")
+    await desk.redis.xadd(desk.store.keys.changes, {"member": gone.member})
+    desk.desk.leave()  # so that the streams end once they have sent what was missed
+    asked = {
+        f"id={one.voice_id}": {one.voice_id},
+        f"id={(one.alternate_id or '').upper()}": {one.voice_id},
+        "phone=5550109999": {other.voice_id},
+        "phone=555010999": set(),
+        "id=announced": {"announced"},
+        f"institution={KEY}": {one.voice_id, other.voice_id, "announced"},
+    }
+    for filters, expected in asked.items():
+        stream = await desk.http.get(f"/stream?{filters}", headers={"Last-Event-ID": "0-0"})
+        told = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
+        assert {each["voice_id"] for each in told} == expected, filters
 
 
 async def test_ticket_opens_one_stream(desk: DeskRig) -> None:

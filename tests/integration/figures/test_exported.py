@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,22 @@ async def exported(rig: Rig) -> dict[str, frozenset[str]]:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     by_prometheus = {"up": frozenset({"job"})}
     return {**{sample.name: frozenset(sample.labels) for sample in samples}, **by_prometheus}
+
+
+def test_dashboard_is_limited_to_the_institutions_that_are_selected(exported: dict[str, frozenset[str]]) -> None:
+    """Every figure of the dashboard that names an institution is limited by the selector, and no other; "All" is all."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    [selector] = [each for each in dashboard["templating"]["list"] if each["name"] == "institution"]
+    assert (selector["multi"], selector["includeAll"], selector["allValue"]) == (True, True, ".*")
+    [listed] = re.findall(r"label_values\((\w+), institution\)", selector["query"]["query"])
+    assert "institution" in exported[listed]
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    for metric, labels in [
+        found for each in expressions for found in re.findall(r"(callkeeper_\w+)(\{[^}]*\})?", each)
+    ]:
+        is_limited = 'institution=~"$institution' in labels
+        assert is_limited is ("institution" in exported[metric]), metric
+        assert metric != "callkeeper_incident" or '"$institution|"' in labels, "those of the account have none"
 
 
 def asked() -> Iterator[tuple[str, list[promql_parser.Expr]]]:

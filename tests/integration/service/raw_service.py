@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from callkeeper.service import MemoryTokenStore, Secret, ServiceConfig, TokenStore
 from callkeeper.service.client import Reseller
+from callkeeper.service.proxy import Proxy
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ async def client(
     deadline_s: float = 6.0,
     max_body_bytes: int = 1 << 20,
     ca_file: str | None = None,
+    proxy: Proxy | None = None,
 ) -> AsyncIterator[Reseller]:
     """Open a client of a service; close it at the end."""
     config = ServiceConfig(
@@ -133,6 +135,7 @@ async def client(
         deadline_s=deadline_s,
         max_body_bytes=max_body_bytes,
         ca_file=ca_file,
+        proxy=proxy,
     )
     reseller = Reseller(config, MemoryTokenStore() if tokens is None else tokens)
     try:

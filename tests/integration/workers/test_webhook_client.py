@@ -13,6 +13,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from callkeeper.calls.outcome_messages import TestMessage
 from callkeeper.service import Secret
+from callkeeper.service.proxy import Proxy
+from tests.tunnel import tunnel
 from workers.webhook_client import Answer, Posted, WebhookClient
 
 SECRET = Secret("whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=")
@@ -74,9 +76,18 @@ async def post(url: str, *, may_be_private: bool = False, names: Names | None = 
     return (await posted(url, may_be_private=may_be_private, names=names)).answer
 
 
-async def posted(url: str, *, may_be_private: bool = False, names: Names | None = None) -> Posted:
+async def posted(
+    url: str,
+    *,
+    may_be_private: bool = False,
+    names: Names | None = None,
+    ca_file: str | None = None,
+    proxy: Proxy | None = None,
+) -> Posted:
     """Post one outcome; return what came of it."""
-    sink = WebhookClient.open(url, [SECRET], may_be_private=may_be_private, resolver=names)
+    sink = WebhookClient.open(
+        url, [SECRET], may_be_private=may_be_private, resolver=names, ca_file=ca_file, proxy=proxy
+    )
     try:
         return await sink.post("test.1", TestMessage(timestamp=NOW))
     finally:
@@ -139,6 +150,22 @@ async def test_sink_takes_no_proxy_from_the_environment(monkeypatch: pytest.Monk
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         assert await post(f"http://127.0.0.1:{place.port}/", may_be_private=True) is Answer.TAKEN
     assert (proxy.connections, place.connections) == (0, 1)
+
+
+async def test_sink_posts_through_a_proxy_to_a_receiver_of_a_private_authority() -> None:
+    """The proxy gets the receiver's name and our login, no byte of the outcome; the private authority is believed."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATES / "good.pem")
+    authority = str(CERTIFICATES / "authority.pem")
+    async with inside(TAKEN, tls) as place, tunnel("bank:canary 1") as through:
+        url = f"https://127.0.0.1:{place.port}/outcomes"
+        proxy = Proxy.of(f"http://bank:canary%201@127.0.0.1:{through.port}")
+        assert (await posted(url, ca_file=authority, proxy=proxy)).answer is Answer.TAKEN
+        assert (await posted(url, proxy=proxy)).error == "certificate not verified"
+        refused = await posted(url, ca_file=authority, proxy=Proxy.of(f"http://127.0.0.1:{through.port}"))
+    assert (refused.answer, refused.status, refused.error) == (Answer.AWAY, None, "refused by the outgoing proxy")
+    assert (set(through.asked), place.connections) == ({f"127.0.0.1:{place.port}"}, 1)
+    assert b"callkeeper.test" not in through.passed
 
 
 async def test_log_names_what_kept_a_post_from_being_answered() -> None:

@@ -2,12 +2,15 @@
 
 import base64
 import datetime as dt
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, get_type_hints
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from callkeeper.desk.openapi import document
@@ -24,6 +27,7 @@ SHAPES = {
     "ReasonView": views.Reason,
     "CandidateView": views.Candidate,
     "VerifiedView": views.Verified,
+    "AskedView": views.Asked,
     "EffectsView": views.Effects,
     "EffectView": views.Effect,
     "OutcomeMessage": views.Outcome,
@@ -53,11 +57,11 @@ def say(desk: Desk) -> views.Action:
 
 
 def test_action_waits_for_restarts_and_new_tokens_and_is_repeated_under_one_key() -> None:
-    """No connection, 503, 429 and 401 are retried under one idempotency key, with the current token."""
+    """No connection, 503, 429 and a token that was exchanged are retried under one idempotency key."""
     answer, asked = answers(
         httpx.ConnectError("refused"), *map(httpx.Response, (503, 429, 401)), httpx.Response(202, json=ACTION)
     )
-    tokens = iter(["old", "old", "old", "old", "new"])
+    tokens = itertools.chain(["old"] * 4, itertools.repeat("new"))
     with Desk("http://desk", lambda: next(tokens), first_wait_s=0.0, transport=httpx.MockTransport(answer)) as desk:
         assert say(desk)["state"] == "done"
     assert [request.headers["Authorization"] for request in asked] == ["Bearer old"] * 4 + ["Bearer new"]
@@ -86,24 +90,72 @@ def test_refusal_is_not_repeated() -> None:
     assert (caught.value.code, caught.value.reasons[0]["name"], len(asked)) == ("refused", "call_ended", 1)
 
 
-@pytest.mark.parametrize(("status", "expected"), [(503, DeskUnavailable), (401, DeskRefused)])
-def test_patience_ends(status: int, expected: type[Exception]) -> None:
-    """A desk that does not answer is an error after ``patience_s``; a token that stays wrong is a refusal."""
-    answer, _ = answers(httpx.Response(status, headers={"Retry-After": "20"}))
+def test_patience_ends() -> None:
+    """A desk that does not answer is an error after ``patience_s``."""
+    answer, _ = answers(httpx.Response(503, headers={"Retry-After": "20"}))
     desk = Desk("http://desk", "token", patience_s=5, first_wait_s=0.0, transport=httpx.MockTransport(answer))
-    with desk, pytest.raises(expected):
+    with desk, pytest.raises(DeskUnavailable):
         say(desk)
+
+
+@pytest.mark.parametrize("token", ["wrong", lambda: "wrong"], ids=["text", "function"])
+@pytest.mark.parametrize("ask", [lambda desk: desk.calls(), lambda desk: desk.changes()], ids=["calls", "changes"])
+def test_wrong_token_is_an_error_at_once(token: Any, ask: Callable[[Desk], Iterator[Any]]) -> None:
+    """A token that was never accepted is refused at the first answer, also by what otherwise waits for ever."""
+    problem = {"status": 401, "code": "unauthorized", "title": "A valid bearer token or ticket is required."}
+    answer, asked = answers(httpx.Response(401, json=problem))
+    with (
+        Desk("http://desk", token, transport=httpx.MockTransport(answer)) as desk,
+        pytest.raises(DeskRefused) as caught,
+    ):
+        next(ask(desk))
+    assert (caught.value.status, caught.value.code, len(asked)) == (401, "unauthorized", 1)
+
+
+async def test_wrong_token_is_an_error_at_once_for_the_async_client() -> None:
+    """The async client does not wait either."""
+    answer, asked = answers(httpx.Response(401))
+    async with AsyncDesk("http://desk", lambda: "wrong", transport=httpx.MockTransport(answer)) as desk:
+        with pytest.raises(DeskRefused):
+            await anext(desk.changes())
+        with pytest.raises(DeskRefused):
+            await desk.call("cu-1", "v-1")
+    assert len(asked) == 2
+
+
+def test_token_that_was_accepted_may_be_exchanged(caplog: pytest.LogCaptureFixture) -> None:
+    """After an accepted token a 401 is waited out for ``patience_s``, with a warning; then it is a refusal."""
+    good, bad = httpx.Response(200, json={"calls": [], "next": None}), httpx.Response(401)
+    answer, asked = answers(good, bad, bad, good, bad)
+    transport = httpx.MockTransport(answer)
+    with Desk("http://desk", lambda: "t", patience_s=0.5, first_wait_s=0.0, transport=transport) as desk:
+        assert list(desk.calls()) == list(desk.calls()) == []
+        assert (len(asked), caplog.text.count("waiting for another one")) == (4, 1)
+    retry, tokens = protocol.Retry(protocol.FOR_EVER, first_s=500.0, longest_s=500.0), protocol.Tokens(lambda: "t")
+    tokens.accepted()
+    with pytest.raises(DeskRefused):
+        retry.wait_s(bad, tokens)
+
+
+def test_text_is_never_exchanged() -> None:
+    """A token that is a text cannot change, so a 401 is an error, whatever was accepted before."""
+    answer, _ = answers(httpx.Response(200, json={"calls": [], "next": None}), httpx.Response(401))
+    with Desk("http://desk", "t", transport=httpx.MockTransport(answer)) as desk:
+        assert list(desk.calls()) == []
+        with pytest.raises(DeskRefused):
+            list(desk.calls())
 
 
 def test_waits_grow_and_obey_retry_after() -> None:
     """The waits between attempts grow, and Retry-After is obeyed."""
     retry = protocol.Retry(protocol.FOR_EVER, first_s=0.5)
-    waits = [retry.wait_s(None) for _ in range(10)]
+    tokens = protocol.Tokens("t")
+    waits = [retry.wait_s(None, tokens) for _ in range(10)]
     assert waits[0] <= 0.6
     assert 24.0 <= waits[-1] <= 36.0
-    assert retry.wait_s(httpx.Response(503, headers={"Retry-After": "12"})) >= 12
+    assert retry.wait_s(httpx.Response(503, headers={"Retry-After": "12"}), tokens) >= 12
     retry.succeeded()
-    assert retry.wait_s(httpx.Response(503, headers={"Retry-After": "12"})) == 12
+    assert retry.wait_s(httpx.Response(503, headers={"Retry-After": "12"}), tokens) == 12
 
 
 class Cut(httpx.SyncByteStream):
@@ -117,14 +169,14 @@ class Cut(httpx.SyncByteStream):
         raise httpx.ReadError("cut")
 
 
-def event(number: int, kind: str = "call", **data: str) -> str:
+def event(number: int, kind: str = "call", **data: object) -> str:
     """Return an event as the desk writes it."""
     return f"event: {kind}\nid: {number}-0\ndata: {json.dumps(data)}\n\n"
 
 
 def test_stream_lists_first_and_resumes_where_it_was_cut() -> None:
     """Open calls come first; after a cut and a 503 the stream goes on behind the last event, and lists nothing again."""
-    call = {"institution_key": "cu-1", "voice_id": "v-1"}
+    call: dict[str, Any] = {"institution_key": "cu-1", "voice_id": "v-1", "revision": 1, "phase": "live"}
     streams = iter([Cut(f"retry: 1000\n\n: hello\n\n{event(1, **call)}"), None, Cut(event(2, "gone", **call))])
     asked: list[httpx.Request] = []
 
@@ -136,9 +188,10 @@ def test_stream_lists_first_and_resumes_where_it_was_cut() -> None:
         return httpx.Response(503) if stream is None else httpx.Response(200, stream=stream)
 
     with Desk("http://desk", "token", first_wait_s=0.0, transport=httpx.MockTransport(answer)) as desk:
-        changes = desk.changes()
+        changes = desk.changes(phone="5550100001")
         seen = [next(changes) for _ in range(3)]
     assert [(change.kind, change.call) for change in seen] == [("call", call), ("call", call), ("gone", None)]
+    assert {request.url.params["phone"] for request in asked} == {"5550100001"}
     assert [(request.url.path, request.headers.get("Last-Event-ID")) for request in asked] == [
         ("/desk/stream", None),
         ("/desk/calls", None),
@@ -147,9 +200,36 @@ def test_stream_lists_first_and_resumes_where_it_was_cut() -> None:
     ]
 
 
+@given(listed=st.integers(0, 5), place=st.integers(0, 6), settles=st.booleans())
+def test_list_and_stream_are_joined_in_any_order(listed: int, place: int, settles: bool) -> None:
+    """Wherever a list's view comes among a stream's, no call goes back to an older state, and the newest is yielded."""
+    joined = protocol.Joined()
+    views: list[Any] = [
+        {"institution_key": "cu-1", "voice_id": "v-1", "revision": n, "phase": "live"} for n in range(6)
+    ]
+    views.insert(place, {**views[listed]})
+    if settles:
+        views.append({**views[0], "revision": 6, "phase": "settled"})
+    changes = [protocol.Change("call", "cu-1", "v-1", view) for view in views]
+    seen = [view["revision"] for change, view in zip(changes, views, strict=True) if joined.is_news(change)]
+    assert seen == sorted(seen)
+    assert seen[-1] == 5 + settles
+
+
+def test_reset_begins_anew() -> None:
+    """After a reset a lower revision counts again: Redis may have lost what was newer."""
+    joined = protocol.Joined()
+    call: Any = {"institution_key": "cu-1", "voice_id": "v-1", "revision": 9, "phase": "live"}
+    older = protocol.Change("call", "cu-1", "v-1", call | {"revision": 3})
+    assert joined.is_news(protocol.Change("call", "cu-1", "v-1", call))
+    assert not joined.is_news(older)
+    assert joined.is_news(protocol.Change("reset", "", "", None))
+    assert joined.is_news(older)
+
+
 def test_stream_lists_again_after_a_reset() -> None:
     """After a reset, the open calls are listed again."""
-    call = {"institution_key": "cu-1", "voice_id": "v-1"}
+    call = {"institution_key": "cu-1", "voice_id": "v-1", "revision": 1, "phase": "live"}
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/desk/calls":

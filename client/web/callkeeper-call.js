@@ -1,0 +1,653 @@
+// <callkeeper-call>: one call on an agent's page, as it is now, and what the agent can say about it.
+//
+//   <script type="module" src="https://callkeeper.example/desk/callkeeper-call.js"></script>
+//   <callkeeper-call token-url="/callkeeper-token" institution="cu-1" call="VOICE_ID"></callkeeper-call>
+//
+// Attributes: `call` (voice id or alternate id) or `phone` (the caller's number); `institution`; `token-url` (an address of
+// your own back end, which mints a token with POST /desk/agent-tokens and passes the answer on) or the property `getToken`
+// (a function that returns that answer); `desk` (where callkeeper is, if the script is not loaded from there); `theme`
+// (`light` or `dark`; default: as the system). Events: `callkeeper-change` (detail: the call, or null) and
+// `callkeeper-error` (detail: {status, code, message}).
+//
+// It needs no library, writes no markup from values, and works under a strict Content-Security-Policy: the page has to allow
+// callkeeper's origin in script-src and connect-src, and no inline script or style.
+
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 30_000;
+const SILENCE_MS = 40_000; // the desk sends a comment every 15 s
+const STALE_MS = 5000;
+const RENEW_MS = 30_000; // how long before its end a token is replaced
+const ACTION_WAIT_S = 10;
+const ACTION_TRIES = 6;
+
+/** Every text that is shown. Replace entries for another language before the element is used. */
+export const WORDS = {
+  label: "Voice of the caller",
+  loading: "Looking for the call",
+  absent: "No call yet",
+  several: "Several calls come from this number now. Choose one by its id.",
+  gone: "The call does not exist any more",
+  incomplete: "This element needs an institution, and a call or a phone",
+  rejected: "Rejected",
+  red: "Do not trust: red policy",
+  distrusted: "Distrusted",
+  mismatch: "The voice does not match",
+  unenrolled: "The enroll was taken back",
+  green: "Authenticated",
+  enrolled: "Enrolled",
+  manual: "Verified by a person",
+  ask: "Please verify the caller",
+  verified: "Verified",
+  unassigned: "Nobody is assigned yet",
+  waiting: "Listening to the voice",
+  undecided: "Undecided",
+  checks: (call) => `${call.checks_used} checks made, ${call.checks_left} left`,
+  person: (name) => `Caller: ${name}`,
+  asked: (because) => `A rule asks: ${because}`,
+  ended: "The call has ended.",
+  optedOut: "The caller does not want to be enrolled.",
+  paused: "Effects are paused: what you say is recorded and sent after the pause.",
+  stale: "Not connected: what is shown may be old.",
+  actions: "What you know of the caller",
+  doVerified: "Verified",
+  doDistrusted: "Distrusted",
+  doOptedOut: "Opted out",
+  doCheck: "Check now",
+  who: "Who it is",
+  other: "Somebody else",
+  otherId: "Id of the member",
+  how: "How you verified",
+  OneTimePasswordAuth: "One-time passcode",
+  KnowledgeBasedAuth: "Questions",
+  Other: "Another way",
+  why: "Why",
+  send: "Send",
+  cancel: "Cancel",
+  again: "Try again",
+  sending: "Sending",
+  pending: "Accepted. A worker takes it up.",
+  done: "Done.",
+  held: "Recorded, and held:",
+  superseded: "A later statement replaced it.",
+  refused: "The service refused it.",
+  failed: "A check was used, but it got no answer.",
+  absentEffect: "It was sent, but certainly not applied. It is not sent again.",
+  unresolved: "It was sent, but nobody knows yet whether it was applied. A person has to look.",
+  noToken: "This page gets no token from its server.",
+  unauthorized: "This page's token is not accepted.",
+  forbidden: "This page may not do that.",
+  not_found: "The call is not known, or this page may not see it.",
+  invalid: "Something is missing or wrong.",
+  unreachable: "The desk cannot be reached.",
+};
+
+const PALETTES = {
+  light: {
+    paper: "#ffffff", ink: "#18202b", dim: "#5a6675", edge: "#c3cad3", focus: "#1d4ed8", control: "#f3f4f6",
+    good: "#17734a", bad: "#b42318", warn: "#8a5300", busy: "#2457a8", idle: "#566373",
+  },
+  dark: {
+    paper: "#161c24", ink: "#e7ecf3", dim: "#98a5b6", edge: "#3a4758", focus: "#8db4ff", control: "#1b222c",
+    good: "#5fcf97", bad: "#ff8a80", warn: "#e8b452", busy: "#86b3ff", idle: "#a0adbd",
+  },
+};
+
+const palette = (name) =>
+  Object.entries(PALETTES[name]).map(([part, value]) => `--${part}: var(--callkeeper-${part}, ${value});`).join(" ");
+
+const SHEET = `
+:host { color-scheme: light; ${palette("light")} display: block; }
+@media (prefers-color-scheme: dark) { :host(:not([theme="light"])) { color-scheme: dark; ${palette("dark")} } }
+:host([theme="dark"]) { color-scheme: dark; ${palette("dark")} }
+:host([hidden]), [hidden] { display: none !important; }
+* { box-sizing: border-box; }
+section {
+  background: var(--paper); color: var(--ink); border: 1px solid var(--edge);
+  border-inline-start: .35rem solid var(--tone, var(--idle)); border-radius: var(--callkeeper-radius, .5rem);
+  padding: .75rem 1rem; font: var(--callkeeper-font, 1rem/1.45 system-ui, "Segoe UI", "Noto Sans", Arial, sans-serif);
+  font-variant-numeric: tabular-nums; display: grid; gap: .6rem;
+}
+section[data-tone="good"] { --tone: var(--good); } section[data-tone="bad"] { --tone: var(--bad); }
+section[data-tone="warn"] { --tone: var(--warn); } section[data-tone="busy"] { --tone: var(--busy); }
+p { margin: 0; overflow-wrap: anywhere; } p:empty { margin-block-start: -.6rem; }
+.state { font-size: 1.25em; font-weight: 650; color: var(--tone, var(--idle)); }
+.state::before { content: attr(data-mark) / ""; margin-inline-end: .4em; }
+.detail { color: var(--dim); }
+.stale .state { text-decoration: line-through; }
+.trouble, .note { color: var(--warn); } .answer[data-tone="bad"] { color: var(--bad); }
+.answer[data-tone="good"] { color: var(--good); } .answer[data-tone="warn"] { color: var(--warn); }
+.row { display: flex; flex-wrap: wrap; gap: .5rem; }
+form { display: grid; gap: .6rem; border-top: 1px solid var(--edge); padding-top: .6rem; }
+label { display: grid; gap: .2rem; font-size: .9em; }
+button, select, input {
+  font: inherit; color: var(--ink); background: var(--control); border: 1px solid var(--dim);
+  border-radius: var(--callkeeper-radius, .4rem); padding: .4rem .75rem; min-height: 2.5rem; max-width: 100%;
+}
+button { cursor: pointer; font-weight: 600; } button[aria-expanded="true"] { border-color: var(--focus); }
+button:disabled { opacity: .6; cursor: default; }
+:focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; }
+`;
+
+const TONES = { done: "good", held: "warn", superseded: "warn", refused: "bad", failed: "warn", absent: "warn", unresolved: "bad" };
+const MARKS = { good: "✓", bad: "✕", warn: "!", busy: "◐", idle: "○" };
+const IN_FORCE = new Set(["applied", "confirmed"]);
+
+const later = (ms, signal) =>
+  new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+
+/** A refusal of the desk, or a failure to reach it (status 0), in words for the agent. */
+class Refusal extends Error {
+  constructor(status, code, detail, retryMs = 0) {
+    super([WORDS[code] ?? WORDS.unreachable, detail].filter(Boolean).join(" "));
+    Object.assign(this, { status, code, retryMs });
+  }
+
+  get isPassing() {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+
+  static async of(answer) {
+    const problem = await answer.json().catch(() => ({}));
+    const detail = problem.detail ?? (WORDS[problem.code] ? "" : problem.title);
+    return new Refusal(answer.status, problem.code ?? "", detail, 1000 * Number(answer.headers.get("retry-after") ?? 0));
+  }
+}
+
+/** The connection to the desk for one call or number. Whatever it learns after `close` is dropped. */
+class Watch {
+  #tokens; #base; #filter; #tell; #aborter = new AbortController(); #calls = new Map(); #last = ""; #staleTimer = 0;
+
+  constructor(base, filter, tokens, tell) {
+    this.#base = base;
+    this.#filter = filter;
+    this.#tokens = tokens;
+    this.#tell = tell;
+    this.#run();
+  }
+
+  close() {
+    clearTimeout(this.#staleTimer);
+    this.#aborter.abort();
+  }
+
+  get #isOver() {
+    return this.#aborter.signal.aborted;
+  }
+
+  async #run() {
+    let waitMs = FIRST_WAIT_MS;
+    while (!this.#isOver) {
+      let refusal = null;
+      try {
+        await this.#follow(() => { waitMs = FIRST_WAIT_MS; });
+      } catch (error) {
+        refusal = error instanceof Refusal ? error : new Refusal(0, "unreachable");
+      }
+      if (this.#isOver) return;
+      this.#staleTimer ||= setTimeout(() => this.#tell.stale(true), STALE_MS);
+      if (refusal && !refusal.isPassing) return this.#tell.trouble(refusal);
+      if (refusal) this.#tell.retrying(refusal);
+      await later(Math.max(waitMs * (0.8 + 0.4 * Math.random()), refusal?.retryMs ?? 0), this.#aborter.signal);
+      waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS);
+    }
+  }
+
+  /** Open the stream, then list the call. The revisions say which of two views is newer, so no order is needed. */
+  async #follow(succeeded) {
+    const silence = new AbortController();
+    let timer = 0;
+    const listen = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    };
+    const signal = AbortSignal.any([this.#aborter.signal, silence.signal]);
+    listen();
+    try {
+      const headers = this.#last ? { "Last-Event-ID": this.#last } : {};
+      const answer = await this.request("GET", `/desk/stream?${new URLSearchParams(this.#filter)}`, { headers, signal });
+      if (!this.#last) await this.#list(signal);
+      succeeded();
+      this.#connected();
+      for await (const event of events(answer.body, listen)) await this.#take(event, signal);
+    } finally {
+      clearTimeout(timer);
+      silence.abort();
+    }
+  }
+
+  #connected() {
+    clearTimeout(this.#staleTimer);
+    this.#staleTimer = 0;
+    this.#tell.stale(false);
+  }
+
+  async #list(signal) {
+    const answer = await this.request("GET", `/desk/calls?${new URLSearchParams(this.#filter)}`, { signal });
+    for (const call of (await answer.json()).calls) this.#learn(call);
+    this.#tell.calls([...this.#calls.values()]);
+  }
+
+  async #take({ id, event, data }, signal) {
+    if (id) this.#last = id;
+    if (event === "reset") {
+      this.#calls.clear();
+      return this.#list(signal);
+    }
+    const told = JSON.parse(data);
+    if (event === "call") this.#learn(told);
+    else if (event === "gone") this.#calls.delete(told.voice_id);
+    else return undefined;
+    return this.#tell.calls([...this.#calls.values()]);
+  }
+
+  #learn(call) {
+    const known = this.#calls.get(call.voice_id);
+    if (!known || known.revision <= call.revision) this.#calls.set(call.voice_id, call);
+  }
+
+  /** Send a request; after a 401 once more with a new token. Throws a Refusal. */
+  async request(method, path, { headers = {}, body, signal = this.#aborter.signal } = {}) {
+    for (let isSecond = false; ; isSecond = true) {
+      const token = await this.#tokens(isSecond);
+      const answer = await fetch(this.#base + path, {
+        method,
+        signal,
+        body: body && JSON.stringify(body),
+        headers: { Authorization: `Bearer ${token.token}`, ...(body && { "Content-Type": "application/json" }), ...headers },
+        cache: "no-store",
+        credentials: "omit",
+        referrerPolicy: "no-referrer",
+      }).catch(() => { throw new Refusal(0, "unreachable"); });
+      if (answer.ok) return answer;
+      if (answer.status !== 401 || isSecond) throw await Refusal.of(answer);
+    }
+  }
+
+  /** Say something about a call, under one key however often it is sent; yield every state that it gets. */
+  async *say(call, action, body) {
+    const place = `/desk/calls/${encodeURIComponent(call.institution_key)}/${encodeURIComponent(call.voice_id)}`;
+    const headers = { "Idempotency-Key": crypto.randomUUID() };
+    const { operator } = await this.#tokens(false);
+    const send = () => this.request("POST", `${place}/${action}?wait=${ACTION_WAIT_S}`, { headers, body: { operator, ...body } });
+    let answer = await this.#patiently(send);
+    for (let tries = 1; ; tries += 1) {
+      const said = await answer.json();
+      yield said;
+      if (said.state !== "pending" || tries === ACTION_TRIES) return;
+      answer = await this.#patiently(() => this.request("GET", `${said.watch}?wait=${ACTION_WAIT_S}`));
+    }
+  }
+
+  async #patiently(send) {
+    for (let waitMs = FIRST_WAIT_MS; ; waitMs *= 2) {
+      try {
+        return await send();
+      } catch (refusal) {
+        if (!refusal.isPassing || waitMs > 8 * FIRST_WAIT_MS || this.#isOver) throw refusal;
+        await later(Math.max(waitMs, refusal.retryMs), this.#aborter.signal);
+      }
+    }
+  }
+}
+
+/** Yield the server-sent events of a body. `heard` is called for everything that arrives, comments too. */
+async function* events(body, heard) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let fields = {};
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    heard();
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      const [, name, text] = /^([^:]*):? ?(.*)$/.exec(line);
+      if (name) fields[name] = text;
+      else if (line === "") {
+        if (fields.data !== undefined) yield fields;
+        fields = {};
+      }
+    }
+  }
+}
+
+/** Return the state of a call: its word and its tone. What speaks against the caller comes first. */
+export function stateOf(call) {
+  const enrolled = IN_FORCE.has(call.effects.enroll.state);
+  const states = [
+    [call.rejected, "rejected", "bad"],
+    [call.red, "red", "bad"],
+    [call.distrusted, "distrusted", "bad"],
+    [call.voice_mismatch, "mismatch", "warn"],
+    [call.unenrolled, "unenrolled", "warn"],
+    [call.asked, "ask", "warn"],
+    [call.green && call.person_id, "green", "good"],
+    [enrolled, "enrolled", "good"],
+    [call.manual, "manual", "good"],
+    [call.verified, "verified", "good"],
+    [call.phase === "ended" || call.phase === "settled", "undecided", "idle"],
+    [!call.person_id, "unassigned", "idle"],
+    [true, "waiting", "busy"],
+  ];
+  const [, name, tone] = states.find(([holds]) => holds);
+  return { name, tone };
+}
+
+const make = (kind, properties = {}, ...children) => {
+  const element = Object.assign(document.createElement(kind), properties);
+  element.append(...children);
+  return element;
+};
+const labelled = (text, field) => make("label", {}, text, field);
+
+export class CallkeeperCall extends HTMLElement {
+  static observedAttributes = ["desk", "institution", "call", "phone", "token-url"];
+  #watch = null; #call = null; #parts = {}; #form = null; #isQueued = false; #why = "";
+
+  constructor() {
+    super();
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(SHEET);
+    this.attachShadow({ mode: "open" }).adoptedStyleSheets = [sheet];
+  }
+
+  /** The call that is shown, as the desk API describes it; null if there is none. */
+  get current() {
+    return this.#call;
+  }
+
+  connectedCallback() {
+    if (!this.#parts.section) this.#build();
+    this.refresh();
+  }
+
+  disconnectedCallback() {
+    this.#watch?.close();
+    this.#watch = null;
+  }
+
+  attributeChangedCallback() {
+    if (this.isConnected) this.refresh();
+  }
+
+  /** Begin anew, with another token: after the attributes have changed, or a refusal. */
+  refresh() {
+    this.#watch?.close();
+    this.#watch = null;
+    if (this.#isQueued) return;
+    this.#isQueued = true;
+    queueMicrotask(() => {
+      this.#isQueued = false;
+      if (this.isConnected) this.#begin();
+    });
+  }
+
+  #begin() {
+    const filter = Object.fromEntries(
+      [["institution", "institution"], ["id", "call"], ["phone", "phone"]]
+        .map(([name, attribute]) => [name, this.getAttribute(attribute)])
+        .filter(([, value]) => value),
+    );
+    this.#show(null);
+    this.#answer("");
+    this.#parts.trouble.hidden = true;
+    if (!filter.institution || !(filter.id || filter.phone)) return this.#state("incomplete", "warn");
+    this.#state("loading", "idle");
+    const base = (this.getAttribute("desk") ?? new URL(import.meta.url).origin).replace(/\/+$/, "");
+    const watch = new Watch(base, filter, this.#tokens(), {
+      calls: (calls) => this.#watch === watch && this.#choose(calls),
+      stale: (isStale) => this.#watch === watch && this.#stale(isStale),
+      retrying: (refusal) => this.#watch === watch && this.#retrying(refusal),
+      trouble: (refusal) => this.#watch === watch && this.#trouble(refusal),
+    });
+    this.#watch = watch;
+    return undefined;
+  }
+
+  /** Return a function that returns a token: the last one while it is valid and not refused, else a new one. */
+  #tokens() {
+    let token = null;
+    return async (isNew) => {
+      if (!isNew && token && performance.now() < token.until) return token;
+      const minted = await this.#minted();
+      token = { ...minted, until: performance.now() + 1000 * minted.expires_in_s - RENEW_MS };
+      return token;
+    };
+  }
+
+  async #minted() {
+    const from = this.getAttribute("token-url");
+    if (!this.getToken && !from) throw new Refusal(401, "noToken");
+    let minted;
+    try {
+      if (this.getToken) minted = await this.getToken();
+      else {
+        const answer = await fetch(from, { method: "POST", credentials: "same-origin", cache: "no-store" });
+        minted = answer.ok ? await answer.json() : null;
+      }
+    } catch {
+      throw new Refusal(0, "noToken");
+    }
+    if (!minted?.token) throw new Refusal(401, "noToken");
+    return minted;
+  }
+
+  // What is shown
+
+  #build() {
+    const part = (kind, name, { className = "", ...properties } = {}) => {
+      const element = make(kind, { className: `${name} ${className}`.trim(), part: name, hidden: true, ...properties });
+      this.#parts[name] = element;
+      return element;
+    };
+    const live = { role: "status", hidden: false };
+    const buttons = part("div", "actions", { className: "row", role: "group", ariaLabel: WORDS.actions });
+    for (const [action, word] of [["verified", "doVerified"], ["distrusted", "doDistrusted"], ["opted-out", "doOptedOut"],
+      ["check", "doCheck"]]) {
+      const button = part("button", action, { type: "button", textContent: WORDS[word] });
+      if (FORMS[action]) button.ariaExpanded = "false";
+      button.addEventListener("click", () => (FORMS[action] ? this.#toggle(action) : this.#say(action, {})));
+      buttons.append(button);
+    }
+    const again = make("button", { type: "button", textContent: WORDS.again });
+    again.addEventListener("click", () => { this.refresh(); this.#parts.state.focus(); });
+    const section = part("section", "section", { hidden: false, ariaLabel: WORDS.label });
+    section.append(
+      part("p", "state", { ...live, tabIndex: -1 }),
+      part("p", "old", { ...live, className: "note" }),
+      part("p", "detail"), part("p", "ask", { className: "note" }), part("p", "notes", { className: "note" }),
+      buttons, part("div", "place", { hidden: false }), part("p", "answer", live),
+      part("div", "trouble", { className: "row" }),
+    );
+    this.#parts.trouble.append(again);
+    section.addEventListener("keydown", (event) => { if (event.key === "Escape" && this.#form) this.#close(); });
+    this.shadowRoot.append(section);
+  }
+
+  #choose(calls) {
+    const open = calls.filter((call) => call.phase !== "settled");
+    if (this.hasAttribute("phone") && open.length > 1) {
+      this.#show(null);
+      return this.#state("several", "warn");
+    }
+    const same = calls.find((call) => call.voice_id === this.#call?.voice_id);
+    const call = open.at(-1) ?? same ?? calls.at(-1) ?? null;
+    if (call) return this.#show(call);
+    const name = this.#call ? "gone" : "absent";
+    this.#show(null);
+    return this.#state(name, "idle");
+  }
+
+  #show(call) {
+    const { section, detail, ask, notes, actions } = this.#parts;
+    if (this.#form && this.#form.call.voice_id !== call?.voice_id) this.#close();
+    if (this.#call?.voice_id !== call?.voice_id) this.#answer("");
+    const isOther = JSON.stringify(this.#call) !== JSON.stringify(call);
+    this.#call = call;
+    for (const each of [detail, ask, notes, actions]) each.hidden = !call;
+    if (call) {
+      const { name, tone } = stateOf(call);
+      this.#state(name, tone);
+      const hasEnded = call.phase === "ended" || call.phase === "settled";
+      write(detail, [nameOf(call, call.person_id) && WORDS.person(nameOf(call, call.person_id)), WORDS.checks(call)].filter(Boolean).join(" · "));
+      write(ask, call.asked ? WORDS.asked(call.asked.because || call.asked.rule) : "");
+      const said = [[hasEnded, "ended"], [call.opted_out, "optedOut"], [call.paused && !hasEnded, "paused"]];
+      write(notes, said.filter(([holds]) => holds).map(([, word]) => WORDS[word]).join(" "));
+      const isDecided = call.green || call.rejected || call.red || IN_FORCE.has(call.effects.enroll.state);
+      this.#offer("verified", !call.green && !call.rejected && !IN_FORCE.has(call.effects.enroll.state));
+      this.#offer("distrusted", !call.rejected);
+      this.#offer("opted-out", !call.opted_out && !hasEnded);
+      this.#offer("check", !isDecided && !hasEnded && call.checks_left > 0);
+      section.ariaBusy = null;
+    }
+    if (isOther) this.#emit("change", call);
+  }
+
+  #offer(action, isOffered) {
+    const button = this.#parts[action];
+    if (!isOffered && this.shadowRoot.activeElement === button) this.#parts.state.focus();
+    if (!isOffered && this.#form?.action === action) this.#close();
+    button.hidden = !isOffered;
+  }
+
+  #state(name, tone) {
+    this.#parts.section.dataset.tone = tone;
+    this.#parts.state.dataset.mark = MARKS[tone];
+    write(this.#parts.state, WORDS[name]);
+    this.dataset.state = name;
+  }
+
+  #stale(isStale) {
+    if (!isStale) this.#why = "";
+    this.#parts.section.classList.toggle("stale", isStale && this.#call !== null);
+    write(this.#parts.old, isStale ? [this.#call && WORDS.stale, this.#why].filter(Boolean).join(" ") : "");
+  }
+
+  #retrying(refusal) {
+    this.#why = refusal.message;
+    this.#emit("error", problemOf(refusal));
+  }
+
+  #trouble(refusal) {
+    this.#why = "";
+    this.#stale(this.#call !== null);
+    this.#answer(refusal.message, "bad");
+    if (!this.#call) this.#state("absent", "idle");
+    this.#parts.trouble.hidden = false;
+    this.#emit("error", problemOf(refusal));
+  }
+
+  #answer(text, tone = "") {
+    this.#parts.answer.dataset.tone = tone;
+    write(this.#parts.answer, text, false);
+  }
+
+  // What the agent says
+
+  #toggle(action) {
+    const isOpen = this.#form?.action === action;
+    if (this.#form) this.#close();
+    if (!isOpen && this.#call) this.#open(action);
+  }
+
+  #open(action) {
+    const { fields, body } = FORMS[action](this.#call);
+    const cancel = make("button", { type: "button", textContent: WORDS.cancel });
+    cancel.addEventListener("click", () => this.#close());
+    const row = make("div", { className: "row" }, make("button", { type: "submit", textContent: WORDS.send }), cancel);
+    const form = make("form", { ariaLabel: this.#parts[action].textContent }, ...fields, row);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const said = body();
+      this.#close();
+      this.#say(action, said);
+    });
+    this.#form = { action, form, call: this.#call };
+    this.#parts[action].ariaExpanded = "true";
+    this.#parts.place.replaceChildren(form);
+    form.querySelector("select, input").focus();
+  }
+
+  #close() {
+    const { action, form } = this.#form;
+    const hadFocus = form.contains(this.shadowRoot.activeElement);
+    this.#form = null;
+    form.remove();
+    this.#parts[action].ariaExpanded = "false";
+    if (hadFocus) this.#parts[action].focus();
+  }
+
+  async #say(action, body) {
+    const watch = this.#watch;
+    const call = this.#call;
+    const button = this.#parts[action];
+    if (!watch || !call || button.ariaDisabled === "true") return;
+    const isStill = () => this.#watch === watch && this.#call?.voice_id === call.voice_id;
+    button.ariaDisabled = "true";
+    this.#answer(WORDS.sending);
+    try {
+      for await (const said of watch.say(call, action, body)) {
+        if (!isStill()) return;
+        const why = said.reasons.map((reason) => reason.meaning).join("; ");
+        const word = said.state === "absent" ? WORDS.absentEffect : WORDS[said.state];
+        this.#answer(`${button.textContent}: ${[word ?? said.state, why].filter(Boolean).join(" ")}`, TONES[said.state]);
+      }
+    } catch (error) {
+      if (!isStill()) return;
+      const refusal = error instanceof Refusal ? error : new Refusal(0, "unreachable");
+      this.#answer(`${button.textContent}: ${refusal.message}`, "bad");
+      this.#emit("error", problemOf(refusal));
+    } finally {
+      button.ariaDisabled = null;
+    }
+  }
+
+  #emit(name, detail) {
+    this.dispatchEvent(new CustomEvent(`callkeeper-${name}`, { detail, bubbles: true, composed: true }));
+  }
+}
+
+const problemOf = ({ status, code, message }) => ({ status, code, message });
+
+const nameOf = (call, personId) => call.candidates.find((each) => each.person_id === personId)?.name || personId || "";
+
+/** Write a text, only if it is another one: a screen reader reads what is written again. */
+function write(element, text, hides = true) {
+  if (element.textContent !== text) element.textContent = text;
+  if (hides && element.role !== "status") element.hidden = text === "";
+}
+
+const FORMS = {
+  verified(call) {
+    const ids = new Set([call.person_id, ...call.candidates.map((each) => each.person_id)].filter(Boolean));
+    const options = [...ids].map((id) => new Option(nameOf(call, id), id, id === call.person_id, id === call.person_id));
+    const who = make("select", {}, ...options, new Option(WORDS.other, ""));
+    const id = make("input", { maxLength: 128, autocomplete: "off", spellcheck: false });
+    const other = labelled(WORDS.otherId, id);
+    const choose = () => {
+      other.hidden = who.value !== "";
+      id.required = !other.hidden;
+    };
+    who.addEventListener("change", choose);
+    choose();
+    const proofs = ["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"];
+    const how = make("select", {}, ...proofs.map((proof) => new Option(WORDS[proof], proof)));
+    return {
+      fields: [labelled(WORDS.who, who), other, labelled(WORDS.how, how)],
+      body: () => ({ person_id: who.value || id.value.trim(), validation_type: how.value }),
+    };
+  },
+  distrusted() {
+    const why = make("input", { required: true, maxLength: 500, autocomplete: "off" });
+    return { fields: [labelled(WORDS.why, why)], body: () => ({ reason: why.value }) };
+  },
+};
+
+/** A function that returns the answer of POST /desk/agent-tokens, or a promise of it; instead of `token-url`. */
+CallkeeperCall.prototype.getToken = null; // not a field: it would replace what the page set before this script was loaded
+
+if (!customElements.get("callkeeper-call")) customElements.define("callkeeper-call", CallkeeperCall);
