@@ -288,7 +288,6 @@ def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> 
     environ = environ_of(service, redis_url)
     for words in (
         ("token",),
-        ("user-token", KEY, "--show-secrets"),
         ("queue", KEY),
         ("queue", KEY, "--json"),
         ("details", KEY, voice_id),
@@ -300,8 +299,6 @@ def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> 
         ("institutions", "add", EVIL.replace("\x00", "")),
     ):
         assert_harmless(on_terminal(environ, "reseller", *words), quotes=words[0] in {"queue", "list"})
-    asked = on_terminal(environ, "reseller", "reject-voice", KEY, EVIL.replace("\x00", ""), answer=b"n\n")
-    assert_harmless(asked)
     assert_harmless(on_terminal(environ, "doctor"), quotes=False)
 
 

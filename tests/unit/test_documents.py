@@ -2,12 +2,14 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from callkeeper.app.cli import main
 from callkeeper.desk.openapi import document
+from docs.site import reference
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 119
@@ -69,6 +71,38 @@ def test_commands_exist() -> None:
         shown += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", _BLOCK.sub("", text))]
         for command in filter(None, map(_COMMAND.match, shown)):
             _parse(name, command[1])
+
+
+def test_every_command_is_used_in_a_page() -> None:
+    """A command that no page tells anybody to use is not needed. The changelog does not count."""
+    pages = " ".join(" ".join(text_of(name).split()) for name in PAGES if name != "CHANGELOG.md")
+    unused = [name for name, _ in _commands(main, "callkeeper") if not re.search(rf"{re.escape(name)}(?![\w-])", pages)]
+    assert unused == []
+
+
+def test_every_option_is_in_the_list_of_commands() -> None:
+    """The documentation site's list of commands has every option of every command."""
+    sections = dict(re.findall(r"^#+ (callkeeper .+)\n((?:(?!#+ ).*\n?)*)", reference.commands(), re.MULTILINE))
+    missing = [
+        (name, option)
+        for name, command in _commands(main, "callkeeper")
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--") and not re.search(rf"{option}(?![\w-])", sections.get(name, ""))
+    ]
+    assert missing == []
+
+
+def _commands(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that is no group, with all its words."""
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from _commands(found, *path, name)
 
 
 def _parse(page: str, command: str) -> None:

@@ -1,6 +1,7 @@
-"""``callkeeper reseller``: every endpoint of the service, for the engineer who connects an institution.
+"""``callkeeper reseller``: the service as it answers, for the engineer who connects an institution.
 
-Each command logs in separately and does not use the workers' shared token.
+Each command logs in separately and does not use the workers' shared token. None acts on a call: an assign, a check, an
+enroll or a reject made here would pass by the law, the budget of 20 and the trail.
 """
 
 from datetime import UTC, datetime
@@ -8,15 +9,12 @@ from datetime import UTC, datetime
 import click
 
 from callkeeper.app.commands.service_terminal import Terminal, institutions_table, queue_table, service_command
-from callkeeper.app.terminal import safe
-from callkeeper.service import CoreType, PhoneCall, ValidationType
-from callkeeper.service.client import Reseller
+from callkeeper.service import CoreType
 
 _CORE = click.Choice([str(each) for each in CoreType])
 
 institution_argument = click.argument("institution")
 voice_id_argument = click.argument("voice_id")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group()
@@ -29,16 +27,6 @@ def reseller() -> None:
 def token(terminal: Terminal) -> None:
     """Log in; show the institutions the account can manage."""
     terminal.show_record(terminal.run(lambda service: service.token()))
-
-
-@reseller.command("user-token")
-@institution_argument
-@service_command
-def user_token(terminal: Terminal, institution: str) -> None:
-    """Exchange the login for a user token of INSTITUTION."""
-    operator = terminal.operator(institution)
-    value = terminal.run(lambda service: service.user_token(institution, requested_by=operator))
-    terminal.show({"token": value}, value.reveal() if terminal.show_secrets else str(value))
 
 
 @reseller.command()
@@ -75,96 +63,14 @@ def queue(
 
 @reseller.command()
 @institution_argument
-@click.option("--person", required=True, metavar="ID", help="Who the caller is.")
-@click.option("--voice-id", metavar="ID", help="Which call.")
-@click.option("--phone-number", metavar="NUMBER", help="Which call; the voice id is ignored then.")
-@service_command
-def assign(terminal: Terminal, institution: str, person: str, voice_id: str | None, phone_number: str | None) -> None:
-    """Assign the caller of a call."""
-    settled = terminal.change(
-        "assign",
-        lambda service: service.assign(
-            institution,
-            person_id=person,
-            requested_by=terminal.operator(institution),
-            voice_id=voice_id,
-            phone_number=phone_number,
-        ),
-        institution=institution,
-    )
-    terminal.done(f"assigned; the voice id to use from now on: {settled}", voiceId=settled)
-
-
-@reseller.command()
-@institution_argument
 @voice_id_argument
-@click.option("--check", is_flag=True, help="Ask the voice provider; costs one of the call's 20 checks.")
 @service_command
-def details(terminal: Terminal, institution: str, voice_id: str, check: bool) -> None:
-    """Show a call's record."""
+def details(terminal: Terminal, institution: str, voice_id: str) -> None:
+    """Show a call's record. No check is made."""
     operator = terminal.operator(institution)
-
-    async def details(service: Reseller) -> PhoneCall:
-        return await service.details(institution, voice_id, check=check, requested_by=operator)
-
-    place = {"institution": institution, "voice_id": voice_id}
-    terminal.show_record(terminal.change("check", details, **place) if check else terminal.run(details))
-
-
-@reseller.command()
-@institution_argument
-@voice_id_argument
-@click.option("--person", required=True, metavar="ID", help="Whose voice it is.")
-@click.option(
-    "--how",
-    type=click.Choice([str(each) for each in ValidationType]),
-    required=True,
-    help="How identity was established.",
-)
-@click.option("--notes", help="For the member's record.")
-@yes_option
-@service_command
-def enroll(
-    terminal: Terminal, institution: str, voice_id: str, person: str, how: str, notes: str | None, yes: bool
-) -> None:
-    """Enroll the caller's voice. The service records a repeated enroll twice."""
-    _confirm(f"Enroll the voice of call {voice_id} for person {person} of {institution}?", yes=yes)
-    terminal.change(
-        "enroll",
-        lambda service: service.enroll(
-            institution,
-            voice_id,
-            person_id=person,
-            validation_type=ValidationType(how),
-            notes=notes,
-            requested_by=terminal.operator(institution),
-        ),
-        institution=institution,
-        voice_id=voice_id,
+    terminal.show_record(
+        terminal.run(lambda service: service.details(institution, voice_id, check=False, requested_by=operator))
     )
-    terminal.done(f"enrolled: {voice_id}")
-
-
-@reseller.command("reject-voice")
-@institution_argument
-@voice_id_argument
-@yes_option
-@service_command
-def reject_voice(terminal: Terminal, institution: str, voice_id: str, yes: bool) -> None:
-    """Reject the caller's voice. Un-enrolls all of the member's earlier manual authentications."""
-    _confirm(
-        f"Reject the voice of call {voice_id} of {institution}? All earlier manual authentications of its member "
-        "are un-enrolled.",
-        yes=yes,
-    )
-    operator = terminal.operator(institution)
-    terminal.change(
-        "reject voice",
-        lambda service: service.reject_voice(institution, voice_id, requested_by=operator),
-        institution=institution,
-        voice_id=voice_id,
-    )
-    terminal.done(f"rejected: {voice_id}")
 
 
 @reseller.group()
@@ -219,11 +125,6 @@ def update_institution(terminal: Terminal, institution: str, name: str | None, c
 def login_as(terminal: Terminal, institution: str) -> None:
     """Log in as INSTITUTION; show the places to which that gives access."""
     terminal.show_record(terminal.run(lambda service: service.login_as(institution)))
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if not yes:
-        click.confirm(safe(question), abort=True)
 
 
 def _pairs(fields: tuple[str, ...]) -> dict[str, object]:
