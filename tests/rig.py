@@ -169,6 +169,8 @@ class Rig:
             clock=self.clock.monotonic,
             log=log,
             observe=gate.report,
+            see=self.figures.see,
+            now=lambda: self.clock.now,
         )
         gate.see_bars_of(self.service)
         self.listings = Listings(redis, unreadable=unreadable)

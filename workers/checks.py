@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from callkeeper.calls.call_signs import seen_in_reading
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
@@ -42,6 +43,7 @@ from callkeeper.service import (
     TokenLapsed,
 )
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
+from callkeeper.service.open_questions import Seen
 from workers.claimed_call import Claim
 from workers.service_clock import LISTED_ANEW
 from workers.service_gate import Why
@@ -81,6 +83,7 @@ def note_misnamed(claim: Claim, named: str, kind: str) -> None:
     claim.tools.log.warning("answer_misnamed", kind=kind, other=named)
     counting = claim.tools.counting
     counting.figures.count(figure.ANSWERS_MISNAMED, counting.label(claim.call_id.institution_key), kind)
+    claim.see([Seen("answer-names-call", "another-call", kind)])
 
 
 async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> str | None:
@@ -190,6 +193,7 @@ def take_in(
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
+    claim.see(seen_in_reading(before, claim.call, phone_call, book.policies, claim.tools.service.date_zone))
     read_at = next_read(
         claim.call,
         book.policies,
@@ -340,6 +344,7 @@ async def _without_result(claim: Claim, outcome: str) -> None:
     trouble and not the call's.
     """
     key, kind = claim.call_id.institution_key, EndpointKind.CHECK
+    claim.see([Seen("check-refused-is-provider", "checks-without-result", outcome)])
     await claim.tools.gate.publish(RequestResult.FAILURE, key, kind, outcome=outcome, member=claim.item.member)
     if claim.tools.store.breakers.over(key, kind) is not None:
         claim.call = take_turns(claim.call, claim.tools.book.schedule, claim.now)
@@ -396,6 +401,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     if claim.is_over:
         return
     took_ms = int((claim.now - now).total_seconds() * 1000)
+    claim.tools.gate.patterns.check_took(claim.call_id.institution_key, took_ms / 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)

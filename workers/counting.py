@@ -154,6 +154,8 @@ def _settled(counting: Counting, call: Call, entry: Entry) -> None:
         figures.count(figure.HINTS_DROPPED, institution)
         return
     figures.observe(figure.CHECKS_SPENT, call.checks_used)
+    if call.hinted_at is None and call.end_hinted_at is None and call.listed_at is not None:
+        figures.see("push-delivery", "events-lost", institution, "neither start nor end was pushed")
     if call.end_hinted_at is None:
         figures.count(figure.PUSHES_LOST, institution, "CallEnd")
     if call.hinted_at is None or _is_end_first_hint(call):

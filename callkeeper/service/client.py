@@ -13,11 +13,13 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.service import answer_records, endpoints
 from callkeeper.service.answer_meaning import top_level_call
 from callkeeper.service.answer_parsing import Reader
+from callkeeper.service.answer_shapes import utc_now
 from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import Request
 from callkeeper.service.enumerations import CoreType, ValidationType
 from callkeeper.service.errors import AnswerUnreadable, InstitutionNotFound, OutcomeUnknown, ServiceRefused
 from callkeeper.service.exchange import Exchange, Heed, Observe, unheeded, unobserved
+from callkeeper.service.open_questions import See, unseen
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import TokenStore
@@ -68,6 +70,8 @@ class Reseller:
         log: Where the session reports logins; see `Session`.
         observe: Awaited after every request, with its result and duration.
         heed: Called with the messages of every successful answer that has some.
+        see: Called with how the service answers what its document leaves open.
+        now: The present, to compare the service's instants with.
     """
 
     def __init__(
@@ -81,6 +85,8 @@ class Reseller:
         log: FilteringBoundLogger | None = None,
         observe: Observe = unobserved,
         heed: Heed = unheeded,
+        see: See = unseen,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         log = log if log is not None else structlog.get_logger("reseller")
         self._log = log
@@ -93,12 +99,19 @@ class Reseller:
             log=log,
             observe=observe,
             heed=heed,
+            see=see,
+            now=now,
         )
 
     @property
     def deadline_s(self) -> float:
         """Return how many seconds a request may take, including a login it needs."""
         return self._exchange.deadline_s
+
+    @property
+    def date_zone(self) -> str:
+        """Return how the service writes instants: ``Z``, ``offset`` or ``none``; empty if none was seen yet."""
+        return self._exchange.looks.zone
 
     @property
     def barred(self) -> Mapping[str, float]:
