@@ -10,13 +10,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from zlib import crc32
 
 import httpx
 from redis.asyncio import Redis
 
-from callkeeper.calls.notes import AssignWish, Distrusted
-from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.notes import AssignWish, Distrusted, Verified
+from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.survey import Survey, Verdict, rows_of
@@ -34,8 +33,6 @@ LAST = "cu-2"
 CROWD = 12
 END_S = 40.0
 VERIFIED_S = 20.0
-SOON_REREAD = 10
-"""A call whose id is spread by less than this many seconds is read soon after a reject of its member."""
 
 
 class Receiver(httpx.AsyncBaseTransport):
@@ -94,12 +91,12 @@ class Traffic:
 
     async def _watch_only(self) -> None:
         """Let two calls come while everything automatic is paused, as on the first day."""
-        pausing = Pausing(self.redis, now_ms=self.rig.now_ms)
-        await pausing.pause(PauseScope.ALL, operator="ann", reason="the first day")
+        pausing, now = Pausing(self.redis), self.rig.clock.now
+        await pausing.pause(None, Pause(scope=PauseScope.ALL, operator="ann", because="the first day", at=now))
         for key in (KEY, LAST):
             self._call(Happening(Kind.END, 25), key=key)
         await self._pass(20)
-        await pausing.resume(operator="ann", reason="seen")
+        await pausing.resume(None, operator="ann", because="seen", at=self.rig.clock.now)
         await self._pass(10)
 
     async def _wave(self) -> None:
@@ -109,16 +106,18 @@ class Traffic:
         self._call(Happening(Kind.GREEN, 8), key=LAST)
         self._call(passcode, key=LAST)
         self._call(member=False)
-        enrolled = [self._call(passcode) for _ in range(4)]
+        ended_enrolled = self._call(passcode)
+        enrolled = [self._call(end_s=110) for _ in range(3)]
         over = self._call(Happening(Kind.END, 60))
         for number in range(CROWD):
             self._call(Happening(Kind.GREEN, 5), end_s=20 + number)
             await self._pass(1)
         await self._say(over, AssignWish(operator="ann", said_at=self.rig.clock.now, person_id="p-1"))
-        await self._pass(END_S + 20)
-        # Their members call again, and are not who they say they are.
-        soon = [call for call in enrolled if crc32(call.voice_id.lower().encode()) % 30 < SOON_REREAD] or enrolled[:1]
-        again = [self._call(phone=call.phone_number, end_s=30) for call in soon]
+        for call in enrolled:
+            await self._say(call, self._verified(call))
+        await self._pass(END_S)
+        # Members call again, and are not who they say they are, while the first call goes on and after its end.
+        again = [self._call(phone=call.phone_number, end_s=30) for call in (ended_enrolled, enrolled[0])]
         ended = self._call(end_s=10)
         await self._pass(10)
         for call in again:
@@ -127,7 +126,12 @@ class Traffic:
         await self._say(ended, Distrusted(operator="ann", said_at=self.rig.clock.now, reason="it was fraud"))
         await self._pass(95)
 
-    async def _say(self, call: Call, note: AssignWish | Distrusted) -> None:
+    def _verified(self, call: Call) -> Verified:
+        person_id = call.person_id or ""
+        at = self.rig.clock.now
+        return Verified(operator="ann", said_at=at, person_id=person_id, validation_type="KnowledgeBasedAuth")
+
+    async def _say(self, call: Call, note: AssignWish | Distrusted | Verified) -> None:
         for voice_id in dict.fromkeys((call.voice_id.lower(), call.voice_id)):
             if await self.rig.find(voice_id) is not None:
                 await self.rig.store.note(self.rig.call_id(call)._replace(voice_id=voice_id), note, even_settled=True)

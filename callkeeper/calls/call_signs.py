@@ -168,7 +168,7 @@ _ZONES: Final = {"Z": "in UTC", "offset": "with an offset", "none": "without a z
 def _assigned(before: Call, reading: Reading) -> Iterator[Seen]:
     """Yield what the first reading after an assign of ours shows."""
     effect, last = before.assign, before.reading
-    if effect.state not in DONE or effect.sent_at is None or (last is not None and last.read_at >= effect.sent_at):
+    if effect.state not in DONE or effect.sent_at is None or (last is not None and last.read_at > effect.sent_at):
         return
     shape = _status_words(reading.status)
     is_old = reading.updated_at in {reading.created_at, last.updated_at if last is not None else reading.created_at}
@@ -292,8 +292,9 @@ def _listed(before: Call, note: Listed, pushed: Sequence[Pushed]) -> Iterator[Se
         # What the queue spells alone in capitals is compared with the record, and not with pushes.
         if answer != "ids-capital-in-queue":
             yield Seen("voice-id-spelling", answer, "a GUID in pushes and queue")
-    if before.hinted_at is not None:
-        is_soon = note.listed_at - before.hinted_at <= HINT_LIVES
+    hinted_at = before.hinted_at or min((each.received_at for each in pushed), default=None)
+    if hinted_at is not None:
+        is_soon = note.listed_at - hinted_at <= HINT_LIVES
         yield Seen("queue-within-10-s", USUAL if is_soon else "listed-late")
 
 
