@@ -9,6 +9,7 @@ import datetime as dt
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -19,7 +20,9 @@ from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.survey import Survey, Verdict, rows_of
+from callkeeper.service.asking import Asking, Ended
 from callkeeper.service.config import LoginPolicy
+from callkeeper.service.errors import ServiceUnavailable
 from callkeeper.service.push_event import PushUnreadable, parse_push
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.access import Credentials
@@ -28,6 +31,7 @@ from callkeeper_sandbox.service.variants import VARIANTS
 from receiver.push import PushCounting
 from tests.rig import Rig
 from tests.sandbox_fixtures import CREDENTIALS, KEY, Asgi
+from tests.transports import AnnouncingTransport
 
 LAST = "cu-2"
 CROWD = 12
@@ -74,28 +78,53 @@ class Traffic:
         self.rig = receiver.rig = Rig(self.stage, redis, load_rules("demo"), login=login, credentials=credentials)
         self.stage.sandbox.sleep = self._sleep
         self.number = 0
+        self.asked: list[str] = []
 
-    async def run(self, waves: int = 1) -> Survey:
-        """Let calls come and end, and return what was seen. One wave takes some three minutes."""
+    async def run(self, waves: int = 1, *, asks: bool = True) -> Survey:
+        """Let calls come and end, and return what was seen. One wave takes some three minutes; ``asks``: ask as well."""
         async with self.stage.client, self.stage.sandbox.client:
             await self._pass(6)
-            await self._watch_only()
+            await self._watch_only(asks=asks)
             for _ in range(waves):
                 await self._wave()
             return await self.survey()
+
+    async def ask(self) -> list[str]:
+        """Ask the free questions, and return which requests were sent."""
+        ended = next((call for call in self.stage.world.state.calls.values() if call.ended_at), None)
+        asking = Asking(
+            self.rig.config,
+            self.rig.figures.see,
+            operators=lambda _: "bot",
+            transport=AnnouncingTransport(self.stage.transport),
+            permit=self._permit,
+            now=lambda: self.rig.clock.now,
+            ended=Ended(ended.institution_key, ended.voice_id) if ended is not None else None,
+        )
+        with suppress(ServiceUnavailable):
+            await asking.run()
+        return asking.sent
+
+    async def _permit(self, _institution_key: str) -> None:
+        await self._pass(1)
 
     async def survey(self) -> Survey:
         """Return what was seen up to now."""
         await self.rig.writer.write_async(self.redis)
         return Survey.parse(await self.redis.hgetall(self.rig.store.keys.survey))
 
-    async def _watch_only(self) -> None:
-        """Let two calls come while everything automatic is paused, as on the first day."""
+    async def _watch_only(self, *, asks: bool) -> None:
+        """Let calls come while everything automatic is paused, as on the first day, and ask the questions."""
         pausing, now = Pausing(self.redis), self.rig.clock.now
         await pausing.pause(None, Pause(scope=PauseScope.ALL, operator="ann", because="the first day", at=now))
-        for key in (KEY, LAST):
-            self._call(Happening(Kind.END, 25), key=key)
-        await self._pass(20)
+        self._call(end_s=8)
+        for _ in range(6):
+            self._call(end_s=80)
+            await self._pass(1)
+        self._call(end_s=80, key=LAST)
+        await self._pass(14)
+        if asks:
+            self.asked = await self.ask()
         await pausing.resume(None, operator="ann", because="seen", at=self.rig.clock.now)
         await self._pass(10)
 

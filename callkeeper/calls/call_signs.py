@@ -83,6 +83,8 @@ def _spelling(places: dict[str, str | None]) -> str:
 def _found(before: Call, after: Call, reading: Reading) -> Iterator[Seen]:
     if before.phase is Phase.HINTED and before.listed_at is None:
         yield Seen("details-before-queue")
+    if reading.has_ended:
+        yield Seen("ended-found")
     if before.not_found_since is not None:
         yield Seen("not-found-is-delay")
     if before.is_unlisted and reading.has_ended:
