@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 from redis.asyncio import Redis
@@ -111,7 +112,8 @@ class Traffic:
     async def survey(self) -> Survey:
         """Return what was seen up to now."""
         await self.rig.writer.write_async(self.redis)
-        return Survey.parse(await self.redis.hgetall(self.rig.store.keys.survey))
+        redis: Any = self.redis  # its stubs cannot know that answers are bytes here
+        return Survey.parse(await redis.hgetall(self.rig.store.keys.survey))
 
     async def _watch_only(self, *, asks: bool) -> None:
         """Let calls come while everything automatic is paused, as on the first day, and ask the questions."""
@@ -218,7 +220,9 @@ async def _with_redis(names: Sequence[str]) -> None:
                 survey = await surveyed([name] if name else [], redis)
                 wrong = [row.assumption.id for row in rows_of(survey) if row.verdict is Verdict.CONTRADICTED]
                 found = survey.named()
-                sys.stdout.write(f"{'ok' if found == [name] * bool(name) else '--'} {name or 'none'}: {found} {wrong}\n")
+                sys.stdout.write(
+                    f"{'ok' if found == [name] * bool(name) else '--'} {name or 'none'}: {found} {wrong}\n"
+                )
                 sys.stdout.flush()
 
 

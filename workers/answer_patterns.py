@@ -135,7 +135,8 @@ class AnswerPatterns:
         is_done = state is EffectState.CONFIRMED
         match name:
             case "401":
-                self._tell("refused-401-before-acting", f"401-{'after' if is_done else 'before'}-acting", institution_key, kind)
+                answer = "401-after-acting" if is_done else "401-before-acting"
+                self._tell("refused-401-before-acting", answer, institution_key, kind)
             case "429":
                 self._tell("busy-before-acting", "429-after-acting" if is_done else USUAL, institution_key, kind)
             case _:

@@ -412,7 +412,9 @@ def seen_in_standings(
     for key, one in asked.known.items():
         earlier = before.get(key)
         if earlier is not None and earlier.status == "Active":
-            answer = {"Review": "institution-to-review", "Disabled": "institution-disabled"}.get(one.status or "", USUAL)
+            answer = {"Review": "institution-to-review", "Disabled": "institution-disabled"}.get(
+                one.status or "", USUAL
+            )
             yield key, Seen("status-change-at-once", answer, "status Active before")
 
 

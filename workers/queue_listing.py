@@ -249,7 +249,9 @@ class Listing:
             *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)
         )
         if not all(taken for taken, _ in noted):  # calls that are settled, seconds after their end
-            self.tools.counting.figures.see("queue-lists-live", "ended-listed", key, "an entry of a call that has ended")
+            self.tools.counting.figures.see(
+                "queue-lists-live", "ended-listed", key, "an entry of a call that has ended"
+            )
         if changed:
             self.on_due()
             await self.tools.listings.listed(key, changed)

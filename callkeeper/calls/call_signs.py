@@ -102,7 +102,9 @@ def _found(before: Call, after: Call, reading: Reading) -> Iterator[Seen]:
 
 def _status(before: Call, after: Call, reading: Reading) -> Iterator[Seen]:
     last, status = before.reading, reading.status
-    yield Seen("statuses-known", USUAL if status in _KNOWN or status is None else "status-unknown", _status_words(status))
+    yield Seen(
+        "statuses-known", USUAL if status in _KNOWN or status is None else "status-unknown", _status_words(status)
+    )
     if last is not None and last.status != status:
         moved = reading.updated_at != last.updated_at
         yield Seen("activity-moves-updated", USUAL if moved else "updated-stays", _status_words(status))
@@ -154,7 +156,9 @@ def _clock(before: Call, reading: Reading, zone: str) -> Iterator[Seen]:
         return
     shape = f"{ahead.total_seconds():+.0f} s from our clock, {_ZONES.get(zone, 'form unknown')}"
     if zone == "none":
-        answer = "dates-without-zone" if abs(ahead) < _NEAR else f"dates-local-{'east' if ahead > timedelta() else 'west'}"
+        answer = (
+            "dates-without-zone" if abs(ahead) < _NEAR else f"dates-local-{'east' if ahead > timedelta() else 'west'}"
+        )
         yield Seen("dates-without-zone", answer, shape)
     elif abs(ahead) < _NEAR:
         yield Seen("service-clock", USUAL, shape)

@@ -71,12 +71,7 @@ class Survey:
 
     def named(self) -> list[str]:
         """Return the names of the sandbox's variants that behave as the service was seen to behave."""
-        return sorted(
-            answer.name
-            for one in assumptions().values()
-            for answer, _ in self.others(one)
-            if answer.variant
-        )
+        return sorted(answer.name for one in assumptions().values() for answer, _ in self.others(one) if answer.variant)
 
     def others(self, one: Assumption) -> list[tuple[Answer, Sight]]:
         """Return the answers that count and are not the usual one, in the order of the list."""
@@ -92,6 +87,25 @@ class Survey:
     def usual(self, one: Assumption) -> Sight | None:
         """Return how the usual answer was seen."""
         return self.seen.get(one.id, {}).get(USUAL)
+
+
+def exported(survey: Survey) -> str:
+    """Return a file of variants for ``callkeeper sandbox --like``. It holds names of our own lists only."""
+    usual = sorted(one.id for one in assumptions().values() if survey.usual(one) is not None and not survey.others(one))
+    lines = [
+        "# Written by callkeeper service survey. No data about people.",
+        "format = 1",
+        "",
+        "[variants]",
+        f"seen = {_listed(survey.named())}",
+        f"usual = {_listed(usual)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "[]" if not names else "[\n" + "".join(f'  "{name}",\n' for name in names) + "]"
 
 
 class Verdict(StrEnum):

@@ -56,7 +56,11 @@ class AnswerLooks:
 
     def look(self, endpoint: Endpoint, institution_key: str, answer: ServiceResponse) -> None:
         """Look at an answer if it is its turn. It never fails: whatever the service sends is the service's matter."""
-        if answer.status_code == 200 and endpoint is not INSTITUTIONS and b'"success":false' not in answer.content[:400]:
+        if (
+            answer.status_code == 200
+            and endpoint is not INSTITUTIONS
+            and b'"success":false' not in answer.content[:400]
+        ):
             place, now_s = (endpoint.name, institution_key), self._clock()
             if now_s - self._looked_s.get(place, -LOOK_EVERY_S) < LOOK_EVERY_S:
                 return

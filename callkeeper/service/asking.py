@@ -64,7 +64,9 @@ PLAN: Final = (
     Planned("POST /external/token/request", 1, "a login of its own: expiresOn, the institutions' keys"),
     Planned("GET /external/institutions", 1, "how the list is wrapped, and what an institution looks like"),
     Planned("GET /external/institutions/{key}", KEYS, "whether each can be read by its key"),
-    Planned("GET /external/calls/queue?continueFrom=0&pageSize=50", KEYS, "the form of entries; live calls to ask about"),
+    Planned(
+        "GET /external/calls/queue?continueFrom=0&pageSize=50", KEYS, "the form of entries; live calls to ask about"
+    ),
     Planned("GET /external/calls/queue?continueFrom=0&pageSize=1000, 100, 10", 3, "how large a page may be"),
     Planned("GET /external/calls/queue?continueFrom=1, 2&pageSize=2", 2, "what continueFrom counts"),
     Planned("GET /external/calls/queue?continueFrom=100000&pageSize=10", 1, "a page past the end"),
@@ -181,7 +183,7 @@ class Asking:
             self._see("institution-list-form", name, "", f"status {answer.status_code}")
         listed = _keys_in(_json(answer))
         ours = [key for key in sorted(self._keys | listed) if self._only is None or key in self._only]
-        for key in (ours if len(ours) <= KEYS else [*ours[: KEYS - 1], ours[-1]]):
+        for key in ours if len(ours) <= KEYS else [*ours[: KEYS - 1], ours[-1]]:
             one = await self._send(Request(INSTITUTION, INSTITUTION.at(key), about=key), "an institution by its key")
             is_read, is_refused = _is_read(one), _is_refused(one)
             if key in listed and is_refused:
@@ -225,7 +227,8 @@ class Asking:
             return
         whole = _ids(await self._queue(key, "live calls again", continueFrom=0, pageSize=10)) or []
         one, two = [
-            _ids(await self._queue(key, f"two calls from {begin} on", continueFrom=begin, pageSize=2)) for begin in (1, 2)
+            _ids(await self._queue(key, f"two calls from {begin} on", continueFrom=begin, pageSize=2))
+            for begin in (1, 2)
         ]
         name = None
         if one == whole[1:3]:
@@ -233,7 +236,9 @@ class Asking:
         elif one == whole[2:4]:
             name = "paging-by-page"
         elif one == whole[:2]:
-            name = {tuple(whole[2:4]): "paging-by-page-from-1", tuple(whole[:2]): "paging-overlap"}.get(tuple(two or ()))
+            name = {tuple(whole[2:4]): "paging-by-page-from-1", tuple(whole[:2]): "paging-overlap"}.get(
+                tuple(two or ())
+            )
         if name is not None:
             self._see("queue-paging", name, key, "continueFrom 1 and 2, pages of 2")
 
@@ -264,8 +269,9 @@ class Asking:
         self._look(DETAILS, key, unknown)
         body = _object(unknown)
         words = f"{body.get('code')} {body.get('error')} {body.get('errors')}".lower().replace(" ", "")
-        is_named = unknown.status_code == 404 or "notfound" in words or unknown.status_code in (401, 429)
-        if not is_named and unknown.status_code < 500 and (body.get("success") is not True or body.get("voiceId") or body.get("phoneCall")):
+        is_named = unknown.status_code == 404 or "notfound" in words
+        is_recordless = _is_read(unknown) and not (body.get("voiceId") or body.get("phoneCall"))
+        if not (is_named or is_recordless) and (_is_read(unknown) or _is_refused(unknown)):
             self._see("not-found-words", "not-found-otherwise", key, f"status {unknown.status_code}")
         if entries:
             await self._live(key, _free_first(entries)[0])
@@ -282,10 +288,17 @@ class Asking:
         body = _object(answer)
         record = body.get("phoneCall") if isinstance(body.get("phoneCall"), dict) else body
         persons = entry.get("persons")
-        if isinstance(persons, list) and len(persons) == 1 and not entry.get("coreUsername") and isinstance(record, dict):
+        if (
+            isinstance(persons, list)
+            and len(persons) == 1
+            and not entry.get("coreUsername")
+            and isinstance(record, dict)
+        ):
             is_shown = bool(record.get("personId")), bool(entry.get("personId"))
             if not record.get("coreUsername"):
-                name = {(True, True): "person-prefilled", (False, True): "person-prefilled-in-queue"}.get(is_shown, USUAL)
+                name = {(True, True): "person-prefilled", (False, True): "person-prefilled-in-queue"}.get(
+                    is_shown, USUAL
+                )
                 self._see("person-without-username", name, key, "one candidate, coreUsername null")
         other = voice_id.upper() if voice_id != voice_id.upper() else canonical_id(voice_id)
         if other != voice_id and canonical_id(other) == canonical_id(voice_id):

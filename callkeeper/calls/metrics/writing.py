@@ -150,7 +150,9 @@ class FigureWriter:
         counts = [part for pair in batch.increments.items() for part in pair]
         rows = [part for row, n in batch.rows.items() for part in (("-" if n is None else "+") + row, n or 0)]
         words = [part for name, last in batch.words.items() for part in (f"={name}", last)]
-        seen = [part for sighting, (n, shape) in batch.seen.items() for part in (f"*{'|'.join(sighting)}", f"{n}|{shape}")]
+        seen = [
+            part for sighting, (n, shape) in batch.seen.items() for part in (f"*{'|'.join(sighting)}", f"{n}|{shape}")
+        ]
         return self._script.arguments(now_ms, given, [*counts, *rows, *words, *seen])
 
 
