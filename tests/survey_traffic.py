@@ -80,6 +80,7 @@ class Traffic:
         self.stage.sandbox.sleep = self._sleep
         self.number = 0
         self.asked: list[str] = []
+        self.works = True
 
     async def run(self, waves: int = 1, *, asks: bool = True) -> Survey:
         """Let calls come and end, and return what was seen. One wave takes some three minutes; ``asks``: ask as well."""
@@ -90,8 +91,8 @@ class Traffic:
                 await self._wave()
             return await self.survey()
 
-    async def ask(self) -> list[str]:
-        """Ask the free questions, and return which requests were sent."""
+    async def ask(self) -> None:
+        """Ask the free questions. ``asked`` are then the requests that were sent."""
         ended = next((call for call in self.stage.world.state.calls.values() if call.ended_at), None)
         asking = Asking(
             self.rig.config,
@@ -104,10 +105,13 @@ class Traffic:
         )
         with suppress(ServiceUnavailable):
             await asking.run()
-        return asking.sent
+        self.asked = asking.sent
 
     async def _permit(self, _institution_key: str) -> None:
-        await self._pass(1)
+        if self.works:
+            await self._pass(1)
+        else:
+            self.stage.advance(1)
 
     async def survey(self) -> Survey:
         """Return what was seen up to now."""
@@ -126,7 +130,7 @@ class Traffic:
         self._call(end_s=80, key=LAST)
         await self._pass(14)
         if asks:
-            self.asked = await self.ask()
+            await self.ask()
         await pausing.resume(None, operator="ann", because="seen", at=self.rig.clock.now)
         await self._pass(10)
 

@@ -58,7 +58,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
 
     Args:
         claim: The call that was asked about.
-        phone_call: The answer. Assumed: one without a voice id is about the call that was asked about.
+        phone_call: The answer. Assumed (`answer-names-call`): one without a voice id is about the call that was asked about.
         kind: What was asked: ``read`` or ``check``.
 
     Raises:
@@ -109,7 +109,7 @@ STARTS_APART = timedelta(seconds=60)
 def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
     """Tell whether a record under the id that assign returned has the number and the start of the call.
 
-    Assumed: the service creates the record of a call within a minute of its start in the queue.
+    Assumed (`start-and-creation`): the service creates the record of a call within a minute of its start in the queue.
     """
     ours, theirs = digits_compared(call.phone_number), digits_compared(phone_call.phone_number)
     if ours is None or ours != theirs or call.started_at is None or phone_call.created_at is None:
@@ -340,7 +340,7 @@ JUST_NOW = timedelta(seconds=10)
 async def _without_result(claim: Claim, outcome: str) -> None:
     """Report a check that brought no result. After three from three calls, further checks of the institution wait.
 
-    Assumed: a refused check, or one that is answered with a voice authentication error, may be the voice provider's
+    Assumed (`check-refused-is-provider`): a refused check, or one that is answered with a voice authentication error, may be the voice provider's
     trouble and not the call's.
     """
     key, kind = claim.call_id.institution_key, EndpointKind.CHECK

@@ -6,7 +6,9 @@ only when that changes. A queue of several pages is listed less often; in betwee
 minute: the whole queue until a page brings nothing new, however short the pages are.
 
 The Spec shows neither the bounds of `pageSize` nor the meaning of `continueFrom`. Both are learned from the answers and
-stored with the institution's listing progress.
+stored with the institution's listing progress. Assumed (`queue-page-size`): a page may be smaller than it was asked for,
+or refused. Assumed (`queue-paging`): `continueFrom` counts entries or pages. Assumed (`queue-past-end`): a page past the
+end is empty, refused, or one that was listed before.
 """
 
 import asyncio
@@ -309,7 +311,7 @@ OVERLAPPING = 2
 """How many entries a page repeats that overlaps with the one before."""
 
 SHORT = 10
-"""A shorter page ends a look. Assumed: a service gives ten entries at once if it has them."""
+"""A shorter page ends a look. Assumed (`queue-page-short`): a service gives ten entries at once if it has them."""
 
 
 @dataclass(slots=True)

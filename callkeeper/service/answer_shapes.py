@@ -19,6 +19,7 @@ from callkeeper.service.endpoints import (
     INSTITUTIONS,
     QUEUE,
     TOKEN,
+    AuthMode,
     Endpoint,
     canonical_id,
     is_institution_key,
@@ -87,7 +88,8 @@ def shapes_of(endpoint: Endpoint, status: int, body: object, now: datetime) -> I
     if not isinstance(body, dict):
         return
     if body.get("success") is False:
-        yield from _refusal(endpoint, status, body)
+        if endpoint.mode is AuthMode.SERVICE_ACCOUNT:
+            yield from _refusal(endpoint, status, body)
         return
     if status != 200:
         return

@@ -78,7 +78,7 @@ PLAN: Final = (
     Planned("GET /external/calls/queue with another header", 1, "whether unknown headers are ignored"),
     Planned("GET /external/calls/queue with a content type", 2, "whether a content type without a body matters"),
     Planned("POST /external/token/request", 1, "a second login"),
-    Planned("GET /external/calls/queue", 1, "whether the first token is still good"),
+    Planned("GET /external/calls/queue", 2, "whether the first token is still good"),
 )
 """What is sent, in this order. A request is left out if there is nothing to ask about."""
 
@@ -143,7 +143,7 @@ class Asking:
         else:
             return
         await self._sizes(key, len(entries))
-        await self._paging(key, len(entries))
+        await self._paging(key, [str(entry.get("voiceId")) for entry in entries])
         await self._bounds(key, entries)
         await self._ids(key, entries)
         await self._headers(key)
@@ -216,16 +216,15 @@ class Asking:
         if name != USUAL or len(ids) >= live:
             self._see("queue-page-size", name, key, f"pageSize {size} is answered")
 
-    async def _paging(self, key: str, live: int) -> None:
+    async def _paging(self, key: str, whole: Sequence[str]) -> None:
         beyond = await self._queue(key, "a page past the end", continueFrom=100_000, pageSize=10)
         ids = _ids(beyond)
-        if ids is not None and (live or not ids):
+        if ids is not None and (whole or not ids):
             self._see("queue-past-end", "past-end-repeated" if ids else USUAL, key, f"{len(ids)} entries")
         elif _is_refused(beyond):
             self._see("queue-past-end", "past-end-refused", key, f"status {beyond.status_code}")
-        if live < LIVE:
+        if len(whole) < LIVE:
             return
-        whole = _ids(await self._queue(key, "live calls again", continueFrom=0, pageSize=10)) or []
         one, two = [
             _ids(await self._queue(key, f"two calls from {begin} on", continueFrom=begin, pageSize=2))
             for begin in (1, 2)

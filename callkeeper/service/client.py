@@ -42,7 +42,7 @@ class Reseller:
     Reads and listings answer a 401 with one login and one repeat. Checks, effects and assign are never repeated here: a
     check costs one of a call's 20, and an effect that may have been applied must be looked up first.
 
-    A client belongs to the event loop of its first request. Optional values that are None are not sent. Assumed: null
+    A client belongs to the event loop of its first request. Optional values that are None are not sent. Assumed (`null-is-missing`): null
     and missing mean the same to the service. ``requested_by`` is the core username recorded for audit; the default is
     the configured one.
 
@@ -214,7 +214,7 @@ class Reseller:
     ) -> str:
         """Assign the caller of a call, and return the voice id to use from then on.
 
-        An effect. With a phone number the service ignores the voice id. Assumed: a successful answer without a voice id
+        An effect. With a phone number the service ignores the voice id. Assumed (`assign-names-id`): a successful answer without a voice id
         means the one that was sent.
 
         Raises:
@@ -234,7 +234,8 @@ class Reseller:
     async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
         """Read a call's record, asking the voice provider again if ``check``.
 
-        The record is in ``phoneCall``; if that is null or missing, at the top level of the answer. ``voice_id`` is the
+        The record is in ``phoneCall``; if that is null or missing, at the top level of the answer (Assumed
+        (`details-two-records`): of two, ``phoneCall`` counts). ``voice_id`` is the
         real or an alternate id; the service resolves either. A check costs one of the call's 20 and is never repeated.
 
         Raises:
@@ -290,7 +291,7 @@ class Reseller:
     async def institutions(self) -> tuple[answer_records.InstitutionSummary, ...]:
         """List the institutions, with five fields each. Their secrets never leave the parser.
 
-        Spec: Endpoints 8. Assumed: the list's wrapper is not shown; see `callkeeper.service.answer_meaning`.
+        Spec: Endpoints 8. Assumed (`institution-list-form`): the list's wrapper is not shown; see `callkeeper.service.answer_meaning`.
         """
         summaries, left_out = await self._exchange.list_institutions()
         if left_out:
@@ -315,7 +316,7 @@ class Reseller:
         """Add an institution. An effect.
 
         Args:
-            fields: The request's body; its fields are not shown. Assumed: at least ``name`` and ``core``, as in update.
+            fields: The request's body; its fields are not shown. Assumed (`added-institution`): at least ``name`` and ``core``, as in update.
 
         Raises:
             ServiceRefused: Refused, also by a 400 problem response.
@@ -328,6 +329,8 @@ class Reseller:
 
     async def update_institution(self, key: str, *, name: str | None, core: CoreType) -> None:
         """Change an institution's name and core type. Repeating it changes nothing more.
+
+        Assumed (`update-null-name`): nothing depends on what a null name does.
 
         Raises:
             InstitutionNotFound: The service knows no such institution.
@@ -344,7 +347,7 @@ class Reseller:
         Raises:
             InstitutionNotFound: The service knows no such institution.
 
-        Spec: Endpoints 12; Rules per operation 6. Assumed: the base response may be missing there.
+        Spec: Endpoints 12; Rules per operation 6. Assumed (`login-as-base`): the base response may be missing there.
         """
         endpoint = endpoints.LOGIN_AS
         request = Request(endpoint, endpoint.at(key), about=key)

@@ -57,7 +57,9 @@ Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]
 error if there was one, and the duration in seconds."""
 
 Heed = Callable[[tuple[Secret, ...]], None]
-"""Called with the messages of a successful answer. Spec: Base response, ``messages``."""
+"""Called with the messages of a successful answer. Spec: Base response, ``messages``.
+
+Assumed (`base-response`): they are for people, and change nothing."""
 
 
 def unheeded(_messages: tuple[Secret, ...]) -> None:

@@ -38,6 +38,7 @@ from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
 from callkeeper.desk.board.runbook import runbook
+from callkeeper.desk.board.survey_page import SurveyPage
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -87,6 +88,7 @@ class Board:
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
+        self._survey = SurveyPage(redis, keys, self._renderers[False], now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
@@ -108,6 +110,7 @@ class Board:
             Route(f"{base}/find", self._find.show, methods=["GET", "POST"]),
             *self._pausing.routes(),
             *self._incidents_page.routes(),
+            *self._survey.routes(),
             *self._outcomes.routes(),
             *self._audit.routes(),
             Route(f"{base}/static/{{name}}", self.file),
