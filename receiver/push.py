@@ -296,7 +296,8 @@ class PushEndpoint:
 def is_plain_json(headers: Mapping[bytes, bytes]) -> bool:
     """Tell whether the headers declare uncompressed JSON. A missing or empty content type counts as JSON.
 
-    Assumed (`push-media-type`): the service sends its events so, as ``application/json``, ``text/json`` or ``application/...+json``.
+    Assumed (`push-media-type`): the service sends its events so, as ``application/json``, ``text/json`` or
+    ``application/...+json``.
     """
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     is_json = media_type in _JSON_TYPES or (media_type.startswith(b"application/") and media_type.endswith(b"+json"))

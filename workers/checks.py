@@ -340,8 +340,8 @@ JUST_NOW = timedelta(seconds=10)
 async def _without_result(claim: Claim, outcome: str) -> None:
     """Report a check that brought no result. After three from three calls, further checks of the institution wait.
 
-    Assumed (`check-refused-is-provider`): a refused check, or one that is answered with a voice authentication error, may be the voice provider's
-    trouble and not the call's.
+    Assumed (`check-refused-is-provider`): a refused check, or one that is answered with a voice authentication error,
+    may be the voice provider's trouble and not the call's.
     """
     key, kind = claim.call_id.institution_key, EndpointKind.CHECK
     claim.see([Seen("check-refused-is-provider", "checks-without-result", outcome)])

@@ -3,8 +3,8 @@
 Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. The list
 is read every 90 s by one of all workers. A login is made hourly, and at most once a minute when an unknown key appears. A
 key that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A
-key that only the settings name is asked for by key. A push alone proves nothing. Assumed (`listed-is-ours`): what the list names is the
-account's to manage.
+key that only the settings name is asked for by key. A push alone proves nothing. Assumed (`listed-is-ours`): what the
+list names is the account's to manage.
 
 ``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
 once for all workers.
@@ -362,7 +362,8 @@ class Standings:
 async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
     """Ask for the standing of institutions, and return also all others that the list names.
 
-    Spec: Endpoints 8 and 10. Assumed (`institution-by-key`): the wrapper of the list is not shown; see `callkeeper.service.answer_meaning`.
+    Spec: Endpoints 8 and 10. Assumed (`institution-by-key`): the wrapper of the list is not shown; see
+    `callkeeper.service.answer_meaning`.
     """
     asked = Standings()
     try:

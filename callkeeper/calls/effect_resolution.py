@@ -93,7 +93,8 @@ def _shown_by(effect: Effect, reading: Reading) -> datetime:
 def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
     """Return the ledger of an effect that got 401 or 429. It may be sent again once it is proved absent.
 
-    Assumed (`refused-401-before-acting`, `busy-before-acting`): both are given before anything is done. It is looked up all the same.
+    Assumed (`refused-401-before-acting`, `busy-before-acting`): both are given before anything is done. It is looked up
+    all the same.
     """
     return _with_retry(kind, replace(effect, unauthorized=effect.unauthorized + 1), now)
 
@@ -101,7 +102,8 @@ def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effec
 def after_refusal(kind: EffectKind, effect: Effect, reason: str, now: datetime) -> Effect:
     """Return the ledger of an effect that the service refused. It may be sent again once it is proved absent.
 
-    Assumed (`refusal-may-pass`): ``success: false`` can be a passing trouble, because the document shows no other form of failure.
+    Assumed (`refusal-may-pass`): ``success: false`` can be a passing trouble, because the document shows no other form
+    of failure.
     """
     return _with_retry(kind, replace(effect, refusal=reason), now)
 
@@ -228,10 +230,12 @@ def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
 def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
     """Tell whether an effect has left its trace.
 
-    Assumed (`assign-shows-username`): an assign leaves the core username it was sent under, which counts if the person stood there before.
+    Assumed (`assign-shows-username`): an assign leaves the core username it was sent under, which counts if the person
+    stood there before.
 
-    Assumed (`enroll-traces`): an enroll leaves one of AcceptCallerVoice, FullAuthentication, the policy Green Manual Authentication and
-    ``successfulVoiceEnrollment``; a reject leaves RejectCallerVoice, until a later activity overwrites it.
+    Assumed (`enroll-traces`): an enroll leaves one of AcceptCallerVoice, FullAuthentication, the policy Green Manual
+    Authentication and ``successfulVoiceEnrollment``; a reject leaves RejectCallerVoice, until a later activity
+    overwrites it.
     """
     match kind:
         case EffectKind.ASSIGN:
@@ -250,7 +254,8 @@ def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *,
 
     A repeated enroll or reject that still does not show needs a person, unless the service refused it.
 
-    Assumed (`activity-moves-updated`): every activity changes ``updatedDateUtc``. Otherwise a reject may lie between two equal statuses.
+    Assumed (`activity-moves-updated`): every activity changes ``updatedDateUtc``. Otherwise a reject may lie between
+    two equal statuses.
     """
     if kind is not EffectKind.ASSIGN and _arrived(effect) >= MAX_REQUESTS:
         return _unproved(effect)

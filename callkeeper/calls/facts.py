@@ -53,7 +53,8 @@ class Policies:
     def colour(self, name: str) -> Colour:
         """Classify a policy. Red wins over green. A name that no pattern matches stays unclassified.
 
-        ``Green Manual Authentication`` is always green, whatever the patterns say (Assumed (`enroll-applies-policy`): an enroll applies it).
+        ``Green Manual Authentication`` is always green, whatever the patterns say (Assumed (`enroll-applies-policy`):
+        an enroll applies it).
         """
         if name == MANUAL_GREEN:
             return Colour.GREEN
@@ -549,8 +550,8 @@ def is_rejected_by_anyone(call: Call) -> bool:
 def research_of(call: Call) -> tuple[str | None, str | None]:
     """Return the state of the record's research case: first if it is about this call, second if about another one.
 
-    Assumed (`research-case`): the case's voice id, real or alternate, is that of the call under investigation; ``otherCalls`` are calls
-    that were looked at as well. A case without a voice id is about another call.
+    Assumed (`research-case`): the case's voice id, real or alternate, is that of the call under investigation;
+    ``otherCalls`` are calls that were looked at as well. A case without a voice id is about another call.
     """
     reading = call.reading
     if reading is None or reading.research_status is None:

@@ -71,7 +71,8 @@ LAW: tuple[Article, ...] = (
         final_analysis=False,
     ),
     _replacing(
-        # Assumed (`assign-replaces-person`): the service accepts an assign although a person is assigned, and replaces that person.
+        # Assumed (`assign-replaces-person`): the service accepts an assign although a person is assigned, and replaces
+        # that person.
         "somebody_assigned",
         "a person whom somebody else assigned is never replaced",
         assigned_by_us=False,

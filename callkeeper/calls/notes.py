@@ -71,7 +71,6 @@ class Unlisted(msgspec.Struct, frozen=True, kw_only=True, tag="unlisted"):
     Assumed (`queue-lists-live`): what is listed exists; what is not may be live or have ended.
     """
 
-
     listed_at: datetime
     note_id: ClassVar[str] = "unlisted"
 
@@ -298,8 +297,8 @@ def fingerprint(listed: Listed) -> str:
 def entry_expected(call: Call) -> str:
     """Return the fingerprint that the entry of a call assigned by us will have, so that it is not reported as a change.
 
-    Assumed (`entry-after-assign`): the queue shows the person, the core username that assigned, and the same candidates as before. If it shows
-    anything else, the call gets a note.
+    Assumed (`entry-after-assign`): the queue shows the person, the core username that assigned, and the same candidates
+    as before. If it shows anything else, the call gets a note.
     """
     return _fingerprint(call.assigned_person_id, call.assigned_as, call.candidates)
 

@@ -223,8 +223,8 @@ def _assumptions(signals: Signals) -> Iterator[Incident]:
         words = "; ".join(f"{one.answer.words} ({one.sight.n} times)" for one in found)
         advice = (
             f"{words[:1].upper()}{words[1:]}. `callkeeper service survey` and the page Survey say what is done about it "
-            "and which setting answers it. Ask the service's operator, and report it with the log. Acknowledge this when you "
-            "know: it ends with that, and comes back only with another contradiction."
+            "and which setting answers it. Ask the service's operator, and report it with the log. Acknowledge this when "
+            "you know: it ends with that, and comes back only with another contradiction."
         )
         title = "The service behaves differently than assumed"
         yield Incident(IncidentKind.ASSUMPTION_WRONG, title, advice, key, min(one.since for one in found))

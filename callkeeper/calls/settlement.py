@@ -52,7 +52,8 @@ CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
 HINT_LIVES = timedelta(seconds=10)
 """A hint that was not listed within this time is dropped.
 
-Assumed (`queue-within-10-s`): the queue shows a call within this time of its event. Numbers on an ignore list never appear."""
+Assumed (`queue-within-10-s`): the queue shows a call within this time of its event. Numbers on an ignore list never
+appear."""
 
 ASK_AGAIN = timedelta(seconds=1)
 """Until the service has said whether an institution is active, no requests are sent for its hints."""
@@ -101,7 +102,8 @@ def _hinted_at(call: Call, now: datetime) -> datetime:
 
 
 SETTLE_AFTER = timedelta(seconds=3)
-"""Between noticing the end and the last read. Assumed (`record-complete-after-3-s`): the service settles its record within this time."""
+"""Between noticing the end and the last read. Assumed (`record-complete-after-3-s`): the service settles its record
+within this time."""
 
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call is looked at while it waits for the end of a pause."""

@@ -7,9 +7,9 @@ The service's own words about a failure are kept with the error. Spec: Base resp
 ``messages``); Errors 3 (problem response). Assumed (`problem-fields`): a problem response has the usual fields of
 ``application/problem+json``, as the Spec does not show them.
 
-Assumed (`institution-list-form`): the list of institutions, whose wrapper the Spec does not show, is either a bare array, or an object in which
-exactly one property other than those of the base response is an array. Five fields of each entry are read. The rest,
-including secrets, is never decoded.
+Assumed (`institution-list-form`): the list of institutions, whose wrapper the Spec does not show, is either a bare
+array, or an object in which exactly one property other than those of the base response is an array. Five fields of each
+entry are read. The rest, including secrets, is never decoded.
 """
 
 import re
@@ -107,8 +107,8 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
         ServiceRefused: ``success`` is false; or the problem response of add-institution.
         AnswerUnreadable: Anything that the Spec does not describe.
 
-    Spec: Base response; Errors. Assumed (`refusal-status`): ``success: false`` with a 4xx is a refusal as with 200; statuses beyond the
-    named ones are not shown.
+    Spec: Base response; Errors. Assumed (`refusal-status`): ``success: false`` with a 4xx is a refusal as with 200;
+    statuses beyond the named ones are not shown.
     """
     try:
         return _verdict(endpoint, answer, reader, needs_success=needs_success)
@@ -144,7 +144,8 @@ def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> Token
         AnswerUnreadable: ``success`` without a token; 404 or 2xx that is not the service's: a page of something before
             it.
 
-    Spec: Errors 1. Assumed (`login-refusal-form`): the Spec does not show how credentials are refused, nor how many refusals lock an account.
+    Spec: Errors 1. Assumed (`login-refusal-form`): the Spec does not show how credentials are refused, nor how many
+    refusals lock an account.
     """
     try:
         record = verdict(TOKEN, answer, reader)
@@ -178,7 +179,8 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
         TokenLapsed: 401.
         ServiceRefused: ``success`` is false: understood and refused.
         TurnedAway: 429.
-        OutcomeUnknown: Everything else, including 503. Assumed (`failed-503-after-acting`): the Spec does not say that nothing was done then.
+        OutcomeUnknown: Everything else, including 503. Assumed (`failed-503-after-acting`): the Spec does not say that
+        nothing was done then.
     """
     unknown: OutcomeUnknown
     try:

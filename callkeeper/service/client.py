@@ -42,9 +42,9 @@ class Reseller:
     Reads and listings answer a 401 with one login and one repeat. Checks, effects and assign are never repeated here: a
     check costs one of a call's 20, and an effect that may have been applied must be looked up first.
 
-    A client belongs to the event loop of its first request. Optional values that are None are not sent. Assumed (`null-is-missing`): null
-    and missing mean the same to the service. ``requested_by`` is the core username recorded for audit; the default is
-    the configured one.
+    A client belongs to the event loop of its first request. Optional values that are None are not sent. Assumed
+    (`null-is-missing`): null and missing mean the same to the service. ``requested_by`` is the core username recorded
+    for audit; the default is the configured one.
 
     Every method may raise, in addition to what it names:
 
@@ -214,8 +214,8 @@ class Reseller:
     ) -> str:
         """Assign the caller of a call, and return the voice id to use from then on.
 
-        An effect. With a phone number the service ignores the voice id. Assumed (`assign-names-id`): a successful answer without a voice id
-        means the one that was sent.
+        An effect. With a phone number the service ignores the voice id. Assumed (`assign-names-id`): a successful
+        answer without a voice id means the one that was sent.
 
         Raises:
             ServiceRefused: Refused, for example because neither id was given.
@@ -291,7 +291,8 @@ class Reseller:
     async def institutions(self) -> tuple[answer_records.InstitutionSummary, ...]:
         """List the institutions, with five fields each. Their secrets never leave the parser.
 
-        Spec: Endpoints 8. Assumed (`institution-list-form`): the list's wrapper is not shown; see `callkeeper.service.answer_meaning`.
+        Spec: Endpoints 8. Assumed (`institution-list-form`): the list's wrapper is not shown; see
+        `callkeeper.service.answer_meaning`.
         """
         summaries, left_out = await self._exchange.list_institutions()
         if left_out:
@@ -316,7 +317,8 @@ class Reseller:
         """Add an institution. An effect.
 
         Args:
-            fields: The request's body; its fields are not shown. Assumed (`added-institution`): at least ``name`` and ``core``, as in update.
+            fields: The request's body; its fields are not shown. Assumed (`added-institution`): at least ``name`` and
+            ``core``, as in update.
 
         Raises:
             ServiceRefused: Refused, also by a 400 problem response.

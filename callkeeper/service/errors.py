@@ -90,8 +90,8 @@ class ServiceBusy(ServiceUnavailable):
 
     ``retry_after_s`` is how long in seconds, at most a minute; None if it gave no time.
 
-    Spec: Limits. Assumed (`busy-is-of-institution`): rate limits are not shown. The time in a 503 only guesses when an outage ends, so it is
-    ignored: one small request every three seconds finds the end.
+    Spec: Limits. Assumed (`busy-is-of-institution`): rate limits are not shown. The time in a 503 only guesses when an
+    outage ends, so it is ignored: one small request every three seconds finds the end.
     """
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
@@ -121,8 +121,8 @@ class ServiceRefused(ResellerError):
 class CallNotFound(ServiceRefused):
     """The service knows no such call.
 
-    Spec: Errors 1. Assumed (`not-found-words`): recognised by status 404, by "not found" in ``code`` or ``error``, or by details that
-    succeed without a record; code values are not shown.
+    Spec: Errors 1. Assumed (`not-found-words`): recognised by status 404, by "not found" in ``code`` or ``error``, or
+    by details that succeed without a record; code values are not shown.
     """
 
 
@@ -141,8 +141,8 @@ class Unsendable(NotSent):
 class TokenLapsed(ResellerError):
     """HTTP 401: the token lapsed, or the account lacks a right.
 
-    Spec: Authentication 4. Assumed (`refused-401-before-acting`): a 401 is given before anything is done. For an effect that is looked up all the
-    same.
+    Spec: Authentication 4. Assumed (`refused-401-before-acting`): a 401 is given before anything is done. For an effect
+    that is looked up all the same.
     """
 
 

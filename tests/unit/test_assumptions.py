@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callkeeper.app.assumptions_documents import assumptions_document, survey_document
-from callkeeper.calls.assumptions import SeenBy, assumptions, is_known, variants
+from callkeeper.calls.assumptions import SeenBy, assumptions, is_known
 from callkeeper.calls.survey import Sight, Survey, Verdict, contradictions, exported, rows_of
 from callkeeper_sandbox.service.variants import VARIANTS
 
