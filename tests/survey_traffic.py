@@ -8,7 +8,7 @@ import asyncio
 import datetime as dt
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,14 @@ class Receiver(httpx.AsyncBaseTransport):
 class Traffic:
     """Calls of every kind at one institution, and some at another one, under variants of the stand-in."""
 
-    def __init__(self, names: Sequence[str], redis: "Redis", *, credentials: Credentials = CREDENTIALS) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        redis: "Redis",
+        *,
+        credentials: Credentials = CREDENTIALS,
+        between: Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport] = lambda stage: stage,
+    ) -> None:
         receiver = Receiver()
         self.stage = Asgi(receiver)
         self.stage.world.add_institution(LAST)
@@ -76,7 +83,11 @@ class Traffic:
         self.stage.sandbox.choose(names)
         self.redis = redis
         login = LoginPolicy(min_interval_s=0.0)
-        self.rig = receiver.rig = Rig(self.stage, redis, load_rules("demo"), login=login, credentials=credentials)
+        self.transport = between(self.stage.transport)
+        rules = load_rules("demo")
+        self.rig = receiver.rig = Rig(
+            self.stage, redis, rules, login=login, credentials=credentials, transport=self.transport
+        )
         self.stage.sandbox.sleep = self._sleep
         self.number = 0
         self.asked: list[str] = []
@@ -98,7 +109,7 @@ class Traffic:
             self.rig.config,
             self.rig.figures.see,
             operators=lambda _: "bot",
-            transport=AnnouncingTransport(self.stage.transport),
+            transport=AnnouncingTransport(self.transport),
             permit=self._permit,
             now=lambda: self.rig.clock.now,
             ended=Ended(ended.institution_key, ended.voice_id) if ended is not None else None,
@@ -182,9 +193,10 @@ class Traffic:
     ) -> Call:
         self.number += 1
         if phone is None:
-            phone = f"555{(self.number * 7919) % 10_000_000:07}"
+            phone = f"555{(self.number * 4_569_263) % 10_000_000:07}"
             if member:
-                self.stage.world.add_member(key, f"p-{self.number + 10}", [phone])
+                names = {"first_name": f"Jodelle{self.number}", "last_name": "Wintergreen"}
+                self.stage.world.add_member(key, f"member-{self.number:05}", [phone], **names)
         ends = () if any(each.kind is Kind.END for each in script) else (Happening(Kind.END, end_s),)
         return self.stage.call(*script, *ends, phone_number=phone, key=key)
 
