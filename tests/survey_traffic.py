@@ -20,7 +20,7 @@ from callkeeper.calls.notes import AssignWish, Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.pausing import Pausing
-from callkeeper.calls.survey import Survey, Verdict, rows_of
+from callkeeper.calls.survey import Survey, SurveyVerdict, rows_of
 from callkeeper.service.asking import Asking, Ended
 from callkeeper.service.config import LoginPolicy
 from callkeeper.service.errors import ServiceUnavailable
@@ -195,8 +195,13 @@ class Traffic:
         if phone is None:
             phone = f"555{(self.number * 4_569_263) % 10_000_000:07}"
             if member:
-                names = {"first_name": f"Jodelle{self.number}", "last_name": "Wintergreen"}
-                self.stage.world.add_member(key, f"member-{self.number:05}", [phone], **names)
+                self.stage.world.add_member(
+                    key,
+                    f"member-{self.number:05}",
+                    [phone],
+                    first_name=f"Jodelle{self.number}",
+                    last_name="Wintergreen",
+                )
         ends = () if any(each.kind is Kind.END for each in script) else (Happening(Kind.END, end_s),)
         return self.stage.call(*script, *ends, phone_number=phone, key=key)
 
@@ -234,7 +239,7 @@ async def _with_redis(names: Sequence[str]) -> None:
                 if len(names) > 1 and name and not any(part in name for part in names[1:]):
                     continue
                 survey = await surveyed([name] if name else [], redis)
-                wrong = [row.assumption.id for row in rows_of(survey) if row.verdict is Verdict.CONTRADICTED]
+                wrong = [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED]
                 found = survey.named()
                 sys.stdout.write(
                     f"{'ok' if found == [name] * bool(name) else '--'} {name or 'none'}: {found} {wrong}\n"

@@ -66,7 +66,7 @@ class AnswerPatterns:
     def _was_answered(self, institution_key: str, seconds: float) -> None:
         now_s = self.clock()
         self._recent.append(now_s)
-        while self._recent[0] < now_s - 1.0:
+        while self._recent[0] <= now_s - 1.0:
             self._recent.popleft()
         self._most_in_1_s = max(self._most_in_1_s, len(self._recent))
         self._answered[institution_key] += 1
@@ -97,10 +97,10 @@ class AnswerPatterns:
         elif has_time:
             self._tell("busy-is-of-institution", "busy-all-retry-after", institution_key)
         else:
-            count = len([at_s for at_s in self._recent if at_s >= self.clock() - 1.0])
-            # A limit turns requests away only when that many were answered. Fewer were answered here than elsewhere.
+            count = len([at_s for at_s in self._recent if at_s > self.clock() - 1.0])
+            # A limit turns requests away only when about as many were answered as ever. Other requests count for it, too.
             name = next((name for most, name in _LIMITS if self._most_in_1_s <= most), "limit-100")
-            answer = "busy-all" if count < self._most_in_1_s - 1 else name
+            answer = "busy-all" if count < self._most_in_1_s / 2 else name
             self._tell("busy-is-of-institution", answer, institution_key, f"429 after {count} requests in a second")
 
     def _always_fails(self, institution_key: str, how: str) -> bool:

@@ -23,7 +23,7 @@ class SeenBy(StrEnum):
     NOTHING = "nothing"
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OtherAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An answer of the service that is not the usual one.
 
     Attributes:
@@ -78,16 +78,16 @@ class Assumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shown_by: str = "calls"
     asked: bool = False
     never: str = ""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[OtherAnswer, ...] = ()
 
-    def seen_by(self, answer: Answer | None = None) -> SeenBy:
+    def seen_by(self, answer: OtherAnswer | None = None) -> SeenBy:
         """Return how the assumption, or one answer, is seen."""
         if self.never or (answer is not None and answer.never):
             return SeenBy.NOTHING
         is_asked = self.asked or (answer is not None and answer.asked)
         return SeenBy.ASKED if is_asked else SeenBy.TRAFFIC
 
-    def answer(self, name: str) -> Answer | None:
+    def answer(self, name: str) -> OtherAnswer | None:
         """Return an answer by its name; None for the usual one and for one of another release."""
         return next((each for each in self.answers if each.name == name), None)
 
@@ -104,7 +104,7 @@ def assumptions() -> Mapping[str, Assumption]:
     return {one.id: one for one in listed}
 
 
-def variants() -> Mapping[str, tuple[Assumption, Answer]]:
+def variants() -> Mapping[str, tuple[Assumption, OtherAnswer]]:
     """Return the answers that variants of the sandbox give, by their names."""
     return {each.name: (one, each) for one in assumptions().values() for each in one.answers if each.variant}
 

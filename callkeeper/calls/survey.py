@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from callkeeper.calls.assumptions import Answer, Assumption, SeenBy, assumptions
+from callkeeper.calls.assumptions import Assumption, OtherAnswer, SeenBy, assumptions
 from callkeeper.calls.claimed_item import instant
 from callkeeper.service.open_questions import USUAL
 
@@ -73,7 +73,7 @@ class Survey:
         """Return the names of the sandbox's variants that behave as the service was seen to behave."""
         return sorted(answer.name for one in assumptions().values() for answer, _ in self.others(one) if answer.variant)
 
-    def others(self, one: Assumption) -> list[tuple[Answer, Sight]]:
+    def others(self, one: Assumption) -> list[tuple[OtherAnswer, Sight]]:
         """Return the answers that count and are not the usual one, in the order of the list."""
         sights = self.seen.get(one.id, {})
         counted = []
@@ -108,7 +108,7 @@ def _listed(names: Sequence[str]) -> str:
     return "[]" if not names else "[\n" + "".join(f'  "{name}",\n' for name in names) + "]"
 
 
-class Verdict(StrEnum):
+class SurveyVerdict(StrEnum):
     """What traffic says of an assumption."""
 
     HOLDS = "holds"
@@ -118,16 +118,16 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SurveyRow:
     """One assumption, what was seen of it, and the verdict."""
 
     assumption: Assumption
-    verdict: Verdict
+    verdict: SurveyVerdict
     usual: Sight | None
-    others: Sequence[tuple[Answer, Sight]]
+    others: Sequence[tuple[OtherAnswer, Sight]]
 
     @property
-    def contradicting(self) -> list[tuple[Answer, Sight]]:
+    def contradicting(self) -> list[tuple[OtherAnswer, Sight]]:
         return [(answer, sight) for answer, sight in self.others if not answer.holds]
 
     @property
@@ -143,20 +143,20 @@ class Row:
                 return one.shown_by
 
 
-def rows_of(survey: Survey) -> list[Row]:
+def rows_of(survey: Survey) -> list[SurveyRow]:
     """Return what was seen of each assumption."""
     return [_row(survey, one) for one in assumptions().values()]
 
 
-def _row(survey: Survey, one: Assumption) -> Row:
+def _row(survey: Survey, one: Assumption) -> SurveyRow:
     usual, others = survey.usual(one), survey.others(one)
     if any(not answer.holds for answer, _ in others):
-        verdict = Verdict.CONTRADICTED
+        verdict = SurveyVerdict.CONTRADICTED
     elif usual is not None or others:
-        verdict = Verdict.HOLDS
+        verdict = SurveyVerdict.HOLDS
     else:
-        verdict = Verdict.CANNOT_BE_SEEN if one.seen_by() is SeenBy.NOTHING else Verdict.NOT_SEEN
-    return Row(one, verdict, usual, others)
+        verdict = SurveyVerdict.CANNOT_BE_SEEN if one.seen_by() is SeenBy.NOTHING else SurveyVerdict.NOT_SEEN
+    return SurveyRow(one, verdict, usual, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Contradiction:
     """A contradiction of an assumption at one institution, or at none in particular, that nobody knows yet."""
 
     assumption: Assumption
-    answer: Answer
+    answer: OtherAnswer
     sight: Sight
     institution_key: str
     since: datetime

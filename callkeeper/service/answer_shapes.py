@@ -39,7 +39,7 @@ _MOST_LOOKED: Final = 4096
 _LARGEST: Final = 1_000_000
 """A body of more bytes is not looked at."""
 
-Answer = Mapping[str, Any]
+Fields = Mapping[str, Any]
 
 
 class AnswerLooks:
@@ -119,7 +119,7 @@ def kind_of(value: object) -> str:
             return "an object"
 
 
-def _refusal(endpoint: Endpoint, status: int, body: Answer) -> Iterator[Seen]:
+def _refusal(endpoint: Endpoint, status: int, body: Fields) -> Iterator[Seen]:
     error, errors, code = (body.get(name) for name in ("error", "errors", "code"))
     shape = f"status {status}: error {kind_of(error)}, errors {kind_of(errors)}, code {kind_of(code)}"
     words = re.sub(r"[\s_-]", "", f"{code} {error} {errors}").lower()
@@ -139,7 +139,7 @@ def _refusal(endpoint: Endpoint, status: int, body: Answer) -> Iterator[Seen]:
         yield Seen("not-found-words", USUAL, shape)
 
 
-def _base(endpoint: Endpoint, body: Answer) -> Iterator[Seen]:
+def _base(endpoint: Endpoint, body: Fields) -> Iterator[Seen]:
     if endpoint is ADD_INSTITUTION or body.get("success") is not True:
         return
     shape = ", ".join(f"{name} {kind_of(body.get(name))}" for name in ("error", "errors", "messages", "code"))
@@ -156,7 +156,7 @@ _NULLABLE_ENTRY: Final = frozenset({"personId", "coreUsername", "persons"})
 _NULLABLE_RECORD: Final = frozenset({"personId", "notes", "coreUsername", "callDuration", "researchCase"})
 
 
-def _fields(found: Answer, known: frozenset[str], nullable: frozenset[str], kind: str) -> Iterator[Seen]:
+def _fields(found: Fields, known: frozenset[str], nullable: frozenset[str], kind: str) -> Iterator[Seen]:
     added, missing = found.keys() - known, nullable - found.keys()
     if added:
         yield Seen("fields-may-change", "fields-added", f"{kind}: {len(added)} unknown fields")
@@ -166,7 +166,7 @@ def _fields(found: Answer, known: frozenset[str], nullable: frozenset[str], kind
         yield Seen("fields-may-change", USUAL, f"{kind}: {len(found)} fields")
 
 
-def _queue(body: Answer) -> Iterator[Seen]:
+def _queue(body: Fields) -> Iterator[Seen]:
     entries = body.get("phoneCalls")
     if "phoneCalls" not in body:
         yield Seen("queue-has-calls", "no-phone-calls", f"{len(body)} fields")
@@ -179,7 +179,7 @@ def _queue(body: Answer) -> Iterator[Seen]:
     yield from _order(found)
 
 
-def _entry(entry: Answer) -> Iterator[Seen]:
+def _entry(entry: Fields) -> Iterator[Seen]:
     yield from _fields(entry, _ENTRY, _NULLABLE_ENTRY, "entry of the queue")
     if entry.get("persons") == []:
         yield Seen("queue-candidates", "persons-empty", "persons a list of 0")
@@ -214,7 +214,7 @@ def _id_form(voice_id: str) -> str:
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def _order(entries: Sequence[Answer]) -> Iterator[Seen]:
+def _order(entries: Sequence[Fields]) -> Iterator[Seen]:
     """Yield the order of a page, if its starts tell it."""
     starts = [start for entry in entries if isinstance(start := entry.get("startDateTime"), str)]
     if len(set(starts)) < _STARTS or len(starts) < len(entries):
@@ -233,7 +233,7 @@ _STARTS: Final = 3
 """From so many different starts on, the order of a page is no accident."""
 
 
-def _details(body: Answer) -> Iterator[Seen]:
+def _details(body: Fields) -> Iterator[Seen]:
     nested, is_top = body.get("phoneCall"), "voiceId" in body
     record = nested if isinstance(nested, dict) else body
     shape = f"phoneCall {kind_of(nested)}, {len(body)} fields at the top level"
@@ -295,7 +295,7 @@ _NEAR: Final = timedelta(seconds=60)
 _LIFE: Final = timedelta(minutes=30)
 
 
-def _login(body: Answer, now: datetime) -> Iterator[Seen]:
+def _login(body: Fields, now: datetime) -> Iterator[Seen]:
     keys = body.get("institutionKeys")
     if isinstance(keys, list) and keys:
         odd = sum(not (isinstance(key, str) and is_institution_key(key)) for key in keys)

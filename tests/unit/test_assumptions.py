@@ -8,7 +8,7 @@ import pytest
 
 from callkeeper.app.assumptions_documents import assumptions_document, survey_document
 from callkeeper.calls.assumptions import SeenBy, assumptions, is_known
-from callkeeper.calls.survey import Sight, Survey, Verdict, contradictions, exported, rows_of
+from callkeeper.calls.survey import Sight, Survey, SurveyVerdict, contradictions, exported, rows_of
 from callkeeper_sandbox.service.variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
@@ -68,13 +68,13 @@ def seen(**sights: int) -> Survey:
     return Survey({"busy-is-of-institution": names, "queue-entry-usable": names, "push-delivery": names})
 
 
-def verdict(survey: Survey, id_: str) -> Verdict:
+def verdict(survey: Survey, id_: str) -> SurveyVerdict:
     """Return the verdict about one assumption."""
     return next(row.verdict for row in rows_of(survey) if row.assumption.id == id_)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(2, Verdict.NOT_SEEN), (3, Verdict.CONTRADICTED)])
-def test_answer_that_may_be_an_accident_counts_from_three_on(count: int, expected: Verdict) -> None:
+@pytest.mark.parametrize(("count", "expected"), [(2, SurveyVerdict.NOT_SEEN), (3, SurveyVerdict.CONTRADICTED)])
+def test_answer_that_may_be_an_accident_counts_from_three_on(count: int, expected: SurveyVerdict) -> None:
     """Two odd entries in a life prove nothing."""
     assert verdict(seen(entry_without_id=count), "queue-entry-usable") is expected
 
@@ -112,5 +112,5 @@ def test_stored_survey_of_another_release_is_read_as_far_as_it_is_known() -> Non
     survey = Survey.parse(
         {b"token-life|usual": sight, b"newer|usual": sight, b"token-life|other": b"?", b"known|": b"x"}
     )
-    assert verdict(survey, "token-life") is Verdict.HOLDS
+    assert verdict(survey, "token-life") is SurveyVerdict.HOLDS
     assert "newer" not in exported(survey)

@@ -15,7 +15,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.survey import Row, Sight, Survey, Verdict, exported, rows_of
+from callkeeper.calls.survey import Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
 from callkeeper.service.asking import MOST, PLAN, Asking, Ended
 from callkeeper.service.errors import ResellerError
 
@@ -59,7 +59,7 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
         say_json(msgspec.json.encode([_as_json(row) for row in rows]))
     else:
         _say_table(rows, shows_all=shows_all)
-    if any(row.verdict is Verdict.CONTRADICTED for row in rows):
+    if any(row.verdict is SurveyVerdict.CONTRADICTED for row in rows):
         raise SystemExit(1)
 
 
@@ -150,10 +150,10 @@ def _write(file: Path, text: str) -> None:
     say(f"Written: {safe(str(file))}", err=True)
 
 
-_ORDER = (Verdict.CONTRADICTED, Verdict.HOLDS, Verdict.NOT_SEEN, Verdict.CANNOT_BE_SEEN)
+_ORDER = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
 
 
-def _say_table(rows: list[Row], *, shows_all: bool) -> None:
+def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
     for verdict in _ORDER if shows_all else _ORDER[:-1]:
         of_it = [row for row in rows if row.verdict is verdict]
         say(f"{verdict.capitalize()}: {len(of_it)} of {len(rows)}")
@@ -163,17 +163,17 @@ def _say_table(rows: list[Row], *, shows_all: bool) -> None:
         say("")
 
 
-def _lines(row: Row) -> list[str]:
+def _lines(row: SurveyRow) -> list[str]:
     one = row.assumption
     lines = [f"  {one.id}: {one.text}."]
-    if row.verdict in (Verdict.NOT_SEEN, Verdict.CANNOT_BE_SEEN):
-        return [*lines, f"    {'shown by' if row.verdict is Verdict.NOT_SEEN else 'because'}: {row.hint}"]
+    if row.verdict in (SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN):
+        return [*lines, f"    {'shown by' if row.verdict is SurveyVerdict.NOT_SEEN else 'because'}: {row.hint}"]
     for answer, sight in row.others:
         mark = "" if answer.holds else "contradicts: "
         lines.append(f"    {mark}{answer.words} ({answer.name}), {_times(sight)}")
     if row.usual is not None:
         lines.append(f"    as expected, {_times(row.usual)}")
-    if row.verdict is Verdict.CONTRADICTED:
+    if row.verdict is SurveyVerdict.CONTRADICTED:
         lines += [f"    what callkeeper does: {one.otherwise}"] if one.otherwise else []
         lines += [f"    setting: {one.setting}"] if one.setting else []
     return lines
@@ -187,7 +187,7 @@ def _times(sight: Sight) -> str:
     return f"{sight.n} times{at}, first {sight.first_at:%d %b %H:%M:%S}{last} UTC{shape}"
 
 
-def _as_json(row: Row) -> dict[str, object]:
+def _as_json(row: SurveyRow) -> dict[str, object]:
     one = row.assumption
     return {
         "id": one.id,

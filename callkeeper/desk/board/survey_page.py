@@ -11,12 +11,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.survey import Row, Sight, Survey, Verdict, rows_of
+from callkeeper.calls.survey import Sight, Survey, SurveyRow, SurveyVerdict, rows_of
 from callkeeper.desk.access.rights import Person
 from callkeeper.desk.access.visitor import visitor_of
 from callkeeper.desk.board.renderer import Renderer
 
-_ORDER = (Verdict.CONTRADICTED, Verdict.HOLDS, Verdict.NOT_SEEN, Verdict.CANNOT_BE_SEEN)
+_ORDER = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class _Seen:
         shape = f": {sight.shape}" if sight.shape else ""
         return f"{sight.n} times{where}{shape}"
 
-    def lines(self, row: Row) -> Sequence[str]:
+    def lines(self, row: SurveyRow) -> Sequence[str]:
         """Return what was seen otherwise, the contradictions first."""
         others = sorted(row.others, key=lambda pair: pair[0].holds)
         return [f"{answer.words} ({answer.name}), {self.words(sight)}" for answer, sight in others]
 
-    def last(self, row: Row) -> Sight | None:
+    def last(self, row: SurveyRow) -> Sight | None:
         """Return what was seen last of an assumption."""
         sights = [sight for _, sight in row.others] + ([row.usual] if row.usual is not None else [])
         return max(sights, key=lambda sight: sight.last, default=None)

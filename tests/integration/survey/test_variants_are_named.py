@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.assumptions import SeenBy, variants
-from callkeeper.calls.survey import Verdict, rows_of
+from callkeeper.calls.survey import SurveyVerdict, rows_of
 from callkeeper_sandbox.service.access import Credentials
 from tests.survey_traffic import Traffic, surveyed
 
@@ -37,7 +37,7 @@ async def test_survey_names_the_variant_and_no_other(redis: Redis, name: str) ->
     one, answer = variants()[name]
     assert survey.named() == [name]
     row = next(row for row in rows_of(survey) if row.assumption is one)
-    assert row.verdict is (Verdict.HOLDS if answer.holds else Verdict.CONTRADICTED)
+    assert row.verdict is (SurveyVerdict.HOLDS if answer.holds else SurveyVerdict.CONTRADICTED)
 
 
 @pytest.mark.timeout(600)
@@ -46,7 +46,7 @@ async def test_usual_service_contradicts_nothing(redis: Redis, waves: int) -> No
     """With the usual answers no variant is named and nothing is contradicted; ten minutes of it at night."""
     survey = await surveyed([], redis, waves)
     assert survey.named() == []
-    assert [row.assumption.id for row in rows_of(survey) if row.verdict is Verdict.CONTRADICTED] == []
+    assert [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED] == []
 
 
 @pytest.mark.parametrize("name", WRONG_CREDENTIALS)
