@@ -206,8 +206,10 @@ class Listing:
                 raise ListingFailed(error, pages.paging) from None
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.see(ids)
-            if since is not None and (seen := seen_in_bounds(since, entries, item.now)) is not None:
-                see(seen)
+            # Local times without a zone would seem to lie before the bound, or after it.
+            if since is not None and self.tools.service.date_zone in ("Z", "offset"):
+                for seen in seen_in_bounds(since, entries, item.now):
+                    see(seen)
             noted = await self._leave_notes(progress, entries, item.now, is_first=is_first)
             if since is None:
                 summary.found(progress.institution_key, told=noted)
@@ -283,17 +285,16 @@ _SKIPPED = {
 }
 
 
-def seen_in_bounds(since: datetime, entries: Sequence[QueueEntry], now: datetime) -> Seen | None:
-    """Return whether a page that begins with a start shows earlier ones; None if it shows no start at all."""
+def seen_in_bounds(since: datetime, entries: Sequence[QueueEntry], now: datetime) -> Iterator[Seen]:
+    """Yield whether a page that begins with a start shows earlier ones; nothing if it shows no start at all."""
     starts = [start for entry in entries if (start := plausible_start(entry, now))]
-    if not starts:
-        return None
-    before_s = (since - min(starts)).total_seconds()
-    if before_s <= 0:
-        return Seen("queue-start-bounds", USUAL, "no entry before startDate")
-    is_of_minute = min(starts) >= since.replace(second=0, microsecond=0)
-    answer = "bounds-by-minute" if is_of_minute else "bounds-ignored"
-    return Seen("queue-start-bounds", answer, f"an entry {before_s:.0f} s before startDate")
+    before_s = (since - min(starts, default=since)).total_seconds()
+    if before_s > 0:
+        is_of_minute = min(starts) >= since.replace(second=0, microsecond=0)
+        answer = "bounds-by-minute" if is_of_minute else "bounds-ignored"
+        yield Seen("queue-start-bounds", answer, f"an entry {before_s:.0f} s before startDate")
+    elif starts:
+        yield Seen("queue-start-bounds", USUAL, "no entry before startDate")
 
 
 def _is_first(progress: ListingProgress, item: ClaimedItem) -> bool:

@@ -256,7 +256,9 @@ def _unenrolled(before: Call, after: Call, reading: Reading) -> Iterator[Seen]:
         return
     last = before.reading
     if reading.status != Status.FULL_AUTHENTICATION_UNENROLLED:
-        yield Seen("reject-unenrolls", "unenrolled-silently", f"{_status_words(reading.status)}, without the policy")
+        if last is not None and last.status == reading.status:  # else another activity may have come after it
+            shape = f"{_status_words(reading.status)}, without the policy"
+            yield Seen("reject-unenrolls", "unenrolled-silently", shape)
     elif last is not None and last.read_at > before.recheck_from + timedelta(seconds=1):
         since_s = (reading.read_at - before.recheck_from).total_seconds()
         yield Seen("reject-unenrolls", "unenrolled-later", f"within {since_s:.0f} s")
