@@ -71,7 +71,7 @@ class AnswerLooks:
         if len(answer.content) > _LARGEST:
             return
         try:
-            body = msgspec.json.decode(answer.content)
+            body = _decoded(endpoint, answer.content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if answer.content.lstrip()[:1] == b"<":
                 self._see("page-is-absence", "web-page", institution_key, f"status {answer.status_code}")
@@ -79,6 +79,21 @@ class AnswerLooks:
         for seen in shapes_of(endpoint, answer.status_code, body, self._now()):
             self._see(seen.assumption, seen.answer, institution_key, seen.shape)
         self.zone = _zone_of(endpoint, body) or self.zone
+
+
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _decoded(endpoint: Endpoint, content: bytes) -> object:
+    """Decode a body; of a queue, which may have hundreds of entries, only those that are looked at."""
+    if endpoint is not QUEUE:
+        return msgspec.json.decode(content)
+    fields = _FIELDS.decode(content)
+    if bytes(fields.get("phoneCalls", b""))[:1] == b"[":
+        items = _ITEMS.decode(fields["phoneCalls"])[:ENTRIES]
+        fields["phoneCalls"] = msgspec.Raw(msgspec.json.encode(items))
+    return {name: msgspec.json.decode(value) for name, value in fields.items()}
 
 
 def shapes_of(endpoint: Endpoint, status: int, body: object, now: datetime) -> Iterator[Seen]:

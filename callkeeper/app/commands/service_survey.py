@@ -34,7 +34,7 @@ PACE_S = 0.2
 @click.option(
     "--export",
     "file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path, resolve_path=True),
     help="Write the answers for `callkeeper sandbox --like FILE`.",
 )
 def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file: Path | None) -> None:

@@ -4,14 +4,16 @@ import re
 from collections import Counter
 
 from click.testing import CliRunner
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import Survey, rows_of
 from callkeeper.service.asking import MOST, PLAN
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.sandbox_fixtures import KEY
+from tests.sandbox_fixtures import KEY, ServedSandbox
 from tests.survey_traffic import Traffic
 
 ASKED = ("unknown-headers", "content-type", "login-keeps-earlier", "not-found-words", "queue-paging", "queue-past-end")
@@ -87,6 +89,37 @@ def _endpoint(request: str) -> str:
     if "queue" in path:
         return "queue"
     return "details" if "details" in path else "institution" if "{key}" in path else "institutions"
+
+
+def test_command_asks_the_service_and_counts_the_answers(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """Over real sockets, with the settings of a worker: the answers are in the survey, and the audit log says who asked."""
+    sandbox_server.control("PUT", "/variants", ["past-end-refused", "not-found-with-404"])
+    for number in range(2):
+        sandbox_server.control("POST", "/calls", {"institution_key": KEY, "phone_number": f"555010000{number}"})
+    credentials = sandbox_server.credentials
+    environ = {
+        "REDIS_URL": redis_url,
+        "CALLKEEPER_SERVICE_URL": sandbox_server.url,
+        "CALLKEEPER_ACCESS_TOKEN": credentials.access_token,
+        "CALLKEEPER_EMAIL": credentials.email,
+        "CALLKEEPER_PASSWORD": credentials.password,
+        "CALLKEEPER_REQUESTED_BY": "bot",
+        "CALLKEEPER_RULES": "watch-only",
+    }
+    ran = CliRunner(env=environ).invoke(main, ["service", "survey", "--ask"])
+    assert ran.exit_code == 0, ran.output
+    assert "requests were sent" in ran.stderr
+    assert "(past-end-refused), 1 times at cu-1" in ran.stdout
+    assert "(not-found-with-404), 1 times at cu-1" in ran.stdout
+    with BlockingRedis.from_url(redis_url) as client:
+        [(_, fields)] = client.xrange(Keys().audit)
+        assert fields[b"detail"].startswith(b"survey: ")
+        assert client.zcard(Keys().processes) == 0
+    wrong = CliRunner(env=environ | {"CALLKEEPER_PASSWORD": "wrong-password"}).invoke(
+        main, ["service", "survey", "--ask"]
+    )
+    assert wrong.exit_code == 1
+    assert "the service was not asked everything: token: no token" in wrong.output
 
 
 def test_dry_run_lists_each_request_and_needs_no_settings() -> None:
