@@ -40,6 +40,7 @@ class AnswerPatterns:
     clock: Callable[[], float] = lambda: 0.0
     _answered: Counter[str] = field(default_factory=Counter)
     _quick: Counter[str] = field(default_factory=Counter)
+    _quick_checks: Counter[str] = field(default_factory=Counter)
     _failed: Counter[tuple[str, str]] = field(default_factory=Counter)
     _recent: deque[float] = field(default_factory=deque)
     _most_in_1_s: int = 0
@@ -83,8 +84,10 @@ class AnswerPatterns:
                 self._tell("answer-time", USUAL, "", f"{seconds:.1f} s")
 
     def check_took(self, institution_key: str, took_s: float) -> None:
-        """Note how long a check took. Only a check is slow if other requests of the institution are quick."""
-        if took_s >= SLOW_S and self._quick[institution_key]:
+        """Note how long a check took. Checks are slow if none is quick, and other requests of the institution are."""
+        if took_s < SLOW_S:
+            self._quick_checks[institution_key] += 1
+        elif self._quick[institution_key] and not self._quick_checks[institution_key]:
             self._tell("answer-time", "slow-checks", institution_key, f"{took_s:.0f} s")
 
     def _busy(self, institution_key: str, *, has_time: bool) -> None:

@@ -177,7 +177,10 @@ def _assigned(before: Call, reading: Reading) -> Iterator[Seen]:
     if effect.state not in DONE or effect.sent_at is None or (last is not None and last.read_at > effect.sent_at):
         return
     shape = _status_words(reading.status)
-    is_old = reading.updated_at in {reading.created_at, last.updated_at if last is not None else reading.created_at}
+    # An assign in the first moment of a call, or one whose status shows later, would look the same.
+    is_known = before.first_seen_at is not None and effect.sent_at - before.first_seen_at >= timedelta(seconds=2)
+    earlier_at = {reading.created_at, last.updated_at if last is not None else reading.created_at}
+    is_old = is_known and reading.updated_at in earlier_at
     if reading.status == "GrabbedCall":
         yield Seen("activities", USUAL, shape)
     elif is_old and (reading.status is None or reading.status == "CallStarted"):
@@ -250,20 +253,23 @@ def _enrolled(after: Call, reading: Reading) -> Iterator[Seen]:
     yield Seen("enroll-traces", answer, shape)
 
 
+_SILENT_AFTER: Final = timedelta(seconds=10)
+"""If the status still says so long after a reject of the member that the voice is enrolled, no activity was written."""
+
+
 def _unenrolled(before: Call, after: Call, reading: Reading) -> Iterator[Seen]:
     """Yield how a reject of the member in another call has taken the enroll of this one back."""
-    if not after.unenrolled_seen or before.unenrolled_seen or before.recheck_from is None:
+    rejected_at, last, status = before.recheck_from, before.reading, reading.status
+    if rejected_at is None:
         return
-    last = before.reading
-    if reading.status != Status.FULL_AUTHENTICATION_UNENROLLED:
-        if last is not None and last.status == reading.status:  # else another activity may have come after it
-            shape = f"{_status_words(reading.status)}, without the policy"
-            yield Seen("reject-unenrolls", "unenrolled-silently", shape)
-    elif last is not None and last.read_at > before.recheck_from + timedelta(seconds=1):
-        since_s = (reading.read_at - before.recheck_from).total_seconds()
-        yield Seen("reject-unenrolls", "unenrolled-later", f"within {since_s:.0f} s")
-    else:
-        yield Seen("reject-unenrolls", USUAL, "at the first look")
+    if status in (Status.FULL_AUTHENTICATION, Status.ACCEPT_CALLER_VOICE):
+        is_gone = MANUAL_GREEN not in reading.policies and before.enroll.state in DONE
+        if is_gone and reading.read_at >= rejected_at + _SILENT_AFTER:
+            yield Seen("reject-unenrolls", "unenrolled-silently", f"{_status_words(status)}, without the policy")
+    elif status == Status.FULL_AUTHENTICATION_UNENROLLED and after.unenrolled_seen and not before.unenrolled_seen:
+        since_s = (reading.read_at - rejected_at).total_seconds()
+        is_late = last is not None and last.read_at > rejected_at and MANUAL_GREEN in last.policies
+        yield Seen("reject-unenrolls", "unenrolled-later" if is_late else USUAL, f"within {since_s:.0f} s")
 
 
 def _case(after: Call, reading: Reading) -> Iterator[Seen]:

@@ -67,6 +67,8 @@ def test_checks_are_slow_only_beside_quick_answers() -> None:
     seen.answered("cu-2", 3, took_s=4.0)
     seen.patterns.check_took("cu-2", 4.0)
     seen.patterns.check_took("cu-1", 4.0)
+    seen.patterns.check_took("cu-1", 0.1)
+    seen.patterns.check_took("cu-1", 4.0)  # an accident, because another one was quick
     assert seen.odd == [("slow-one-institution", "cu-2"), ("slow-checks", "cu-1")]
 
 
