@@ -100,14 +100,19 @@ def _found(before: Call, after: Call, reading: Reading) -> Iterator[Seen]:
             yield Seen("start-and-creation", "starts-in-future" if apart > timedelta() else "starts-earlier", shape)
 
 
+_APART: Final = timedelta(seconds=2)
+
+
 def _status(before: Call, after: Call, reading: Reading) -> Iterator[Seen]:
     last, status = before.reading, reading.status
     yield Seen(
         "statuses-known", USUAL if status in _KNOWN or status is None else "status-unknown", _status_words(status)
     )
     if last is not None and last.status != status:
-        moved = reading.updated_at != last.updated_at
-        yield Seen("activity-moves-updated", USUAL if moved else "updated-stays", _status_words(status))
+        if reading.updated_at != last.updated_at:
+            yield Seen("activity-moves-updated", USUAL, _status_words(status))
+        elif reading.read_at - last.read_at >= _APART:  # two activities in one second have the same instant
+            yield Seen("activity-moves-updated", "updated-stays", _status_words(status))
     if status is None and last is None:
         yield Seen("activities", "status-null-at-first", "status null")
     if last is not None and last.status in _DECIDED and status == "AgentViewed":

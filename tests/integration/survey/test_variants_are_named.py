@@ -30,7 +30,7 @@ def _each() -> Iterator[object]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", _each())
+@pytest.mark.parametrize("name", list(_each()))
 async def test_survey_names_the_variant_and_no_other(redis: Redis, name: str) -> None:
     """With one variant, traffic and the free questions show that one; it is contradicted only as the list says."""
     survey = await surveyed([name], redis)
