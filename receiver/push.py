@@ -26,9 +26,11 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.intake import CALL_END, CALL_START, DOCTOR, Intake
 from callkeeper.calls.store.job_queue import Waker
+from callkeeper.service.open_questions import USUAL
 from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
 from receiver import responses
 from receiver.authentication import PushAuthentication
+from receiver.push_patterns import PushPatterns
 
 BODY_LIMIT: Final = 16 * 1024
 """In bytes. A push has some 300."""
@@ -86,9 +88,16 @@ class PushCounting:
     """Counts and measures pushes."""
 
     figures: Figures = field(default_factory=Figures)
+    patterns: PushPatterns = field(default_factory=PushPatterns)
+
+    def __post_init__(self) -> None:
+        self.patterns.see = self.figures.see
 
     def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
         """Count a recorded event, how long recording took, and its delay since the time in it."""
+        self.patterns.note(event)
+        self.figures.see("push-fields", USUAL)
+        self.figures.see("push-media-type", USUAL)
         kind = event.type if event.type in {CALL_START, CALL_END} else "other"
         if event.is_test:
             kind = "doctor" if event.institution_key == DOCTOR else "sample"
@@ -100,6 +109,16 @@ class PushCounting:
 
     def refused(self, reason: str) -> None:
         self.figures.count(figure.PUSHES_REFUSED, reason)
+        if reason in _CONTRADICTING:
+            self.figures.see(*_CONTRADICTING[reason])
+
+
+_CONTRADICTING: Final = {
+    "media_type": ("push-media-type", "push-not-json"),
+    "unreadable": ("push-fields", "push-unreadable"),
+    "too_large": ("push-media-type", "push-too-large"),
+}
+"""What a refused push with the right header contradicts."""
 
 
 def lag_of(event: PushEvent, received_at: datetime) -> timedelta | None:
@@ -277,7 +296,8 @@ class PushEndpoint:
 def is_plain_json(headers: Mapping[bytes, bytes]) -> bool:
     """Tell whether the headers declare uncompressed JSON. A missing or empty content type counts as JSON.
 
-    Assumed: the service sends its events so, as ``application/json``, ``text/json`` or ``application/...+json``.
+    Assumed (`push-media-type`): the service sends its events so, as ``application/json``, ``text/json`` or
+    ``application/...+json``.
     """
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     is_json = media_type in _JSON_TYPES or (media_type.startswith(b"application/") and media_type.endswith(b"+json"))

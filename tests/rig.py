@@ -135,7 +135,7 @@ class Rig:
         self.log = structlog.testing.LogCapture()
         log = structlog.wrap_logger(None, processors=[structlog.contextvars.merge_contextvars, self.log])
         self.figures = Figures()
-        config = ServiceConfig(
+        config = self.config = ServiceConfig(
             base_url="http://127.0.0.1",
             access_token=Secret(credentials.access_token),
             email=Secret(credentials.email),
@@ -169,6 +169,8 @@ class Rig:
             clock=self.clock.monotonic,
             log=log,
             observe=gate.report,
+            see=self.figures.see,
+            now=lambda: self.clock.now,
         )
         gate.see_bars_of(self.service)
         self.listings = Listings(redis, unreadable=unreadable)

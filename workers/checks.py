@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from callkeeper.calls.call_signs import seen_in_reading
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
@@ -42,6 +43,7 @@ from callkeeper.service import (
     TokenLapsed,
 )
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
+from callkeeper.service.open_questions import Shown
 from workers.claimed_call import Claim
 from workers.service_clock import LISTED_ANEW
 from workers.service_gate import Why
@@ -56,7 +58,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
 
     Args:
         claim: The call that was asked about.
-        phone_call: The answer. Assumed: one without a voice id is about the call that was asked about.
+        phone_call: The answer. Assumed (`answer-names-call`): one without a voice id is about the call that was asked about.
         kind: What was asked: ``read`` or ``check``.
 
     Raises:
@@ -81,6 +83,7 @@ def note_misnamed(claim: Claim, named: str, kind: str) -> None:
     claim.tools.log.warning("answer_misnamed", kind=kind, other=named)
     counting = claim.tools.counting
     counting.figures.count(figure.ANSWERS_MISNAMED, counting.label(claim.call_id.institution_key), kind)
+    claim.see([Shown("answer-names-call", "another-call", kind)])
 
 
 async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> str | None:
@@ -106,7 +109,7 @@ STARTS_APART = timedelta(seconds=60)
 def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
     """Tell whether a record under the id that assign returned has the number and the start of the call.
 
-    Assumed: the service creates the record of a call within a minute of its start in the queue.
+    Assumed (`start-and-creation`): the service creates the record of a call within a minute of its start in the queue.
     """
     ours, theirs = digits_compared(call.names.phone_number), digits_compared(phone_call.phone_number)
     if ours is None or ours != theirs or call.life.started_at is None or phone_call.created_at is None:
@@ -190,6 +193,7 @@ def take_in(
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
+    claim.see(seen_in_reading(before, claim.call, phone_call, book.policies, claim.tools.service.date_zone))
     periods = {"undecided_s": book.reads_undecided_s, "decided_s": book.reads_decided_s}
     read_at = next_read(claim.call, claim.context(), book.policies, now, **periods)
     claim.call = replace(claim.call, plan=replace(claim.call.plan, next_read_at=read_at))
@@ -332,10 +336,11 @@ JUST_NOW = timedelta(seconds=10)
 async def _without_result(claim: Claim, outcome: str) -> None:
     """Report a check that brought no result. After three from three calls, further checks of the institution wait.
 
-    Assumed: a refused check, or one that is answered with a voice authentication error, may be the voice provider's
-    trouble and not the call's.
+    Assumed (`check-refused-is-provider`): a refused check, or one that is answered with a voice authentication error,
+    may be the voice provider's trouble and not the call's.
     """
     key, kind = claim.call_id.institution_key, EndpointKind.CHECK
+    claim.see([Shown("check-refused-is-provider", "checks-without-result", outcome)])
     await claim.tools.gate.publish(RequestResult.FAILURE, key, kind, outcome=outcome, member=claim.item.member)
     if claim.tools.store.breakers.over(key, kind) is not None:
         claim.call = take_turns(claim.call, claim.tools.book.schedule, claim.now)
@@ -398,6 +403,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     if claim.is_over:
         return
     took_ms = int((claim.now - now).total_seconds() * 1000)
+    claim.tools.gate.patterns.check_took(claim.call_id.institution_key, took_ms / 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)

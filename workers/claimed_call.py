@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
+from callkeeper.calls.call_signs import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind
@@ -56,6 +57,7 @@ from callkeeper.calls.trail import Entry
 from callkeeper.service import ResellerError
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import follow, is_same_id, new_trace
+from callkeeper.service.open_questions import Shown
 from workers.counting import Counting
 from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
@@ -176,7 +178,10 @@ class Claim:
         if trace != call.trace:
             call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, item.now)
-        return cls(tools, institutions, item, call_id, call, summary, entries, tools.monotonic())
+        claim = cls(tools, institutions, item, call_id, call, summary, entries, tools.monotonic())
+        if notes:
+            claim.see(seen_in_notes(before, notes))
+        return claim
 
     @property
     def now(self) -> datetime:
@@ -230,6 +235,13 @@ class Claim:
 
     def add(self, name: str) -> None:
         self.summary.add(name)
+
+    def see(self, seen: Iterable[Shown]) -> None:
+        """Count what was seen of the service's behaviour where its document is silent."""
+        counting = self.tools.counting
+        label = counting.label(self.call_id.institution_key)
+        for one in seen:
+            counting.figures.see(one.assumption, one.answer, label, one.shape)
 
     def effect(self, kind: EffectKind) -> Effect:
         return self.call.effect(kind)

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from callkeeper.calls.call_signs import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import after_refusal, after_turning_away, is_repeated, word_for
@@ -157,6 +158,7 @@ def establish(claim: Claim, step: Establish) -> None:
     because = effect.refusal if state is EffectState.REFUSED else None
     claim.set_effect(kind, replace(effect, state=state))
     claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state, because=because))
+    claim.tools.gate.patterns.established(claim.call_id.institution_key, claim.item.member, kind, state)
     if state is EffectState.REFUSED:
         claim.call = replace(claim.call, schema=SCHEMA)
         claim.tools.log.warning("effect_refused", kind=kind, said=because)
@@ -206,7 +208,9 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         claim.call = intended
         await claim.let_go(claim.now)
         return
+    sent = claim.call
     state, refusal = await _request(claim, kind, effect, booked_at_s)
+    claim.see(seen_in_effect(sent, kind, state, is_refused=refusal is not None))
     answered(claim, kind, state, refusal=refusal)
     if state is EffectState.INTENDED:
         await claim.let_go(claim.now + UNSENT_RETRY)
@@ -258,6 +262,7 @@ async def _request(
             claim.set_effect(kind, after_refusal(kind, claim.effect(kind), refusal, claim.now))
         elif isinstance(error, TokenLapsed | TurnedAway):
             claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
+        claim.tools.gate.patterns.turned_away(claim.item.member, kind, error)
         return EffectState.UNKNOWN, refusal
     return EffectState.APPLIED, None
 
@@ -310,6 +315,7 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
             )
             if not claim.is_about(real):
                 raise _Moved(real)
+            claim.see([seen_in_assigned_id(voice_id, real)])
         case EffectKind.ENROLL:
             await service.enroll(
                 institution_key,

@@ -3,8 +3,8 @@
 Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. The list
 is read every 90 s by one of all workers. A login is made hourly, and at most once a minute when an unknown key appears. A
 key that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A
-key that only the settings name is asked for by key. A push alone proves nothing. Assumed: what the list names is the
-account's to manage.
+key that only the settings name is asked for by key. A push alone proves nothing. Assumed (`listed-is-ours`): what the
+list names is the account's to manage.
 
 ``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
 once for all workers.
@@ -15,7 +15,7 @@ by itself, so that one failing key affects only its own institution.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,9 +40,11 @@ from callkeeper.service import (
     InstitutionSummary,
     NotSent,
     ResellerError,
+    ServiceRefused,
     ServiceUnavailable,
 )
 from callkeeper.service.client import Reseller
+from callkeeper.service.open_questions import USUAL, Shown
 from workers.counting import Counting
 from workers.service_gate import Held, ServiceGate, Wanted, Why
 
@@ -196,6 +198,8 @@ class Institutions:
                 }
         except ResellerError as error:
             self._log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
+            if isinstance(error, ServiceRefused) and not asks_all and institution_key in self._standings:
+                self._counting.figures.see("institution-by-key", "keys-refused", institution_key, "refused by its key")
             if not asks_all and not isinstance(error, ServiceUnavailable | NotSent):
                 self._keys_refused_at_s = self._monotonic()
                 return  # the list is asked next
@@ -260,7 +264,7 @@ class Institutions:
         if is_due:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
             self._store.breakers.acted_for = self._acted_for(owned)
-            asked = await self._ask_service(missing, now)
+            asked = await self._ask_service(missing, now, listed)
             await self._listings.save_standings(asked.values())
             stored |= asked
             owned = await self._owned(listed, stored)
@@ -310,9 +314,14 @@ class Institutions:
                 self._warned_of.add((setting, key))
                 self._log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
-    async def _ask_service(self, keys: frozenset[str], now: datetime) -> dict[str, Standing]:
-        """Return what the service says of institutions. Log and count those that cannot be read."""
+    async def _ask_service(self, keys: frozenset[str], now: datetime, listed: frozenset[str]) -> dict[str, Standing]:
+        """Return what the service says of institutions. Log and count those that cannot be read.
+
+        ``listed`` are the keys of the login.
+        """
         asked = await ask_standings(self._service, keys)
+        for key, one in seen_in_standings(asked, listed, self._standings):
+            self._counting.figures.see(one.assumption, one.answer, self._counting.label(key), one.shape)
         because = "" if asked.list_error is None else type(asked.list_error).__name__
         if because and because != self._unlisted_because:
             self._log.warning("institutions_unlisted", error=because)
@@ -344,6 +353,8 @@ class Standings:
     """The standing of each institution, and the errors for those that could not be read."""
 
     known: dict[str, Standing] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
+    """The keys of those that the list names. The others were asked for by key."""
     unreadable: dict[str, ResellerError] = field(default_factory=dict)
     list_error: ResellerError | None = None
 
@@ -351,11 +362,13 @@ class Standings:
 async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
     """Ask for the standing of institutions, and return also all others that the list names.
 
-    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `callkeeper.service.answer_meaning`.
+    Spec: Endpoints 8 and 10. Assumed (`institution-by-key`): the wrapper of the list is not shown; see
+    `callkeeper.service.answer_meaning`.
     """
     asked = Standings()
     try:
         asked.known = {summary.key: standing_of(summary) for summary in await service.institutions() if summary.key}
+        asked.named = frozenset(asked.known)
     except ResellerError as error:
         asked.list_error = error
     silent = 0
@@ -369,6 +382,41 @@ async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
             if silent == FAILURES_THAT_TELL and not asked.known:
                 break
     return asked
+
+
+def seen_in_standings(
+    asked: Standings, listed: frozenset[str], before: Mapping[str, Standing]
+) -> Iterator[tuple[str, Shown]]:
+    """Yield what the answers show of how list, login and request by key agree, and of which institution.
+
+    Args:
+        asked: What the service said.
+        listed: The keys of the login.
+        before: What was known before.
+    """
+    match asked.list_error:
+        case ServiceRefused():
+            yield "", Shown("institution-list-form", "list-refused", "refused")
+        case ServiceUnavailable(status=500):
+            yield "", Shown("institution-list-form", "list-failing", "status 500")
+        case AnswerUnreadable():
+            yield "", Shown("institution-list-form", "list-unreadable", "no list of institutions")
+    for key in sorted(asked.named - listed):
+        yield key, Shown("listed-is-ours", "keys-missing", "the list names it, the login does not")
+    if asked.named and asked.named <= listed:
+        yield "", Shown("listed-is-ours")
+    for key in sorted(listed - asked.named) if asked.list_error is None else ():
+        if key in asked.known:
+            yield key, Shown("institution-by-key", "list-paged", "the list does not name it, its key does")
+        elif isinstance(asked.unreadable.get(key), ServiceRefused):
+            yield key, Shown("institution-by-key", "keys-unknown", "the login names it, its key is refused")
+    for key, one in asked.known.items():
+        earlier = before.get(key)
+        if earlier is not None and earlier.status == "Active":
+            answer = {"Review": "institution-to-review", "Disabled": "institution-disabled"}.get(
+                one.status or "", USUAL
+            )
+            yield key, Shown("status-change-at-once", answer, "status Active before")
 
 
 def standing_of(summary: InstitutionSummary | Institution, key: str | None = None) -> Standing:

@@ -6,13 +6,15 @@ only when that changes. A queue of several pages is listed less often; in betwee
 minute: the whole queue until a page brings nothing new, however short the pages are.
 
 The Spec shows neither the bounds of `pageSize` nor the meaning of `continueFrom`. Both are learned from the answers and
-stored with the institution's listing progress.
+stored with the institution's listing progress. Assumed (`queue-page-size`): a page may be smaller than it was asked for,
+or refused. Assumed (`queue-paging`): `continueFrom` counts entries or pages. Assumed (`queue-past-end`): a page past the
+end is empty, refused, or one that was listed before.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -38,6 +40,7 @@ from callkeeper.calls.store.last_listing import (
 )
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
+from callkeeper.service.open_questions import USUAL, Shown
 from workers.claimed_call import Tools
 from workers.job_summary import JobSummary
 from workers.service_gate import Wanted
@@ -141,6 +144,7 @@ class Listing:
             return progress
         self.tools.log.warning("queue_bound_misread", institution=key)
         self.tools.counting.figures.count(figure.QUEUE_MISREAD, key)
+        self.tools.counting.figures.see("queue-start-bounds", "bounds-misread", key, "a later call was left out")
         return replace(progress, misread_at=item.now)
 
     async def _whole(
@@ -191,7 +195,10 @@ class Listing:
                     wait_s = await self._page_wait_s(item, progress.institution_key)
             return await self._page(progress.institution_key, since, cursor, size)
 
-        pages = QueuePages(ask, self.page_size, progress.paging, to_the_end=to_the_end)
+        def see(seen: Shown) -> None:
+            self.tools.counting.figures.see(seen.assumption, seen.answer, progress.institution_key, seen.shape)
+
+        pages = QueuePages(ask, self.page_size, progress.paging, to_the_end=to_the_end, see=see)
         while True:
             try:
                 entries = await pages.read()
@@ -199,6 +206,10 @@ class Listing:
                 raise ListingFailed(error, pages.paging) from None
             ids = {start: entry.id for entry in entries if (start := plausible_start(entry, item.now))}
             self.tools.clock.see(ids)
+            # Local times without a zone would seem to lie before the bound, or after it.
+            if since is not None and self.tools.service.date_zone in ("Z", "offset"):
+                for seen in seen_in_bounds(since, entries, item.now):
+                    see(seen)
             noted = await self._leave_notes(progress, entries, item.now, is_first=is_first)
             if since is None:
                 summary.found(progress.institution_key, told=noted)
@@ -238,7 +249,13 @@ class Listing:
             for (voice_id, after), before in zip(prints.items(), known, strict=True)
             if after != before or voice_id in progress.unlisted
         }
-        await asyncio.gather(*(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed))
+        noted = await asyncio.gather(
+            *(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed)
+        )
+        if not all(taken for taken, _ in noted):  # calls that are settled, seconds after their end
+            self.tools.counting.figures.see(
+                "queue-lists-live", "ended-listed", key, "an entry of a call that has ended"
+            )
         if changed:
             self.on_due()
             await self.tools.listings.listed(key, changed)
@@ -249,10 +266,35 @@ class Listing:
         for reason, entries in skipped.items():
             self.tools.log.warning("queue_entries_skipped", institution=key, reason=reason, entries=entries)
             self.tools.counting.figures.count(figure.ENTRIES_SKIPPED, key, reason, n=entries)
+            assumption, answer = _SKIPPED[reason]
+            for _ in range(min(entries, MOST_SKIPPED_SEEN)):
+                self.tools.counting.figures.see(assumption, answer, key, f"{entries} entries of a page")
 
     async def _next_listing_ms(self, progress: ListingProgress, now: datetime) -> int:
         is_live = await self.tools.listings.has_open(progress.institution_key)
         return next_listing_ms(progress, now, self.reconcile_s, is_live=is_live, choose=self.choose)
+
+
+MOST_SKIPPED_SEEN = 10
+"""How many entries of a page are counted for the survey."""
+
+_SKIPPED = {
+    "odd_voice_id": ("voice-id-alphabet", "odd-id"),
+    "no_voice_id": ("queue-entry-usable", "entry-without-id"),
+    "unreadable": ("queue-entry-usable", "entry-unreadable"),
+}
+
+
+def seen_in_bounds(since: datetime, entries: Sequence[QueueEntry], now: datetime) -> Iterator[Shown]:
+    """Yield whether a page that begins with a start shows earlier ones; nothing if it shows no start at all."""
+    starts = [start for entry in entries if (start := plausible_start(entry, now))]
+    before_s = (since - min(starts, default=since)).total_seconds()
+    if before_s > 0:
+        is_of_minute = min(starts) >= since.replace(second=0, microsecond=0)
+        answer = "bounds-by-minute" if is_of_minute else "bounds-ignored"
+        yield Shown("queue-start-bounds", answer, f"an entry {before_s:.0f} s before startDate")
+    elif starts:
+        yield Shown("queue-start-bounds", USUAL, "no entry before startDate")
 
 
 def _is_first(progress: ListingProgress, item: ClaimedItem) -> bool:
@@ -265,8 +307,12 @@ AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]
 SMALLEST = 5
 """A page of this size is never too large: if it is refused, the reason is another one."""
 
+SMALLEST_KNOWN = 10
+OVERLAPPING = 2
+"""How many entries a page repeats that overlaps with the one before."""
+
 SHORT = 10
-"""A shorter page ends a look. Assumed: a service gives ten entries at once if it has them."""
+"""A shorter page ends a look. Assumed (`queue-page-short`): a service gives ten entries at once if it has them."""
 
 
 @dataclass(slots=True)
@@ -282,6 +328,7 @@ class QueuePages:
         is_over: Whether the page that was read last is the last one.
         pages: How many pages brought a call that no earlier page had.
         seen: The ids of all calls on the pages.
+        see: Called with what the pages show of how the service reads `continueFrom` and `pageSize`.
     """
 
     ask: AskPage
@@ -292,7 +339,9 @@ class QueuePages:
     is_over: bool = False
     pages: int = 0
     seen: set[str] = field(default_factory=set)
+    see: Callable[[Shown], None] = lambda _: None
     _first: list[str] = field(default_factory=list)
+    _last: list[str] = field(default_factory=list)
 
     async def read(self) -> Sequence[QueueEntry]:
         """Return the next page.
@@ -306,6 +355,9 @@ class QueuePages:
         is_full = len(entries) >= min(self._size, max(SHORT, self.paging.largest))
         self.paging = replace(self.paging, largest=max(self.paging.largest, len(entries)))
         await self._learn(ids, is_full=is_full)
+        for seen in self._signs(ids, news):
+            self.see(seen)
+        self._last = ids
         # Pages may be numbered from 0 or from 1, so page 1 may repeat the first page.
         has_more = bool(news) or (self.paging.counts_pages is True and self.cursor == 1)
         self.is_over = not has_more or not (is_full or self.to_the_end)
@@ -326,6 +378,7 @@ class QueuePages:
             return await self.ask(begin, self._size)
         except ServiceRefused as refused:
             if begin:
+                self.see(Shown("queue-past-end", "past-end-refused", "refused"))
                 return ()
             if isinstance(refused, InstitutionNotFound) or self._size // 2 < SMALLEST:
                 raise
@@ -350,7 +403,38 @@ class QueuePages:
         with suppress(ServiceRefused):
             entries, size = await self.ask(0, self._size), self._size
         self.paging = replace(self.paging, size=None if size == self.size else size, refused=None)
+        if size != self.size:
+            answer = "page-refused" if size <= SMALLEST_KNOWN else "page-refused-100"
+            self.see(Shown("queue-page-size", answer, f"pageSize {size} is answered, {2 * size + 1} is refused"))
         return entries
+
+    def _signs(self, ids: list[str], news: set[str]) -> Iterator[Shown]:
+        """Yield what a page shows: of the size of pages, of the end, and of what `continueFrom` counts."""
+        if self.cursor == 0:
+            if len(ids) > SHORT:
+                yield Shown("queue-page-size", USUAL, f"{len(ids)} entries of at most {self._size}")
+            return
+        begun, last = len(ids) - len(news), len(self._last)
+        if self.paging.counts_pages is not None and (news or self.cursor == 1):
+            yield Shown("queue-paging", self._counted(ids), f"continueFrom {self.cursor}")
+        if not ids:
+            yield Shown("queue-past-end", USUAL, "no entries")
+        elif not news and self.cursor > 1 and len(self.seen) > OVERLAPPING:
+            is_whole = len(ids) >= min(self._size, len(self.seen), max(last, 1))
+            answer = ("queue-past-end", "past-end-repeated") if is_whole else ("queue-paging", "paging-overlap")
+            yield Shown(*answer, f"{len(ids)} entries that were listed before")
+        elif begun == OVERLAPPING and len(news) > 1 and set(ids[:begun]) <= set(self._last):
+            yield Shown("queue-paging", "paging-overlap", f"{begun} entries of the page before")
+        if len(news) > 1 and 0 < last < self._size:
+            answer = ("queue-page-size", "page-capped") if last >= SHORT else ("queue-page-short", "page-short")
+            yield Shown(*answer, f"pages of {last} for pageSize {self._size}")
+        elif not news and 0 < last < SHORT:
+            yield Shown("queue-page-short", USUAL, f"a page of {last} was the last")
+
+    def _counted(self, ids: list[str]) -> str:
+        if not self.paging.counts_pages:
+            return USUAL
+        return "paging-by-page-from-1" if self.cursor == 1 and ids[:1] == self._first[:1] else "paging-by-page"
 
     async def _learn(self, ids: list[str], *, is_full: bool) -> None:
         """Find out whether `continueFrom` counts entries or pages, by asking for the middle of the first page.

@@ -99,7 +99,7 @@ def _leads_to_enroll_or_reject(step: Gated, claim: Claim) -> bool:
 async def _confirm_standing(claim: Claim) -> Held | None:
     """Return what holds an effect up if the institution's standing was not new enough, or has changed; None if it holds.
 
-    Assumed: the service shows a change of the status at once.
+    Assumed (`status-change-at-once`): the service shows a change of the status at once.
     """
     institutions, key, now = claim.institutions, claim.call_id.institution_key, claim.now
     held = await institutions.confirm(key, claim.item.member, now)

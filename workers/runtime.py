@@ -275,7 +275,7 @@ class WorkerRuntime:
             self._outboxes.append(self._open_archive(queue))
         tokens = RedisTokenStore(self._redis, keys.prefix)
         gate, monotonic = ServiceGate(store, self._log, figures), self._loop.time
-        reseller = self.client_class(self._service_config, tokens, log=self._log, observe=gate.report)
+        reseller = self.client_class(self._service_config, tokens, log=self._log, observe=gate.report, see=figures.see)
         gate.see_bars_of(reseller)
         institutions = Institutions(
             reseller,

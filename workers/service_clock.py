@@ -1,4 +1,7 @@
-"""The service's clock, which may differ from ours by hours: how old can a call be that was just found?"""
+"""The service's clock, which may differ from ours by hours: how old can a call be that was just found?
+
+Assumed (`service-clock`): it may differ, but it goes. It is learned, and its instants are only compared with each other.
+"""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta

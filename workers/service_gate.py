@@ -44,6 +44,7 @@ from callkeeper.service import (
 )
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import QUEUE, TOKEN, AuthMode, Endpoint
+from workers.answer_patterns import AnswerPatterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class ServiceGate:
         self._barred: Mapping[str, float] = {}
         self._reads_barred_s: Callable[[str], float | None] = lambda _: None
         self._answered: set[str] = set()
+        self.patterns = AnswerPatterns(figures.see, store.monotonic)
 
     def see_bars_of(self, service: Reseller) -> None:
         """Let the bars of a client count. It is made after the gate, because it reports to the gate."""
@@ -148,6 +150,7 @@ class ServiceGate:
         outcome = "answered" if error is None else type(error).__name__
         self._figures.count(figure.SERVICE_REQUESTS, endpoint.name, outcome)
         self._figures.observe(figure.SERVICE_SECONDS, seconds, endpoint.name)
+        self.patterns.note(endpoint, institution_key, error, seconds)
         if endpoint == TOKEN:
             self._figures.count(figure.LOGINS, outcome)
         store, kind = self._store, EndpointKind.QUEUE if endpoint == QUEUE else EndpointKind.CALLS

@@ -63,7 +63,7 @@ random texts with 16 hexadecimal digits one in two million has so few."""
 def issued(text: str) -> Secret:
     """Read an issued credential. Placeholders and texts that are too short are refused.
 
-    Assumed: credentials issued at onboarding have eight characters or more.
+    Assumed (`credentials-length`): credentials issued at onboarding have eight characters or more.
     """
     is_default = _PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS
     ensure(not is_default, "is a placeholder or a default, not an issued credential")

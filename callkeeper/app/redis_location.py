@@ -65,7 +65,7 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
     def is_exposed(self) -> bool:
         """Tell whether the connection leaves this machine and its private network without being encrypted.
 
-        Assumed: a name without a dot, or with an internal suffix, is in the private network.
+        Assumed (`private-host`): a name without a dot, or with an internal suffix, is in the private network.
         """
         if self.uses_tls:
             return False

@@ -5,7 +5,7 @@ status, and later activities overwrite it. So a reject is proved absent only if 
 directly before it was sent.
 
 When a member's voice is rejected in any call, the service takes back all earlier enrolls of that member, also in ended
-calls (Spec: States, row reject-voice). Assumed: it may do so at once or a little later, and it writes
+calls (Spec: States, row reject-voice). Assumed (`reject-unenrolls`): it may do so at once or a little later, and it writes
 FullAuthenticationUnenrolled, which later activities may overwrite, or takes the manual policy away.
 """
 
@@ -93,7 +93,8 @@ def _shown_by(effect: Effect, reading: Reading) -> datetime:
 def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
     """Return the ledger of an effect that got 401 or 429. It may be sent again once it is proved absent.
 
-    Assumed: both are given before anything is done. It is looked up all the same.
+    Assumed (`refused-401-before-acting`, `busy-before-acting`): both are given before anything is done. It is looked up
+    all the same.
     """
     return _with_retry(kind, replace(effect, unauthorized=effect.unauthorized + 1), now)
 
@@ -101,7 +102,8 @@ def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effec
 def after_refusal(kind: EffectKind, effect: Effect, reason: str, now: datetime) -> Effect:
     """Return the ledger of an effect that the service refused. It may be sent again once it is proved absent.
 
-    Assumed: ``success: false`` can be a passing trouble, because the document shows no other form of failure.
+    Assumed (`refusal-may-pass`): ``success: false`` can be a passing trouble, because the document shows no other form
+    of failure.
     """
     return _with_retry(kind, replace(effect, refusal=reason), now)
 
@@ -227,10 +229,12 @@ def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
 def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
     """Tell whether an effect has left its trace.
 
-    Assumed: an assign leaves the core username it was sent under, which counts if the person stood there before.
+    Assumed (`assign-shows-username`): an assign leaves the core username it was sent under, which counts if the person
+    stood there before.
 
-    Assumed: an enroll leaves one of AcceptCallerVoice, FullAuthentication, the policy Green Manual Authentication and
-    ``successfulVoiceEnrollment``; a reject leaves RejectCallerVoice, until a later activity overwrites it.
+    Assumed (`enroll-traces`): an enroll leaves one of AcceptCallerVoice, FullAuthentication, the policy Green Manual
+    Authentication and ``successfulVoiceEnrollment``; a reject leaves RejectCallerVoice, until a later activity
+    overwrites it.
     """
     match kind:
         case EffectKind.ASSIGN:
@@ -249,7 +253,8 @@ def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *,
 
     A repeated enroll or reject that still does not show needs a person, unless the service refused it.
 
-    Assumed: every activity changes ``updatedDateUtc``. Otherwise a reject may lie between two equal statuses.
+    Assumed (`activity-moves-updated`): every activity changes ``updatedDateUtc``. Otherwise a reject may lie between
+    two equal statuses.
     """
     if kind is not EffectKind.ASSIGN and _arrived(effect) >= MAX_REQUESTS:
         return _unproved(effect)
@@ -271,7 +276,7 @@ SPREAD_S = 30
 """Over how many seconds the reads of a member's calls are spread, so that they do not compete with live calls."""
 
 POLICY_SHOWS = timedelta(seconds=5)
-"""After this time the policy of an enroll must be visible. Assumed: the Spec names no time."""
+"""After this time the policy of an enroll must be visible. Assumed (`policy-with-status`): the Spec names no time."""
 
 TAKEN_BACK = "enroll taken back"
 """The attention reason of such a call."""

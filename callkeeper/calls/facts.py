@@ -44,7 +44,7 @@ MANUAL_GREEN = "Green Manual Authentication"
 class Policies:
     """The colours of policies, by name or pattern (``*`` matches anything).
 
-    Assumed: names of green and red policies begin with the colour, as the one name in the Spec does.
+    Assumed (`policy-colour`): names of green and red policies begin with the colour, as the one name in the Spec does.
     """
 
     green: tuple[str, ...] = ()
@@ -54,7 +54,8 @@ class Policies:
     def colour(self, name: str) -> Colour:
         """Classify a policy. Red wins over green. A name that no pattern matches stays unclassified.
 
-        ``Green Manual Authentication`` is always green, whatever the patterns say (Assumed: an enroll applies it).
+        ``Green Manual Authentication`` is always green, whatever the patterns say (Assumed (`enroll-applies-policy`):
+        an enroll applies it).
         """
         return _colour(self, name)
 
@@ -87,7 +88,7 @@ before that was not heard."""
 FINAL_APART = timedelta(seconds=5)
 """How far two equal reads after the end must be apart to show the provider's final analysis.
 
-Assumed: the service's record of an ended call is final once it has stayed the same for this long."""
+Assumed (`ended-record-final`): the service's record of an ended call is final once it has stayed the same for this long."""
 
 VERIFIED_AFTER_END = timedelta(minutes=10)
 """How long after the end of a call a person's word still leads to an enroll."""
@@ -560,8 +561,8 @@ def is_rejected_by_anyone(call: Call) -> bool:
 def research_of(call: Call) -> tuple[str | None, str | None]:
     """Return the state of the record's research case: first if it is about this call, second if about another one.
 
-    Assumed: the case's voice id, real or alternate, is that of the call under investigation; ``otherCalls`` are calls
-    that were looked at as well. A case without a voice id is about another call.
+    Assumed (`research-case`): the case's voice id, real or alternate, is that of the call under investigation;
+    ``otherCalls`` are calls that were looked at as well. A case without a voice id is about another call.
     """
     reading = call.seen.reading
     if reading is None or reading.research_status is None:
@@ -672,5 +673,5 @@ def coloured(history: History, policies: Policies) -> History:
 def _is_ours(call: Call) -> bool:
     """Tell whether the current assignment is ours: our person, and no core username on the call but ours."""
     is_our_person = call.ledger.assigned_person_id is not None and call.ledger.assigned_person_id == call.seen.person_id
-    # Assumed: the core username on a record is that of whoever assigned or claimed the call last.
+    # Assumed (`username-is-claimer`): the core username on a record is that of whoever assigned or claimed the call last.
     return is_our_person and call.seen.core_username in {None, call.ledger.assigned_as}

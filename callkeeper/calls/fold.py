@@ -323,7 +323,7 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
 
     One that comes later does not replace what was established in time.
 
-    Assumed: a status that the first read after the end shows was written before the end.
+    Assumed (`verified-before-end`): a status that the first read after the end shows was written before the end.
     """
     validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
     known, shown = call.statements.identity, call.seen.reading

@@ -71,7 +71,8 @@ LAW: tuple[Article, ...] = (
         final_analysis=False,
     ),
     _replacing(
-        # Assumed: the service accepts an assign although a person is assigned, and replaces that person.
+        # Assumed (`assign-replaces-person`): the service accepts an assign although a person is assigned, and replaces
+        # that person.
         "somebody_assigned",
         "a person whom somebody else assigned is never replaced",
         assigned_by_us=False,
@@ -185,7 +186,7 @@ LAW: tuple[Article, ...] = (
         frozenset({_ENROLL}),
         (("opted_in", False),),
         "the rules demand an opt-in, and none was seen in this call",
-        # Assumed: an enroll needs no opt-in unless the rules demand one.
+        # Assumed (`enroll-needs-no-opt-in`): an enroll needs no opt-in unless the rules demand one.
         if_opt_in_required=True,
     ),
     _article(

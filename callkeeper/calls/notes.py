@@ -66,7 +66,10 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Unlisted(msgspec.Struct, frozen=True, kw_only=True, tag="unlisted"):
-    """A full listing did not contain the call. That is a reason to read its details, but no proof of its end."""
+    """A full listing did not contain the call. That is a reason to read its details, but no proof of its end.
+
+    Assumed (`queue-lists-live`): what is listed exists; what is not may be live or have ended.
+    """
 
     listed_at: datetime
     note_id: ClassVar[str] = "unlisted"
@@ -271,7 +274,7 @@ def listed_of(entry: QueueEntry, now: datetime, *, is_first_look: bool = False) 
 def plausible_start(entry: QueueEntry, now: datetime) -> datetime | None:
     """Return when a call started; None if its entry holds a placeholder or an unreadable time.
 
-    Assumed: clocks and zones differ by less than two days, and no call lasts longer.
+    Assumed (`clocks-two-days`): clocks and zones differ by less than two days, and no call lasts longer.
     """
     return entry.started_at if abs(entry.started_at - now) < PLAUSIBLE else None
 
@@ -294,8 +297,8 @@ def fingerprint(listed: Listed) -> str:
 def entry_expected(call: Call) -> str:
     """Return the fingerprint that the entry of a call assigned by us will have, so that it is not reported as a change.
 
-    Assumed: the queue shows the person, the core username that assigned, and the same candidates as before. If it shows
-    anything else, the call gets a note.
+    Assumed (`entry-after-assign`): the queue shows the person, the core username that assigned, and the same candidates
+    as before. If it shows anything else, the call gets a note.
     """
     return _fingerprint(call.ledger.assigned_person_id, call.ledger.assigned_as, call.seen.candidates)
 

@@ -7,7 +7,7 @@ first good one; or by counts of the last minutes.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from callkeeper.calls.incident import Incident, IncidentKind
 from callkeeper.calls.institutions import NOT_ACTIVE
@@ -15,6 +15,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.signals import Signals, Vanished
 from callkeeper.calls.metrics.snapshot import Snapshot
+from callkeeper.calls.survey import Contradiction, contradictions
 
 QUEUE: Final = "queue"
 """The endpoint that lists calls."""
@@ -213,65 +214,20 @@ def _unknown_names(signals: Signals) -> Iterator[Incident]:
         yield Incident(IncidentKind.POLICIES_UNKNOWN, "Unknown policies or statuses", advice, key, begun[key])
 
 
-class Assumption(NamedTuple):
-    """An assumption of docs/assumptions.md that a count contradicts.
-
-    ``labels`` are those of the figure after the institution, or all of them; None: any. ``least`` of ten minutes.
-    """
-
-    of: Figure
-    labels: tuple[str, ...] | None
-    words: str
-    least: int = IN_A_ROW
-
-
-ASSUMPTIONS: Final = (
-    Assumption(figure.ENTRIES_SKIPPED, ("odd_voice_id",), "entries of the queue have ids that cannot be voice ids"),
-    Assumption(figure.ENTRIES_SKIPPED, ("no_voice_id",), "entries of the queue have no voice id"),
-    Assumption(figure.ENTRIES_SKIPPED, ("unreadable",), "entries of the queue cannot be read"),
-    Assumption(figure.ANSWERS_MISNAMED, None, "answers about one call name another"),
-    Assumption(figure.QUEUE_MISREAD, None, "the queue compares other start times than it shows", 1),
-    Assumption(figure.INSTITUTIONS_UNLISTED, (), "the list of institutions has another form", 1),
-    Assumption(figure.PUSHES_REFUSED, ("media_type",), "pushes are not JSON, or are compressed"),
-    Assumption(figure.PUSHES_REFUSED, ("unreadable",), "pushes cannot be read, or their ids cannot be"),
-    Assumption(figure.PUSHES_REFUSED, ("too_large",), "pushes are larger than any that is documented"),
-)
-"""Those that traffic can contradict. docs/assumptions.md lists them."""
-
-
 def _assumptions(signals: Signals) -> Iterator[Incident]:
-    wrong: dict[str, list[str]] = {}
-    for one in ASSUMPTIONS:
-        for key, count in sorted(_contradictions(signals, one).items()):
-            if count >= one.least:
-                wrong.setdefault(key, []).append(f"{one.words} ({count} times)")
-    for key, words in wrong.items():
+    """Yield, for each institution, what contradicts our assumptions about the service and nobody has acknowledged."""
+    wrong: dict[str, list[Contradiction]] = {}
+    for one in contradictions(signals.survey):
+        wrong.setdefault(one.institution_key, []).append(one)
+    for key, found in sorted(wrong.items()):
+        words = "; ".join(f"{one.answer.words} ({one.sight.n} times)" for one in found)
         advice = (
-            f"In ten minutes: {'; '.join(words)}. What is concerned is left out, or handled more slowly: see "
-            "docs/assumptions.md. Ask the service's operator, and report it with the log."
+            f"{words[:1].upper()}{words[1:]}. `callkeeper service survey` and the page Survey say what is done about it "
+            "and which setting answers it. Ask the service's operator, and report it with the log. Acknowledge this when "
+            "you know: it ends with that, and comes back only with another contradiction."
         )
-        yield Incident(IncidentKind.ASSUMPTION_WRONG, "The service behaves differently than assumed", advice, key)
-
-
-def _contradictions(signals: Signals, one: Assumption) -> Counter[str]:
-    """Count by institution how often an assumption was contradicted in ten minutes, unless that has ended."""
-    has_key = "institution" in one.of.labels
-
-    def is_it(labels: tuple[str, ...]) -> bool:
-        return one.labels is None or labels[has_key:] == one.labels
-
-    last: dict[str, datetime] = {}
-    for labels, _, at in signals.last.rows(one.of):
-        if is_it(labels):
-            key = labels[0] if has_key else ""
-            last[key] = max(at, last.get(key, at))
-    counts: Counter[str] = Counter()
-    for minute in signals.minutes:
-        for labels, n in minute.figures.rows(one.of):
-            key = labels[0] if has_key else ""
-            if is_it(labels) and key in last and signals.now - last[key] <= _GONE:
-                counts[key] += n
-    return counts
+        title = "The service behaves differently than assumed"
+        yield Incident(IncidentKind.ASSUMPTION_WRONG, title, advice, key, min(one.since for one in found))
 
 
 def _vanished(signals: Signals) -> Iterator[Incident]:

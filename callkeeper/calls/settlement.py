@@ -36,7 +36,10 @@ NOT_LISTED = "the queue does not list it"
 
 
 def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) -> Deed:
-    """Return the next step of a hint that was not listed in time."""
+    """Return the next step of a hint that was not listed in time.
+
+    Assumed (`ended-found`): details of a call can be read after its end.
+    """
     if (
         call.life.end_hinted_at is None
         or context.obstacles.standing is not None
@@ -54,7 +57,8 @@ CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
 HINT_LIVES = timedelta(seconds=10)
 """A hint that was not listed within this time is dropped.
 
-Assumed: the queue shows a call within this time of its event. Numbers on an ignore list never appear."""
+Assumed (`queue-within-10-s`): the queue shows a call within this time of its event. Numbers on an ignore list never
+appear."""
 
 ASK_AGAIN = timedelta(seconds=1)
 """Until the service has said whether an institution is active, no requests are sent for its hints."""
@@ -63,7 +67,7 @@ ASK_AGAIN = timedelta(seconds=1)
 BY_PUSH = Read("its queue is not listed")
 """The read of a hint by the id of its push.
 
-Assumed: details are found by the id of a push before the queue has shown the call."""
+Assumed (`details-before-queue`): details are found by the id of a push before the queue has shown the call."""
 
 
 def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> Deed:
@@ -102,7 +106,8 @@ def _hinted_at(call: Call, now: datetime) -> datetime:
 
 
 SETTLE_AFTER = timedelta(seconds=3)
-"""Between noticing the end and the last read. Assumed: the service settles its record within this time."""
+"""Between noticing the end and the last read. Assumed (`record-complete-after-3-s`): the service settles its record
+within this time."""
 
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call is looked at while it waits for the end of a pause."""
@@ -111,7 +116,7 @@ LAST_TURN = timedelta(minutes=10)
 """For how long an ended call is kept for rules that ask for the seconds since the end or the verification."""
 
 NOT_FOUND_FOR = timedelta(seconds=60)
-"""Assumed: "not found" of a live call is only a delay, for this long."""
+"""Assumed (`not-found-is-delay`): "not found" of a live call is only a delay, for this long."""
 
 WORD_FOR = timedelta(seconds=60)
 """For this long after a person's statement a call is not given up: the statement comes first if it can still be read."""

@@ -28,7 +28,8 @@ from callkeeper.calls.rules.matching import may_act
 from callkeeper.calls.trail import Entry
 
 HEARD_AFTER_END = timedelta(days=1)
-"""How long after the end of a call a person's distrust leads to a reject. Assumed: the service accepts one then."""
+"""How long after the end of a call a person's distrust leads to a reject. Assumed (`effects-after-end`): the service
+accepts one then."""
 
 
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:

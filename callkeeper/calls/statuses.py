@@ -20,6 +20,8 @@ class Status(StrEnum):
     PENDING = "Voice Pending"
 
 
+# Assumed (`activities`): the last activity may be missing, or another one. What was seen once is remembered (fold.py).
+
 REJECTED = frozenset({Status.REJECT_CALLER_VOICE, Status.REJECT_BY_RULE})
 
 NO_CHANGE = frozenset(
@@ -34,7 +36,7 @@ NO_CHANGE = frozenset(
 )
 """Statuses of the Spec that change nothing for us. A status in neither list changes nothing either, but is reported.
 
-Assumed: the Spec lists the names of the statuses, but describes the consequences of only a few."""
+Assumed (`statuses-known`): the Spec lists the names of the statuses, but describes the consequences of only a few."""
 
 ESTABLISHES = {
     Status.ANSWERED_QUESTIONS: "KnowledgeBasedAuth",
@@ -42,7 +44,7 @@ ESTABLISHES = {
 }
 """Statuses by which the service itself says that identity was established, with the validation type of each.
 
-Assumed: the Spec names both the statuses and the types, but not which belong together."""
+Assumed (`statuses-establish`): the Spec names both the statuses and the types, but not which belong together."""
 
 
 STATUSES = tuple(sorted({*(status.value for status in Status), *NO_CHANGE}))

@@ -22,7 +22,7 @@ BODY_LIMIT: Final = 8 * 1024
 PersonId = Annotated[
     str, msgspec.Meta(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$(?!\n)", description="One of the candidates' ids.")
 ]
-"""Assumed: person ids are 1 to 128 printable ASCII characters."""
+"""Assumed (`person-id-alphabet`): person ids are 1 to 128 printable ASCII characters."""
 
 InstitutionKey = Annotated[str, msgspec.Meta(min_length=1, max_length=128, description="The institution's key.")]
 
@@ -30,7 +30,7 @@ Proof = Literal["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"]
 """The validation types that establish an identity besides the voice (``callkeeper.calls.statuses.OTHERWISE``)."""
 
 Text = Annotated[str, msgspec.Meta(max_length=500)]
-"""Assumed: the service takes notes of an enroll of up to 500 characters, with any content."""
+"""Assumed (`notes-length`): the service takes notes of an enroll of up to 500 characters, with any content."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -4,12 +4,12 @@
 says the service could not answer (429, 5xx), is acted on before the body is read.
 
 The service's own words about a failure are kept with the error. Spec: Base response (``error``, ``errors``,
-``messages``); Errors 3 (problem response). Assumed: a problem response has the usual fields of
+``messages``); Errors 3 (problem response). Assumed (`problem-fields`): a problem response has the usual fields of
 ``application/problem+json``, as the Spec does not show them.
 
-Assumed: the list of institutions, whose wrapper the Spec does not show, is either a bare array, or an object in which
-exactly one property other than those of the base response is an array. Five fields of each entry are read. The rest,
-including secrets, is never decoded.
+Assumed (`institution-list-form`): the list of institutions, whose wrapper the Spec does not show, is either a bare
+array, or an object in which exactly one property other than those of the base response is an array. Five fields of each
+entry are read. The rest, including secrets, is never decoded.
 """
 
 import re
@@ -57,7 +57,10 @@ MOST = 20
 
 
 def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
-    """Return the distinct texts in an answer; none if it cannot be read."""
+    """Return the distinct texts in an answer; none if it cannot be read.
+
+    Assumed (`refusal-words`): the words of a refusal are in any of these fields, with a ``code`` or without.
+    """
     try:
         body = parse(answer.content)
     except Unreadable:
@@ -104,8 +107,8 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
         ServiceRefused: ``success`` is false; or the problem response of add-institution.
         AnswerUnreadable: Anything that the Spec does not describe.
 
-    Spec: Base response; Errors. Assumed: ``success: false`` with a 4xx is a refusal as with 200; statuses beyond the
-    named ones are not shown.
+    Spec: Base response; Errors. Assumed (`refusal-status`): ``success: false`` with a 4xx is a refusal as with 200;
+    statuses beyond the named ones are not shown.
     """
     try:
         return _verdict(endpoint, answer, reader, needs_success=needs_success)
@@ -126,7 +129,7 @@ def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, 
     if record.success is None and needs_success:
         raise AnswerUnreadable(endpoint.name, "success is missing")
     if endpoint is QUEUE and b'"phoneCalls"' not in answer.content:
-        # Assumed: it is broken. Read as an empty queue, it would end every live call.
+        # Assumed (`queue-has-calls`): it is broken. Read as an empty queue, it would end every live call.
         raise AnswerUnreadable(endpoint.name, "phoneCalls is missing")
     return record
 
@@ -141,7 +144,8 @@ def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> Token
         AnswerUnreadable: ``success`` without a token; 404 or 2xx that is not the service's: a page of something before
             it.
 
-    Spec: Errors 1. Assumed: the Spec does not show how credentials are refused, nor how many refusals lock an account.
+    Spec: Errors 1. Assumed (`login-refusal-form`): the Spec does not show how credentials are refused, nor how many
+    refusals lock an account.
     """
     try:
         record = verdict(TOKEN, answer, reader)
@@ -175,7 +179,8 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
         TokenLapsed: 401.
         ServiceRefused: ``success`` is false: understood and refused.
         TurnedAway: 429.
-        OutcomeUnknown: Everything else, including 503. Assumed: the Spec does not say that nothing was done then.
+        OutcomeUnknown: Everything else, including 503. Assumed (`failed-503-after-acting`): the Spec does not say that
+        nothing was done then.
     """
     unknown: OutcomeUnknown
     try:
@@ -225,7 +230,7 @@ def _read(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
     except Unreadable as error:
         reason = str(error)
     if answer.content.lstrip()[:1] == b"<":
-        # Assumed: a gateway, proxy or maintenance page answers in place of the service.
+        # Assumed (`page-is-absence`): a gateway, proxy or maintenance page answers in place of the service.
         raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}, a web page", answer.status_code)
     raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}, {reason}")
 
@@ -309,7 +314,7 @@ _CALL = Reader(PhoneCall)
 def top_level_call(answer: ServiceResponse) -> PhoneCall:
     """Return the call of an answer that has it at the top level instead of in ``phoneCall``.
 
-    Assumed: the Spec shows both places and no order.
+    Assumed (`details-place`): the Spec shows both places and no order.
 
     Raises:
         CallNotFound: No call is named there.

@@ -40,6 +40,8 @@ else:
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A record of the Spec: frozen, camelCase in JSON, unknown fields ignored.
 
+    Assumed (`fields-may-change`): an unknown field means nothing, a missing one null.
+
     ``vital`` names the fields that must not be guessed: if one has the wrong type, the record is unreadable.
 
     Spec: Resources and their fields.
@@ -60,7 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def as_utc(value: datetime) -> datetime:
     """Return the same instant in UTC.
 
-    Assumed: an instant without zone is UTC; the Spec does not say.
+    Assumed (`dates-without-zone`): an instant without zone is UTC; the Spec does not say.
 
     Raises:
         ValueError: The instant is outside the calendar once its offset is subtracted.

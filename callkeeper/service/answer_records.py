@@ -1,8 +1,8 @@
 """The answers of the endpoints: the base response, what each endpoint adds, and the records of institutions.
 
-Five fields of each institution are used. In its full record the secrets are masked. Structures that the Spec does not
-show (contacts, voice and billing configuration, ticket messages) are kept as unparsed JSON text and masked as well,
-because their content is unknown.
+Five fields of each institution are used. In its full record the secrets are masked. Assumed (`institution-shape`):
+structures that the Spec does not show (contacts, voice and billing configuration, ticket messages) can be anything. They
+are kept as unparsed JSON text and masked as well.
 """
 
 from datetime import datetime
@@ -78,6 +78,8 @@ class Ticket(Record, frozen=True, kw_only=True):
 
 class VpnConfig(Record, frozen=True, kw_only=True):
     """The tunnel between the service and the institution. Both statuses are a `VpnStatus` or newer.
+
+    Assumed (`vpn-status`): it says nothing about the institution's calls.
 
     Spec: VPN config.
     """

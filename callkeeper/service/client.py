@@ -13,11 +13,13 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.service import answer_records, endpoints
 from callkeeper.service.answer_meaning import top_level_call
 from callkeeper.service.answer_parsing import Reader
+from callkeeper.service.answer_shapes import utc_now
 from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import Request
 from callkeeper.service.enumerations import CoreType, ValidationType
 from callkeeper.service.errors import AnswerUnreadable, InstitutionNotFound, OutcomeUnknown, ServiceRefused
 from callkeeper.service.exchange import Exchange, Heed, Observe, unheeded, unobserved
+from callkeeper.service.open_questions import See, unseen
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import TokenStore
@@ -40,9 +42,9 @@ class Reseller:
     Reads and listings answer a 401 with one login and one repeat. Checks, effects and assign are never repeated here: a
     check costs one of a call's 20, and an effect that may have been applied must be looked up first.
 
-    A client belongs to the event loop of its first request. Optional values that are None are not sent. Assumed: null
-    and missing mean the same to the service. ``requested_by`` is the core username recorded for audit; the default is
-    the configured one.
+    A client belongs to the event loop of its first request. Optional values that are None are not sent. Assumed
+    (`null-is-missing`): null and missing mean the same to the service. ``requested_by`` is the core username recorded
+    for audit; the default is the configured one.
 
     Every method may raise, in addition to what it names:
 
@@ -68,6 +70,8 @@ class Reseller:
         log: Where the session reports logins; see `Session`.
         observe: Awaited after every request, with its result and duration.
         heed: Called with the messages of every successful answer that has some.
+        see: Called with how the service answers what its document leaves open.
+        now: The present, to compare the service's instants with.
     """
 
     def __init__(
@@ -81,6 +85,8 @@ class Reseller:
         log: FilteringBoundLogger | None = None,
         observe: Observe = unobserved,
         heed: Heed = unheeded,
+        see: See = unseen,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         log = log if log is not None else structlog.get_logger("reseller")
         self._log = log
@@ -93,12 +99,19 @@ class Reseller:
             log=log,
             observe=observe,
             heed=heed,
+            see=see,
+            now=now,
         )
 
     @property
     def deadline_s(self) -> float:
         """Return how many seconds a request may take, including a login it needs."""
         return self._exchange.deadline_s
+
+    @property
+    def date_zone(self) -> str:
+        """Return how the service writes instants: ``Z``, ``offset`` or ``none``; empty if none was seen yet."""
+        return self._exchange.looks.zone
 
     @property
     def barred(self) -> Mapping[str, float]:
@@ -201,8 +214,8 @@ class Reseller:
     ) -> str:
         """Assign the caller of a call, and return the voice id to use from then on.
 
-        An effect. With a phone number the service ignores the voice id. Assumed: a successful answer without a voice id
-        means the one that was sent.
+        An effect. With a phone number the service ignores the voice id. Assumed (`assign-names-id`): a successful
+        answer without a voice id means the one that was sent.
 
         Raises:
             ServiceRefused: Refused, for example because neither id was given.
@@ -221,7 +234,8 @@ class Reseller:
     async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
         """Read a call's record, asking the voice provider again if ``check``.
 
-        The record is in ``phoneCall``; if that is null or missing, at the top level of the answer. ``voice_id`` is the
+        The record is in ``phoneCall``; if that is null or missing, at the top level of the answer (Assumed
+        (`details-two-records`): of two, ``phoneCall`` counts). ``voice_id`` is the
         real or an alternate id; the service resolves either. A check costs one of the call's 20 and is never repeated.
 
         Raises:
@@ -277,7 +291,8 @@ class Reseller:
     async def institutions(self) -> tuple[answer_records.InstitutionSummary, ...]:
         """List the institutions, with five fields each. Their secrets never leave the parser.
 
-        Spec: Endpoints 8. Assumed: the list's wrapper is not shown; see `callkeeper.service.answer_meaning`.
+        Spec: Endpoints 8. Assumed (`institution-list-form`): the list's wrapper is not shown; see
+        `callkeeper.service.answer_meaning`.
         """
         summaries, left_out = await self._exchange.list_institutions()
         if left_out:
@@ -302,7 +317,8 @@ class Reseller:
         """Add an institution. An effect.
 
         Args:
-            fields: The request's body; its fields are not shown. Assumed: at least ``name`` and ``core``, as in update.
+            fields: The request's body; its fields are not shown. Assumed (`added-institution`): at least ``name`` and
+            ``core``, as in update.
 
         Raises:
             ServiceRefused: Refused, also by a 400 problem response.
@@ -315,6 +331,8 @@ class Reseller:
 
     async def update_institution(self, key: str, *, name: str | None, core: CoreType) -> None:
         """Change an institution's name and core type. Repeating it changes nothing more.
+
+        Assumed (`update-null-name`): nothing depends on what a null name does.
 
         Raises:
             InstitutionNotFound: The service knows no such institution.
@@ -331,7 +349,7 @@ class Reseller:
         Raises:
             InstitutionNotFound: The service knows no such institution.
 
-        Spec: Endpoints 12; Rules per operation 6. Assumed: the base response may be missing there.
+        Spec: Endpoints 12; Rules per operation 6. Assumed (`login-as-base`): the base response may be missing there.
         """
         endpoint = endpoints.LOGIN_AS
         request = Request(endpoint, endpoint.at(key), about=key)

@@ -54,7 +54,8 @@ class ServiceConfig:
         email: Of the service account; sent at login only.
         password: Of the service account; sent at login only.
         requested_by: Core username recorded for requests that name no other.
-        deadline_s: Of one request; see `REQUEST_DEADLINE_S`. Tests shorten it.
+        deadline_s: Of one request; see `REQUEST_DEADLINE_S`. Tests shorten it. Assumed (`answer-time`): an answer comes
+            within it.
         max_body_bytes: Of an answer, after decompression.
         max_connections: Kept-alive connections for reads and checks together: as many as a worker has calls in flight.
         ca_file: PEM file of certificate authorities to trust instead of the usual ones.

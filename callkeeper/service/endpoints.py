@@ -5,8 +5,8 @@ quoted or refused, so that it stays one part of the path, and a header value sta
 alphabet for voice ids and institution keys; ours are the widest that are safe in a header, a path and a Redis key.
 
 A task that handles an event sets its trace. All its requests carry that trace, under the header name that tracing tools
-know. A trace is a random number and says nothing about a call or a person. Assumed: the service ignores unknown
-headers. The Spec names the headers that it reads.
+know. A trace is a random number and says nothing about a call or a person. Assumed (`unknown-headers`): the service
+ignores unknown headers. The Spec names the headers that it reads.
 """
 
 import re
@@ -37,7 +37,8 @@ def canonical_id(text: str) -> str:
 
     Any other id stays as it is. Cached, because every answer names the ids that the last one named.
 
-    Assumed: ids that are equal as GUIDs are one id, however push, queue, details and assign spell them.
+    Assumed (`voice-id-spelling`): ids that are equal as GUIDs are one id, however push, queue, details and assign spell
+    them.
     """
     bare = text[1:-1] if text[:1] == "{" and text[-1:] == "}" else text
     if _GUID.fullmatch(bare) is None:
@@ -59,8 +60,8 @@ def is_same_id(one: str, other: str) -> bool:
 def is_voice_id(text: str) -> bool:
     """Tell whether ``text`` may be a voice id or alternate id: 1 to 256 printable characters, blanks only inside.
 
-    Assumed: the Spec shows no alphabet. ``.`` and ``..``, also between slashes, would change a path even when quoted,
-    because routers undo the quoting.
+    Assumed (`voice-id-alphabet`): the Spec shows no alphabet. ``.`` and ``..``, also between slashes, would change a
+    path even when quoted, because routers undo the quoting.
     """
     is_one_line = 0 < len(text) <= MAX_VOICE_ID and text.isprintable() and text == text.strip()
     return is_one_line and _DOT_SEGMENTS.isdisjoint(text.replace("\\", "/").split("/"))
@@ -69,13 +70,14 @@ def is_voice_id(text: str) -> bool:
 def is_institution_key(text: str) -> bool:
     """Tell whether ``text`` may be an institution's key: 1 to 64 visible ASCII characters, no slash.
 
-    Assumed: the Spec shows no alphabet; the key is sent as a header and as part of a path.
+    Assumed (`institution-key-alphabet`): the Spec shows no alphabet; the key is sent as a header and as part of a path.
     """
     return _INSTITUTION_KEY.fullmatch(text) is not None and text not in _DOT_SEGMENTS
 
 
 MAX_LENGTH = 256
-"""Maximum length of an identifier. Assumed: the Spec names no limit; real ones are GUIDs and short keys."""
+"""Maximum length of an identifier. Assumed (`identifier-length`): the Spec names no limit; real ones are GUIDs and
+short keys."""
 
 
 def path_part(endpoint: str, identifier: str) -> str:

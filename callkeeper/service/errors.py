@@ -90,8 +90,8 @@ class ServiceBusy(ServiceUnavailable):
 
     ``retry_after_s`` is how long in seconds, at most a minute; None if it gave no time.
 
-    Spec: Limits. Assumed: rate limits are not shown. The time in a 503 only guesses when an outage ends, so it is
-    ignored: one small request every three seconds finds the end.
+    Spec: Limits. Assumed (`busy-is-of-institution`): rate limits are not shown. The time in a 503 only guesses when an
+    outage ends, so it is ignored: one small request every three seconds finds the end.
     """
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
@@ -121,8 +121,8 @@ class ServiceRefused(ResellerError):
 class CallNotFound(ServiceRefused):
     """The service knows no such call.
 
-    Spec: Errors 1. Assumed: recognised by status 404, by "not found" in ``code`` or ``error``, or by details that
-    succeed without a record; code values are not shown.
+    Spec: Errors 1. Assumed (`not-found-words`): recognised by status 404, by "not found" in ``code`` or ``error``, or
+    by details that succeed without a record; code values are not shown.
     """
 
 
@@ -141,8 +141,8 @@ class Unsendable(NotSent):
 class TokenLapsed(ResellerError):
     """HTTP 401: the token lapsed, or the account lacks a right.
 
-    Spec: Authentication 4. Assumed: a 401 is given before anything is done. For an effect that is looked up all the
-    same.
+    Spec: Authentication 4. Assumed (`refused-401-before-acting`): a 401 is given before anything is done. For an effect
+    that is looked up all the same.
     """
 
 
@@ -152,7 +152,7 @@ class AccessRefused(ResellerError):
     ``retry_after_s`` is for how many seconds no such request is sent. ``arrived`` is False for a request that was held
     back because of that.
 
-    Assumed: the Spec knows 401 only as a lapsed token.
+    Assumed (`refused-401-scope`): the Spec knows 401 only as a lapsed token.
     """
 
     def __init__(self, endpoint: str, retry_after_s: float, arrived: bool = True) -> None:
@@ -170,7 +170,7 @@ class OutcomeUnknown(ResellerError):
 class TurnedAway(OutcomeUnknown):
     """An effect got 429: too many requests. ``retry_after_s`` is as in `ServiceBusy`.
 
-    Assumed: a 429 is given before anything is done. It is looked up all the same.
+    Assumed (`busy-before-acting`): a 429 is given before anything is done. It is looked up all the same.
     """
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:

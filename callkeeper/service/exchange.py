@@ -8,6 +8,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Final, TypeVar
 
 import aiohttp
@@ -18,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.service.answer_meaning import effect_verdict, institution_list, login_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
+from callkeeper.service.answer_shapes import AnswerLooks
 from callkeeper.service.config import ServiceConfig
 from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of, trace_headers
 from callkeeper.service.errors import (
@@ -31,6 +33,7 @@ from callkeeper.service.errors import (
     ServiceUnavailable,
 )
 from callkeeper.service.login_session import Session
+from callkeeper.service.open_questions import See
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import Login, SsoToken, TokenStore
 from callkeeper.service.transport import (
@@ -54,7 +57,9 @@ Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]
 error if there was one, and the duration in seconds."""
 
 Heed = Callable[[tuple[Secret, ...]], None]
-"""Called with the messages of a successful answer. Spec: Base response, ``messages``."""
+"""Called with the messages of a successful answer. Spec: Base response, ``messages``.
+
+Assumed (`base-response`): they are for people, and change nothing."""
 
 
 def unheeded(_messages: tuple[Secret, ...]) -> None:
@@ -79,6 +84,8 @@ class Exchange:
         log: FilteringBoundLogger,
         observe: Observe,
         heed: Heed,
+        see: See,
+        now: Callable[[], datetime],
     ) -> None:
         self._config = config
         self._reads = reads_transport(config) if reads is None else reads
@@ -86,6 +93,7 @@ class Exchange:
         self._clock = clock
         self._observe = observe
         self._heed = heed
+        self.looks = AnswerLooks(see, clock=clock, now=now)
         deadline_s, account = config.deadline_s, config.account
         self._session = Session(
             tokens, self._login, config.login, deadline_s=deadline_s, account=account, clock=clock, log=log
@@ -126,9 +134,9 @@ class Exchange:
         """Return the readable institutions, and how many are unreadable. Errors as `read` and `institution_list`."""
         request = Request(INSTITUTIONS, INSTITUTIONS.path)
         await self._session.enter(request.endpoint.name, request.scope)
-        return institution_list(
-            await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=True))
-        )
+        answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=True))
+        self.looks.look(INSTITUTIONS, "", answer)
+        return institution_list(answer)
 
     async def read(
         self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
@@ -153,6 +161,7 @@ class Exchange:
             answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
             if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
                 raise AccessRefused(request.endpoint.name, wait_s)
+            self.looks.look(request.endpoint, request.institution_key, answer)
             return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
@@ -164,6 +173,7 @@ class Exchange:
         """
         async with self._observed(request.endpoint, request.institution_key):
             answer = await self._send_once(request, FirstByte(guard))
+            self.looks.look(request.endpoint, request.institution_key, answer)
             return self._heeded(effect_verdict(request.endpoint, answer, reader))
 
     async def _send_once(self, request: Request, first_byte: FirstByte) -> ServiceResponse:
@@ -258,6 +268,7 @@ class Exchange:
         async with self._observed(TOKEN):
             request = self._token_request()
             answer = await self._in_time(request, self._send(self._reads, request, None))
+            self.looks.look(TOKEN, "", answer)
             return self._heeded(login_verdict(answer, _TOKEN))
 
     def _token_request(self) -> Request:

@@ -37,8 +37,8 @@ LEASE_MARGIN_S = 2.0
 class Session:
     """Provides the token, and tracks whether it is accepted.
 
-    Assumed: a new login leaves the older token valid. If it does not, a 401 of the older one leads to the newer one,
-    without a login.
+    Assumed (`login-keeps-earlier`): a new login leaves the older token valid. If it does not, a 401 of the older one
+    leads to the newer one, without a login.
 
     Args:
         store: Shared by all processes.

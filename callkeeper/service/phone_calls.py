@@ -114,7 +114,9 @@ class QueueEntry(Record, frozen=True, kw_only=True):
     """An active call as the queue lists it.
 
     ``core_username`` is the operator who has claimed the call, if any. An entry that cannot be read has the default
-    values, and is not `is_usable`.
+    values, and is not `is_usable`. Assumed (`queue-entry-usable`): entries can be read, and name their call.
+
+    Assumed (`queue-candidates`): no candidates are null or an empty list; they may come later than the call.
 
     Spec: Queue entry.
     """
@@ -141,6 +143,8 @@ class QueueEntry(Record, frozen=True, kw_only=True):
 
 class MetaData(Record, frozen=True, kw_only=True):
     """What was applied to a call: the names of policies.
+
+    Assumed (`metadata-without-policies`): none are an empty list, or null in any place.
 
     Spec: Phone call record.
     """
@@ -242,7 +246,7 @@ class PhoneCall(Record, frozen=True, kw_only=True):
     def alternate_ids(self) -> frozenset[str]:
         """The ids that the provider's events in the record give as the call's alternate id.
 
-        Assumed: that is what ``correlationAltId`` holds (Spec: Vendor call).
+        Assumed (`alternate-id-field`): that is what ``correlationAltId`` holds (Spec: Vendor call).
         """
         calls = (event.call for event in self.vendor_events)
         return frozenset(call.correlation_alt_id for call in calls if call is not None and call.correlation_alt_id)

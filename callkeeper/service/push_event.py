@@ -2,9 +2,10 @@
 
 An event is sent only once, so refusing one loses it. A body is therefore parsed leniently, except for fields that
 matter: an id that could change a path or split a line must not get in. Only ``Type``, ``InstitutionKey`` and one of the
-two ids can be refused. Assumed: an empty id counts as absent. A byte order mark is skipped, a phone number can be a
-number, and a date or number that cannot be read counts as absent. Only what clearly says true makes an event a sample
-(``IsTest``): any other value leaves it a hint, which changes nothing until the service's queue or record confirms it.
+two ids can be refused. Assumed (`push-fields`): an empty id counts as absent. A byte order mark is skipped, a phone
+number can be a number, and a date or number that cannot be read counts as absent. Only what clearly says true makes an
+event a sample (``IsTest``): any other value leaves it a hint, which changes nothing until the service's queue or record
+confirms it.
 
 The dashboard has its own notation for the headers to send with every push: ``Header: value; Header2: value2``. They
 authenticate the sender. A value cannot contain ``;``, the separator. Errors never repeat a name or value, because a
@@ -56,7 +57,7 @@ def parse_header_settings(text: str) -> Headers:
     Raises:
         HeaderSettingsUnreadable: No pair, a malformed one, a repeated name, or one that the transport sets.
 
-    Spec: Events. Assumed: a value may hold any visible ASCII character but ``;``, and inner blanks.
+    Spec: Events. Assumed (`push-headers`): a value may hold any visible ASCII character but ``;``, and inner blanks.
     """
     pairs = text.strip().removesuffix(";").split(";")
     headers = tuple(_parse_pair(number, pair) for number, pair in enumerate(pairs, start=1))

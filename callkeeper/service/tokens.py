@@ -22,7 +22,8 @@ from typing import Protocol
 from callkeeper.service.secret import Secret
 
 TOKEN_TTL_S = 1800.0
-"""Life of a token after its last successful use. Spec: Limits. Assumed: ``expiresOn`` says the same; it is not used."""
+"""Life of a token after its last successful use. Spec: Limits. Assumed (`token-life`): ``expiresOn`` says the same; it
+is not used."""
 
 
 SUSPICION_S = 60.0

@@ -164,6 +164,8 @@ def http_request(
 ) -> httpx.Request:
     """Return a request as it is sent.
 
+    Assumed (`content-type`): a body is named as JSON; without one no type is named.
+
     Args:
         request: With a complete path and the headers that name institution and operator.
         base_url: Where the service is, without a slash at the end.

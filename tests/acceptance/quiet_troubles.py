@@ -1,10 +1,17 @@
 """Troubles in which everything answers, and a process that vanishes. Each ends with the block, by a first good sign."""
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Event
 
+from redis.asyncio import Redis
+
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.store.acknowledging import Acknowledging
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service import population
 from tests.acceptance.stack import Stack, end
 from tests.acceptance.troubles import start_worker
@@ -102,10 +109,16 @@ def policies_unheard_of(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def pushes_unreadable(stack: Stack) -> Iterator[None]:
-    """Push three bodies that are no events, with the right header."""
+    """Push three bodies that are no events, with the right header; then somebody knows of it."""
     for body in (1, 2, 3):
         stack.push(body, ELSEWHERE)
     yield
+    asyncio.run(_acknowledge(stack, IncidentKind.ASSUMPTION_WRONG))
+
+
+async def _acknowledge(stack: Stack, kind: IncidentKind) -> None:
+    async with Redis.from_url(stack.demo.redis_url) as redis:
+        await Acknowledging(redis, Keys()).acknowledge(kind, "", operator="ann", lasts=timedelta(hours=1))
 
 
 @contextmanager

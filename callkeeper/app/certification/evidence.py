@@ -29,7 +29,7 @@ from callkeeper.service.endpoints import canonical_id
 UNREADABLE = "AnswerUnreadable"
 
 
-class SurveyRow(Protocol):
+class AssumptionRow(Protocol):
     """One row of the survey: an assumption about the service and what traffic has shown of it.
 
     ``state`` is ``holds``, ``contradicted`` or ``not_seen``; ``text`` has nothing of a person.
@@ -48,7 +48,7 @@ class SurveyRow(Protocol):
         """Return the assumption, or what was seen instead."""
 
 
-Survey = Callable[["Redis", Keys], Awaitable[Sequence[SurveyRow]]]
+Survey = Callable[["Redis", Keys], Awaitable[Sequence[AssumptionRow]]]
 """Reads the rows of the survey."""
 
 
@@ -160,7 +160,7 @@ class CallEvidence:
     skipped: int = 0
     misnamed: int = 0
     deliveries: OutcomeDelivery = field(default_factory=OutcomeDelivery)
-    survey: tuple[SurveyRow, ...] | None = None
+    survey: tuple[AssumptionRow, ...] | None = None
 
     @property
     def first_sign_at(self) -> datetime:

@@ -1,4 +1,4 @@
-"""``callkeeper service``: show which requests may not simply go now, and why. ``retry`` tries again at once.
+"""``callkeeper service``: show which requests may not go now. ``retry`` tries again, ``survey`` says how it answers.
 
 ``certify`` is the checklist of the first day with a service (`callkeeper.app.commands.certify`).
 """
@@ -8,6 +8,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.app.commands.certify import certify
+from callkeeper.app.commands.service_survey import survey
 from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import safe, say, say_json
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -58,6 +59,9 @@ def retry() -> None:
         say("No requests were stopped. A login that was refused can be tried again now.")
     for breaker in breakers:
         say(f"Tried now: {_name(breaker.institution_key)}: {breaker.words}")
+
+
+service.add_command(survey)
 
 
 def _name(institution_key: str) -> str:

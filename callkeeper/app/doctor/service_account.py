@@ -53,7 +53,7 @@ async def service_findings(
     """Check the service with a separate login, whose token is not stored.
 
     The workers' shared token stays valid as long as it is used. It would hide a wrong password until it expires, hours
-    after the deployment. Assumed: a second login does not end the first token.
+    after the deployment. Assumed (`login-keeps-earlier`): a second login does not end the first token.
 
     ``named`` are the institutions in the settings, by setting. Those in the rules file are checked elsewhere.
     """

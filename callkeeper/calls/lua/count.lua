@@ -1,5 +1,5 @@
 -- Add a process's figures to the totals, and record that it is alive. A repetition adds nothing, however late.
--- KEYS: figures, processes, process, claimer, counted, lately, running, hours_since
+-- KEYS: figures, processes, process, claimer, counted, lately, running, hours_since, survey
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
 --       cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, `lately` rows and last
@@ -10,8 +10,26 @@
 -- `vanished_kept_s`. `rest` are (field, increment) pairs. Rows have '+' in front of their field, or '-' if they ended,
 -- words '='. `#` marks the sums of an institution's hour, as slots and increments in turn: they are added to a string of
 -- `day_bytes` a day; `slots` is how many an hour has. `~` marks hits of rules by the day. `hours` and `hits` are prefixes of keys.
+-- words '='. What was seen of the service has '*' in front of `assumption|answer|institution`, and `n|shape` as its value:
+-- `survey` keeps of each answer how often it was seen, when first and last, and since when at each of a few institutions.
 -- Returns 1, or 0 for a repetition.
+local MOST_PLACES = 8
 local now = now_ms()
+local function see(what, value)
+    local assumption, answer, institution = string.match(what, '^([^|]*)|([^|]*)|(.*)$')
+    local n, shape = string.match(value, '^(%d+)|(.*)$')
+    local field = assumption .. '|' .. answer
+    local known = redis.call('HGET', survey_key, field)
+    known = known and cjson.decode(known) or {n = 0, first = now, at = {}, places = 0}
+    known.n = known.n + tonumber(n)
+    known.last = now
+    if shape ~= '' then known.shape = shape end
+    if institution ~= '' and not known.at[institution] and known.places < MOST_PLACES then
+        known.at[institution] = now
+        known.places = known.places + 1
+    end
+    redis.call('HSET', survey_key, field, cjson.encode(known))
+end
 local running = kind .. ' ' .. name
 if is_last == '1' then
     -- Whom it replaced stays replaced: one process of its kind that had vanished before it began.
@@ -63,7 +81,7 @@ local function sum_up(institution, slots_and_increments)
     redis.call('BITFIELD', of_day, 'OVERFLOW', 'SAT', unpack(increments))
 end
 for n = rest, #ARGV, 2 do
-    local sign, field = string.match(ARGV[n], '^([-+=#~])(.*)$')
+    local sign, field = string.match(ARGV[n], '^([-+=#~*])(.*)$')
     if sign == '+' then
         redis.call('HINCRBY', lately_key, field, ARGV[n + 1])
     elseif sign == '-' then
@@ -73,6 +91,8 @@ for n = rest, #ARGV, 2 do
     elseif sign == '~' then
         redis.call('HINCRBY', hits .. day, field, ARGV[n + 1])
         redis.call('EXPIRE', hits .. day, hits_kept_s)
+    elseif sign == '*' then
+        see(field, ARGV[n + 1])
     elseif sign == '=' then
         redis.call('HSET', lately_key, field .. '=', ARGV[n + 1])
     else
@@ -89,4 +109,5 @@ redis.call('EXPIRE', figures_key, kept_s)
 redis.call('EXPIRE', minute, minute_kept_s)
 redis.call('EXPIRE', counted_key, minute_kept_s)
 redis.call('EXPIRE', lately_key, kept_s)
+redis.call('EXPIRE', survey_key, kept_s)
 return 1

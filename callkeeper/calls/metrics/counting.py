@@ -8,10 +8,11 @@ import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from callkeeper.calls.metrics.catalogue import FIGURES, Figure
+from callkeeper.service.open_questions import USUAL
 
 SUM: Final = "sum"
 _MILLION: Final = 1_000_000
@@ -56,6 +57,7 @@ class Batch:
 
     ``rows`` are the increments of rows; None: it ended. ``words`` are the last words about something, by its field.
     ``sums`` are the increments of hourly sums, by institution and slot.
+    ``seen`` are the answers of the service to what its document leaves open, with how often and the last shape.
     """
 
     number: int
@@ -63,6 +65,15 @@ class Batch:
     rows: dict[str, int | None]
     words: dict[str, str]
     sums: dict[tuple[str, int], int]
+    seen: "dict[Sighting, tuple[int, str]]"
+
+
+class Sighting(NamedTuple):
+    """An answer to one assumption of docs/assumptions.md, and where it was seen: an institution's key, or empty."""
+
+    assumption: str
+    answer: str
+    institution_key: str
 
 
 class Figures:
@@ -74,6 +85,7 @@ class Figures:
         self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
         self._words: dict[str, str] = {}
         self._sums: dict[tuple[str, int], int] = {}
+        self._seen: dict[Sighting, tuple[int, str]] = {}
         self._pending: Batch | None = None
         self._batches = 0
 
@@ -95,6 +107,23 @@ class Figures:
             if (institution, slot) in self._sums or len(self._sums) < MOST_FIELDS:
                 self._sums[institution, slot] = self._sums.get((institution, slot), 0) + 1
 
+    def see(self, assumption: str, answer: str, institution_key: str = "", shape: str = "") -> None:
+        """Count how the service answered something that its document leaves open: the `See` of all observers.
+
+        The usual answer is counted for all institutions together: there are hundreds of them.
+
+        Args:
+            assumption: Its identifier in docs/assumptions.md.
+            answer: The name of the answer; `USUAL` if it is the expected one.
+            institution_key: Where it was seen.
+            shape: Field names, types, lengths and words of the Spec. It is shown, so it never holds a value of a person.
+        """
+        key = Sighting(assumption, answer, "" if answer == USUAL else institution_key)
+        with self._lock:
+            count, last = self._seen.get(key, (0, ""))
+            if count or len(self._seen) < MOST_FIELDS:
+                self._seen[key] = count + 1, shape[:MOST_WORDS] or last
+
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
         """Add a value, in seconds or checks, to a histogram."""
         key, bucket = (figure.name, labels), bisect_left(figure.bounds, value)
@@ -111,8 +140,8 @@ class Figures:
         """Return what must be written: the last batch again if it was not confirmed, else a new one."""
         if self._pending is None:
             self._batches += 1
-            counts, words, sums = self._take()
-            self._pending = Batch(self._batches, counts, _rows(counts), words, sums)
+            counts, words, sums, seen = self._take()
+            self._pending = Batch(self._batches, counts, _rows(counts), words, sums, seen)
         return self._pending
 
     def written(self, batch: Batch) -> None:
@@ -120,11 +149,14 @@ class Figures:
         if self._pending is batch:
             self._pending = None
 
-    def _take(self) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, int], int]]:
+    def _take(
+        self,
+    ) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, int], int], dict[Sighting, tuple[int, str]]]:
         with self._lock:
             counts, self._counts = self._counts, {}
             words, self._words = self._words, {}
             sums, self._sums = self._sums, {}
+            seen, self._seen = self._seen, {}
             spreads, self._spreads = self._spreads, {}
         increments = {field_name(name, labels): n for (name, labels), n in counts.items() if n}
         for (name, labels), spread in spreads.items():
@@ -132,7 +164,7 @@ class Figures:
                 if n:
                     increments[field_name(name, labels, str(bucket))] = int(n)
             increments[field_name(name, labels, SUM)] = scaled(spread[-1])
-        return increments, words, sums
+        return increments, words, sums, seen
 
 
 def _rows(increments: Mapping[str, int]) -> dict[str, int | None]:

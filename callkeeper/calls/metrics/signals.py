@@ -22,6 +22,7 @@ from callkeeper.calls.store.last_listing import Standing, parse_standings
 from callkeeper.calls.store.pausing import RESTORED
 from callkeeper.calls.store.sso_token import Barred, barred_of
 from callkeeper.calls.store.writable import WriteRefusal, refusal_of
+from callkeeper.calls.survey import Survey
 
 RECENT: Final = 10
 """For how many minutes counts can raise an alarm."""
@@ -129,7 +130,7 @@ class Signals:
     of the environment's login although people log in by name. ``replaced``: the last time Redis lost data. ``due``: how
     many calls and institutions are due, counted only once the first has waited for a second. ``open_calls``: how many
     live calls institutions have that are not Active. ``errors``: the last errors of requests. ``acknowledged``:
-    the incidents that people have acknowledged.
+    the incidents that people have acknowledged. ``survey``: what traffic says of our assumptions about the service.
     """
 
     now: datetime
@@ -153,6 +154,7 @@ class Signals:
     open_calls: Mapping[str, int] = field(default_factory=dict)
     errors: Errors = field(default_factory=dict)
     acknowledged: Sequence[Acknowledgement] = ()
+    survey: Survey = field(default_factory=Survey)
 
 
 class SignalReader:
@@ -176,7 +178,7 @@ class SignalReader:
             redis.exceptions.RedisError: Redis is down.
         """
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await self._asked()
-        counted, texts, stored_standings, restored, pauses, lately, running, acknowledged, *errors = others
+        counted, texts, stored_standings, restored, pauses, lately, running, acknowledged, seen, *errors = others
         standings = list(parse_standings(stored_standings).values())
         emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
@@ -207,6 +209,7 @@ class SignalReader:
             open_calls=open_calls,
             errors=parse_errors(errors, present),
             acknowledged=parse_acknowledgements(acknowledged, present),
+            survey=Survey.parse(seen),
         )
 
     async def _asked(self) -> list[Any]:
@@ -219,6 +222,7 @@ class SignalReader:
         ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
         pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
         pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True).hgetall(keys.acknowledged)
+        pipe.hgetall(keys.survey)
         for one in (keys, keys.outbox, keys.archive):
             pipe.hgetall(one.errors)
         stored: list[Any] = await pipe.execute()

@@ -45,6 +45,9 @@ VANISHED_S: Final = 600
 
 Kind = Literal["web", "worker"]
 
+COMMAND: Final = "command"
+"""The kind of a command that counts. It is not among the processes, because its first write is also its last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Author:
@@ -54,12 +57,12 @@ class Author:
     """
 
     name: str
-    kind: Kind
+    kind: Kind | Literal["command"]
     version: str = ""
     rules: str = ""
 
     @classmethod
-    def here(cls, kind: Kind, *, rules: str = "") -> "Author":
+    def here(cls, kind: Kind | Literal["command"], *, rules: str = "") -> "Author":
         return cls(f"{host()}-{os.getpid()}-{token_hex(2)}", kind, metadata.version("callkeeper"), rules)
 
 
@@ -120,14 +123,14 @@ class FigureWriter:
         client: Any = redis
         client.hdel(self._keys.unstarted, f"{self.author.kind}:{host()}")
 
-    async def write_async(self, redis: "AsyncRedis") -> None:
-        """Write what was counted since the last time, from a coroutine.
+    async def write_async(self, redis: "AsyncRedis", *, is_last: bool = False) -> None:
+        """Write what was counted since the last time, from a coroutine. ``is_last`` as in `write`.
 
         Raises:
             redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
         batch = self.figures.batch()
-        await redis.register_script(self._script.source)(*self._arguments(batch))
+        await redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
         self.figures.written(batch)
 
     def _arguments(self, batch: Batch, *, is_last: bool = False) -> tuple[list[str], list[Arg]]:
@@ -177,7 +180,10 @@ class FigureWriter:
             if name.startswith(f"{figure.DECISIONS.name}|")
             for part in (f"~{name}", n)
         ]
-        return self._script.arguments(now_ms, given, [*counts, *rows, *words, *sums, *hits])
+        seen = [
+            part for sighting, (n, shape) in batch.seen.items() for part in (f"*{'|'.join(sighting)}", f"{n}|{shape}")
+        ]
+        return self._script.arguments(now_ms, given, [*counts, *rows, *words, *sums, *hits, *seen])
 
 
 def memory_of(process: int | Literal["self"] = "self") -> int:

@@ -56,7 +56,8 @@ def is_free(call: Call, book: RuleBook) -> bool:
 
 def _obstacle(call: Call, book: RuleBook) -> str | None:
     """Return why nobody is assigned without a request; None if the only candidate may be."""
-    # Assumed: the service has filled in the only match if the call has a person and nobody has claimed it.
+    # Assumed (`person-without-username`): the service has filled in the only match if the call has a person and nobody
+    # has claimed it.
     if call.seen.person_id is not None and [one.person_id for one in call.seen.candidates] != [call.seen.person_id]:
         return "the call has a person"
     if not book.assign.automatic:

@@ -44,8 +44,8 @@ class Observation:
 def observe(call: Recorded, policies: Policies) -> Observation | None:
     """Return what a settled call shows; None if it was never watched, or is not settled.
 
-    If the service's final analysis shows no result, there was none until the end. Assumed: what the final analysis
-    shows could have been seen in the moment before.
+    If the service's final analysis shows no result, there was none until the end. Assumed (`final-shows-earlier`): what
+    the final analysis shows could have been seen in the moment before.
     """
     begin, end = _watched_from(call), _last(call.trail, "ended") or _last(call.trail, "settled")
     if begin is None or end is None or call.reason is None:

@@ -6,8 +6,8 @@ that the call still lives then. A gap between two checks at a and b costs
     C(a, b) = int_a^b (F(u) - F(a)) S(u) du
 
 and a schedule costs the sum over its gaps, the last one up to the horizon. F is what the call would show if it lived
-on: results and ends are independent (Assumed: a call does not end sooner because its result came). On an even grid the
-integrals are running sums (trapezoids), so every C is a few look-ups.
+on: results and ends are independent (Assumed (`results-independent`): a call does not end sooner because its result
+came). On an even grid the integrals are running sums (trapezoids), so every C is a few look-ups.
 """
 
 from collections.abc import Callable, Sequence

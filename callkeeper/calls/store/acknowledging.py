@@ -11,6 +11,7 @@ from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement, parse_ack
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.survey import KNOWN_FIELD
 
 
 class Acknowledging:
@@ -19,13 +20,15 @@ class Acknowledging:
     def __init__(self, redis: "Redis", keys: Keys) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._key = keys.acknowledged
+        self._survey = keys.survey
 
     async def acknowledge(
         self, kind: IncidentKind, *institution_keys: str, operator: str, lasts: timedelta, note: str = ""
     ) -> Acknowledgement:
         """Acknowledge an incident of institutions, or of all (empty). An earlier one of the same is replaced.
 
-        Those that have ended are forgotten, so none is kept for longer than `LONGEST`.
+        Those that have ended are forgotten, so none is kept for longer than `LONGEST`. A contradicted assumption ends with
+        its acknowledgement: it is known from then on.
 
         Returns:
             The acknowledgement of the last institution.
@@ -43,6 +46,9 @@ class Acknowledging:
         if ended:
             pipe.hdel(self._key, *ended)
         pipe.hset(self._key, mapping={one.field: msgspec.json.encode(one) for one in done})
+        if kind is IncidentKind.ASSUMPTION_WRONG:  # what people know of the service stays known
+            known_ms = int(now.timestamp() * 1000)
+            pipe.hset(self._survey, mapping={f"{KNOWN_FIELD}{key}": known_ms for key in institution_keys})
         await pipe.expire(self._key, LONGEST).execute()
         return done[-1]
 

@@ -5,6 +5,7 @@ checks. While a breaker is open, nothing it covers is claimed, booked or sent.
 
 - Five failures in a row, counted over all workers, open the breaker of an institution's calls or queue. A 429 with a time
   stops all requests for its institution.
+  Assumed (`failing-institution`): what fails for one institution says nothing about others.
 - If the queues of three institutions, or of all, fail together, all listings stop. One kind of endpoint that fails does
   not stop the others: the account's breaker opens when both queues and calls fail, or when logins fail.
 - If checks of three calls of an institution bring no result although stored details can be read, its checks wait, and

@@ -53,7 +53,7 @@ def number_key(secret: Secret) -> bytes:
 def digits_compared(phone_number: str | None) -> str | None:
     """Return the digits by which two phone numbers are the same; None for a number that is withheld or a placeholder.
 
-    Assumed: the last ten digits tell numbers apart, with or without a country code.
+    Assumed (`phone-digits`): the last ten digits tell numbers apart, with or without a country code.
 
     Cached, because each step of a call asks it.
     """

@@ -138,6 +138,7 @@ class Keys:
         self.endpoints = f"{prefix}:endpoints"
         self.errors = f"{prefix}:errors"
         self.acknowledged = f"{prefix}:acknowledged"
+        self.survey = f"{prefix}:survey"
         self.replicated = f"{prefix}:replicated"
         self.looked = f"{prefix}:looked"
         self.token = f"{prefix}:token"

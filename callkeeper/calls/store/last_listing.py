@@ -153,6 +153,8 @@ def list_from(progress: ListingProgress, now: datetime, *, after_push: bool) -> 
     It is never later than our own time: a start ahead of that may be a local time without a zone, which the service
     compares differently. If the service's clock is ahead, a look lists all live calls.
 
+    Assumed (`queue-start-bounds`): ``startDate`` compares the starts that the queue shows.
+
     None means all calls. That is so if no start is known, because the service may have none to compare, and if a look
     recently missed a live call that started later (local times without a zone, or a clock that is behind).
     """
@@ -164,6 +166,8 @@ def list_from(progress: ListingProgress, now: datetime, *, after_push: bool) -> 
 
 def newest_start(progress: ListingProgress, starts: Sequence[datetime]) -> datetime | None:
     """Return the latest start ever listed that another start confirms, by the service's clock.
+
+    Assumed (`queue-order`): the order of a queue says nothing.
 
     A single start far ahead of all others is an error. If looks began there, they would find nothing.
     """

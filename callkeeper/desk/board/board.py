@@ -42,6 +42,7 @@ from callkeeper.desk.board.processes_page import ProcessesPage
 from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
 from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
+from callkeeper.desk.board.survey_page import SurveyPage
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -92,6 +93,7 @@ class Board:
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
         self._message = MessagePage(redis, self._queries, desk.known, self._renderers[True], now=now)
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
+        self._survey = SurveyPage(redis, keys, self._renderers[False], now)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
         self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now, archive=desk.archive)
         self._rules = RulesPage(redis, keys, desk.book, self._renderers[True], now=now)
@@ -116,6 +118,7 @@ class Board:
             Route(f"{base}/find", self._find.show, methods=["GET", "POST"]),
             *self._pausing.routes(),
             *self._incidents_page.routes(),
+            *self._survey.routes(),
             *self._outcomes.routes(),
             *self._message.routes(),
             *self._audit.routes(),

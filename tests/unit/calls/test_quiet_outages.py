@@ -15,6 +15,7 @@ from callkeeper.calls.metrics.signals import LastCounted, Lately, Signals, Vanis
 from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
 from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
 from callkeeper.calls.store.last_listing import Standing
+from callkeeper.calls.survey import Sight, Survey
 from tests.unit.calls.specimens import NOW
 
 WORKER = Process("box-1-7-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
@@ -52,7 +53,6 @@ UNLISTED = (figure.PUSHED_CALLS, ("cu-1", "unlisted"), 5.0)
 ANSWERED = (figure.LISTINGS, ("cu-1", "answered"), 1.0)
 DISTURBED = (figure.REQUESTS_DISTURBED, ("details",), 2.0)
 UNCLASSIFIED = (figure.POLICIES_SHOWN, ("cu-1", "unclassified"), 20.0)
-SKIPPED = (figure.ENTRIES_SKIPPED, ("cu-1", "odd_voice_id"), 20.0)
 
 
 def requests(disturbed: int, answered: int, failed: int) -> list[Minute]:
@@ -69,9 +69,11 @@ def unclassified(calls: int) -> list[Minute]:
     return minute((figure.POLICIES_SHOWN, ("cu-1", "unclassified"), calls))
 
 
-def skipped(entries: int) -> list[Minute]:
-    """Return minutes with so many entries that have no possible voice id."""
-    return minute((figure.ENTRIES_SKIPPED, ("cu-1", "odd_voice_id"), entries))
+def odd_ids(entries: int, *, known_s: float = 0.0) -> Survey:
+    """Return a survey with so many impossible voice ids, first seen 20 s ago; known since so many seconds."""
+    first_ms, now_ms = (NOW - timedelta(seconds=20)).timestamp() * 1000, NOW.timestamp() * 1000
+    sight = Sight(n=entries, first=first_ms, last=now_ms, at={"cu-1": first_ms}, places=1)
+    return Survey({"voice-id-alphabet": {"odd-id": sight}}, {"cu-1": now_ms - known_s * 1000} if known_s else {})
 
 
 IN_REVIEW = [Standing(key="cu-1", status="Review", has_voice_auth=True, told_at=NOW)]
@@ -84,7 +86,7 @@ QUIET: dict[str, dict[str, Any]] = {
     "not_active": {"standings": IN_REVIEW, "open_calls": {"cu-1": 4}},
     "worker_vanished": {"vanished": [GONE]},
     "policies_unknown": {"last": at(UNCLASSIFIED), "minutes": unclassified(3), "lately": lately("policy 'Mauve'")},
-    "assumption_wrong": {"last": at(SKIPPED), "minutes": skipped(3)},
+    "assumption_wrong": {"survey": odd_ids(3)},
     "no_push": {"lately": lately(missing=3), "last": at(MISSING)},
 }
 NAMES = {
@@ -94,7 +96,7 @@ NAMES = {
     "not_active": ("cu-1", "Review, and it has 4 live calls"),
     "worker_vanished": ("", "worker box-2-9-bb on box-2 at"),
     "policies_unknown": ("cu-1", "policy 'Mauve'"),
-    "assumption_wrong": ("cu-1", "ids that cannot be voice ids (3 times)"),
+    "assumption_wrong": ("cu-1", "Ids that cannot be voice ids (3 times)"),
     "no_push": ("cu-1", "3 new calls in a row"),
 }
 OVER: dict[str, dict[str, Any]] = {
@@ -126,7 +128,8 @@ OVER: dict[str, dict[str, Any]] = {
         "last": at((*UNCLASSIFIED[:2], 121), (figure.POLICIES_SHOWN, ("cu-1", "classified"), 1)),
         "minutes": unclassified(9),
     },
-    "the entries have ids again": {"last": at((*SKIPPED[:2], 121)), "minutes": skipped(9)},
+    "two odd entries may be an accident": {"survey": odd_ids(2)},
+    "somebody knows of the odd entries": {"survey": odd_ids(9, known_s=5)},
 }
 
 

@@ -1,0 +1,216 @@
+"""``callkeeper service survey``: what traffic says of each assumption about the service; ask, and export the answers."""
+
+import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from callkeeper.app.redis_query import note_command, query_redis
+from callkeeper.app.terminal import Failed, safe, say, say_json
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
+from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.survey import Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
+from callkeeper.service.asking import MOST, PLAN, Asking, Ended
+from callkeeper.service.errors import ResellerError
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+PACE_S = 0.2
+"""The least time between two questions, in seconds."""
+
+
+@click.command()
+@click.option("--json", "wants_json", is_flag=True, help="As JSON.")
+@click.option("--all", "shows_all", is_flag=True, help="Also those that no traffic can show, with the reason.")
+@click.option("--ask", is_flag=True, help="Ask the service the questions that are free, then show the table.")
+@click.option("--dry-run", is_flag=True, help="With --ask: list the requests, and send none.")
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path, resolve_path=True),
+    help="Write the answers for `callkeeper sandbox --like FILE`.",
+)
+def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file: Path | None) -> None:
+    """Show what traffic says of each assumption about the service.
+
+    Each holds, is contradicted, or was not seen yet. Exits with 1 if one is contradicted. --ask sends at most 30 requests,
+    all of them logins or reads: never a check, an assign, an enroll or a reject. Pause everything before, and have some
+    calls live: `callkeeper pause --all`.
+    """
+    if dry_run and not ask:
+        raise click.UsageError("--dry-run is about --ask")
+    if dry_run:
+        _say_plan()
+        return
+    if ask:
+        _ask()
+    found = query_redis(_read)
+    if file is not None:
+        _write(file, exported(found))
+    rows = rows_of(found)
+    if wants_json:
+        say_json(msgspec.json.encode([_as_json(row) for row in rows]))
+    else:
+        _say_table(rows, shows_all=shows_all)
+    if any(row.verdict is SurveyVerdict.CONTRADICTED for row in rows):
+        raise SystemExit(1)
+
+
+async def _read(redis: "Redis", keys: Keys) -> Survey:
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    return Survey.parse(await client.hgetall(keys.survey))
+
+
+def _say_plan() -> None:
+    number = 0
+    for planned in PLAN:
+        for _ in range(planned.most):
+            number += 1
+            say(f"{number:2}. {planned.request}: {planned.shows}")
+    say(f"At most {MOST} requests. None is a check, and none changes anything.")
+
+
+def _ask() -> None:
+    """Ask the questions, and count the answers like those of traffic.
+
+    Raises:
+        Failed: The service does not answer.
+    """
+    from callkeeper.app.settings import WorkerSettings  # noqa: PLC0415  (only this needs the service's settings)
+    from callkeeper.app.wiring import service_config  # noqa: PLC0415
+    from callkeeper.calls.store.claims import Store  # noqa: PLC0415
+    from callkeeper.calls.store.request_budget import Permit  # noqa: PLC0415
+    from callkeeper.service.transport import reads_transport  # noqa: PLC0415
+
+    settings = WorkerSettings.load(os.environ)
+    config = service_config(settings.service)
+
+    async def asked(redis: "Redis", keys: Keys) -> tuple[int, str]:
+        figures, store = Figures(), Store(redis, keys=keys, rps=settings.service_rps)
+        seconds, micros = await redis.time()
+        ahead = datetime.now(UTC) - datetime.fromtimestamp(int(seconds) + int(micros) / 1e6, UTC)
+
+        async def permit(institution_key: str) -> None:
+            await asyncio.sleep(PACE_S)
+            wait_s = await store.budget.wait_s(Permit.READ, "survey", institution_key) if institution_key else 0.0
+            while wait_s:
+                await asyncio.sleep(wait_s)
+                wait_s = await store.budget.wait_s(Permit.READ, "survey", institution_key)
+
+        transport = reads_transport(config)
+        asking = Asking(
+            config,
+            figures.see,
+            operators=settings.service.requested_by.for_institution,
+            transport=transport,
+            permit=permit,
+            now=lambda: datetime.now(UTC) - ahead,
+            only=frozenset(settings.institutions) if settings.institutions is not None else None,
+            ended=await _ended(redis, keys),
+        )
+        problem = ""
+        try:
+            await asking.run()
+        except ResellerError as error:
+            problem = str(error)
+        finally:
+            await transport.aclose()
+            await FigureWriter(figures, Author.here(COMMAND), keys=keys).write_async(redis, is_last=True)
+        await note_command(redis, keys, AuditEvent.SAID, detail=f"survey: {len(asking.sent)} requests to the service")
+        return len(asking.sent), problem
+
+    count, problem = query_redis(asked)
+    say(f"{count} requests were sent.", err=True)
+    if problem:
+        raise Failed(f"the service was not asked everything: {safe(problem)}")
+
+
+async def _ended(redis: "Redis", keys: Keys) -> Ended | None:
+    """Return a call that has ended, if there is one."""
+    from callkeeper.calls.store.keys import CallId, owner_of  # noqa: PLC0415
+
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    members = await client.zrevrange(keys.settled, 0, 0)
+    owner = owner_of(members[0].decode()) if members else None
+    return Ended(owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else None
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failed(f"{safe(str(file))} cannot be written: {error.strerror}") from None
+    say(f"Written: {safe(str(file))}", err=True)
+
+
+_ORDER = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
+
+
+def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
+    for verdict in _ORDER if shows_all else _ORDER[:-1]:
+        of_it = [row for row in rows if row.verdict is verdict]
+        say(f"{verdict.capitalize()}: {len(of_it)} of {len(rows)}")
+        for row in of_it:
+            for line in _lines(row):
+                say(line)
+        say("")
+
+
+def _lines(row: SurveyRow) -> list[str]:
+    one = row.assumption
+    lines = [f"  {one.id}: {one.text}."]
+    if row.verdict in (SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN):
+        return [*lines, f"    {'shown by' if row.verdict is SurveyVerdict.NOT_SEEN else 'because'}: {row.hint}"]
+    for answer, sight in row.others:
+        mark = "" if answer.holds else "contradicts: "
+        lines.append(f"    {mark}{answer.words} ({answer.name}), {_times(sight)}")
+    if row.usual is not None:
+        lines.append(f"    as expected, {_times(row.usual)}")
+    if row.verdict is SurveyVerdict.CONTRADICTED:
+        lines += [f"    what callkeeper does: {one.otherwise}"] if one.otherwise else []
+        lines += [f"    setting: {one.setting}"] if one.setting else []
+    return lines
+
+
+def _times(sight: Sight) -> str:
+    at = f" at {safe(', '.join(sorted(sight.at)))}" if sight.at else ""
+    shape = f": {safe(sight.shape)}" if sight.shape else ""
+    lasted = sight.last_at - sight.first_at > timedelta(seconds=1)
+    last = f", last {sight.last_at:%d %b %H:%M:%S}" if lasted else ""
+    return f"{sight.n} times{at}, first {sight.first_at:%d %b %H:%M:%S}{last} UTC{shape}"
+
+
+def _as_json(row: SurveyRow) -> dict[str, object]:
+    one = row.assumption
+    return {
+        "id": one.id,
+        "verdict": row.verdict,
+        "text": one.text,
+        "spec": one.spec or None,
+        "otherwise": one.otherwise or None,
+        "setting": one.setting or None,
+        "seen_by": one.seen_by(),
+        "hint": row.hint,
+        "seen_so": None if row.usual is None else _sight_json(row.usual),
+        "seen_otherwise": [
+            {"answer": answer.name, "words": answer.words, "holds": answer.holds, **_sight_json(sight)}
+            for answer, sight in row.others
+        ],
+    }
+
+
+def _sight_json(sight: Sight) -> dict[str, object]:
+    return {
+        "count": sight.n,
+        "first": sight.first_at.isoformat(),
+        "last": sight.last_at.isoformat(),
+        "institutions": sorted(sight.at),
+        "shape": sight.shape,
+    }

@@ -1,0 +1,69 @@
+"""The page of the survey: what traffic says of each assumption about the service. It changes nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.survey import Sight, Survey, SurveyRow, SurveyVerdict, rows_of
+from callkeeper.desk.access.rights import Person
+from callkeeper.desk.access.visitor import visitor_of
+from callkeeper.desk.board.renderer import Renderer
+
+_ORDER = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyPage:
+    """Serves the page."""
+
+    redis: "Redis"
+    keys: Keys
+    renderer: Renderer
+    now: Callable[[], datetime]
+
+    def routes(self) -> list[Route]:
+        return [Route(f"{self.renderer.base}/survey", self.show)]
+
+    async def show(self, request: Request) -> Response:
+        """Show the table, contradicted assumptions first."""
+        redis: Any = self.redis  # its stubs cannot know that answers are bytes here
+        visitor = visitor_of(request)
+        rows = rows_of(Survey.parse(await redis.hgetall(self.keys.survey)))
+        page = self.renderer.page(
+            "survey.html",
+            now=self.now(),
+            visitor=visitor,
+            groups=[(verdict, [row for row in rows if row.verdict is verdict]) for verdict in _ORDER],
+            seen=_Seen(visitor.person),
+        )
+        return HTMLResponse(page)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Words for what was seen, with the institutions that the visitor may see."""
+
+    person: Person
+
+    def words(self, sight: Sight) -> str:
+        at = [key for key in sorted(sight.at) if self.person.may_see(key)]
+        where = f" at {', '.join(at)}" if at else ""
+        shape = f": {sight.shape}" if sight.shape else ""
+        return f"{sight.n} times{where}{shape}"
+
+    def lines(self, row: SurveyRow) -> Sequence[str]:
+        """Return what was seen otherwise, the contradictions first."""
+        others = sorted(row.others, key=lambda pair: pair[0].holds)
+        return [f"{answer.words} ({answer.name}), {self.words(sight)}" for answer, sight in others]
+
+    def last(self, row: SurveyRow) -> Sight | None:
+        """Return what was seen last of an assumption."""
+        sights = [sight for _, sight in row.others] + ([row.usual] if row.usual is not None else [])
+        return max(sights, key=lambda sight: sight.last, default=None)

@@ -1,0 +1,30 @@
+"""What the service's document leaves open, and how an observer says which answer the service gave.
+
+docs/assumptions.md lists the questions as assumptions, each with an identifier. `callkeeper.calls.assumptions` has the
+list; observers only name the identifier and the answer.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+USUAL: Final = "usual"
+"""The name of the answer that is expected. The others have names of their own."""
+
+
+class Shown(NamedTuple):
+    """One answer that was seen.
+
+    ``shape`` is a sample of its form: names of fields, types, lengths, and words of the Spec. Never a value of a person.
+    """
+
+    assumption: str
+    answer: str = USUAL
+    shape: str = ""
+
+
+See = Callable[[str, str, str, str], None]
+"""Called with each answer that was seen: assumption, answer, the institution's key (empty: of none), shape."""
+
+
+def unseen(_assumption: str, _answer: str, _institution_key: str, _shape: str) -> None:
+    """See nothing."""

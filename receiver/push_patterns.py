@@ -1,0 +1,50 @@
+"""Recognises how pushes are delivered: twice, in another order, with one id only. Nothing is decided on it.
+
+Each process remembers the last pushes that it took; a repetition that another process takes is not seen. The answers are
+for the survey (`callkeeper.calls.assumptions`).
+
+Assumed (`push-delivery`): a push arrives once, a CallStart before its CallEnd, with both ids. Anything else is accepted.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from callkeeper.calls.store.intake import CALL_END, CALL_START
+from callkeeper.service.endpoints import canonical_id
+from callkeeper.service.open_questions import USUAL, See, unseen
+from callkeeper.service.push_event import PushEvent
+
+MOST: Final = 2000
+"""How many calls a process remembers."""
+
+
+@dataclass(slots=True)
+class PushPatterns:
+    """Notes every push that one process takes."""
+
+    see: See = unseen
+    _taken: "OrderedDict[tuple[str, str], set[str]]" = field(default_factory=OrderedDict)
+
+    def note(self, event: PushEvent) -> None:
+        """Note a push. Samples and unknown types say nothing."""
+        if event.is_test or event.type not in {CALL_START, CALL_END}:
+            return
+        answer, shape = self._answer(event)
+        self.see("push-delivery", answer, event.institution_key, shape)
+
+    def _answer(self, event: PushEvent) -> tuple[str, str]:
+        call = event.institution_key, canonical_id(event.voice_id or event.alternate_voice_id or "")
+        taken = self._taken.setdefault(call, set())
+        self._taken.move_to_end(call)
+        if len(self._taken) > MOST:
+            self._taken.popitem(last=False)
+        is_repeated, is_late = event.type in taken, event.type == CALL_START and CALL_END in taken
+        taken.add(event.type)
+        if is_repeated:
+            return "events-doubled", f"{event.type} twice"
+        if is_late:
+            return "events-reversed", f"{CALL_END} before {CALL_START}"
+        if event.voice_id is None:
+            return "events-alternate-id", "AlternateVoiceId only"
+        return USUAL, f"{event.type}, VoiceId{' and AlternateVoiceId' if event.alternate_voice_id else ''}"

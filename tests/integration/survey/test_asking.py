@@ -1,0 +1,131 @@
+"""The free questions: what is sent, what is not, and what is seen."""
+
+import re
+from collections import Counter
+
+from click.testing import CliRunner
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+
+from callkeeper.app.cli import main
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.survey import Survey, rows_of
+from callkeeper.service.asking import MOST, PLAN
+from callkeeper_sandbox.service.access import Operation
+from callkeeper_sandbox.service.state import Happening, Kind
+from tests.sandbox_fixtures import KEY, ServedSandbox
+from tests.survey_traffic import Traffic
+
+ASKED = ("unknown-headers", "content-type", "login-keeps-earlier", "not-found-words", "queue-paging", "queue-past-end")
+
+
+async def asked(names: list[str], redis: Redis, live: int) -> tuple[Traffic, Survey]:
+    """Ask beside some live calls, without any worker, and return the survey of that alone."""
+    await redis.flushdb()
+    traffic = Traffic(names, redis)
+    for number in range(live):
+        phone = f"55502{number:05}"
+        traffic.stage.world.add_member(KEY, f"p-{number + 50}", [phone])
+        traffic.stage.call(Happening(Kind.END, 600), phone_number=phone)
+        traffic.stage.advance(3)
+    gone = traffic.stage.call(Happening(Kind.END, 1))
+    traffic.stage.advance(2)
+    assert gone.ended_at is not None
+    traffic.works = False
+    async with traffic.stage.client, traffic.stage.sandbox.client:
+        await traffic.ask()
+        return traffic, await traffic.survey()
+
+
+async def test_questions_change_nothing_and_cost_no_check(redis: Redis) -> None:
+    """Only logins and reads are sent, 30 at most: no check, no assign, no enroll, no reject, for no call."""
+    traffic, _ = await asked([], redis, live=6)
+    calls = traffic.stage.world.state.calls.values()
+    arrived = Counter(
+        arrival.operation for call in calls for arrival in traffic.stage.sandbox.ledger.arrivals(call.voice_id)
+    )
+    assert set(arrived) == {Operation.READ}
+    assert [call.checks_used for call in calls] == [0] * 7
+    assert 20 < len(traffic.asked) <= MOST
+
+
+async def test_questions_answer_what_only_they_can(redis: Redis) -> None:
+    """Each assumption that is only asked about has an answer afterwards, from the usual service the usual one."""
+    _, survey = await asked([], redis, live=6)
+    rows = {row.assumption.id: row for row in rows_of(survey)}
+    assert [name for name in ASKED if rows[name].usual is None] == []
+    assert survey.named() == []
+
+
+async def test_four_unknown_variants_are_told(redis: Redis) -> None:
+    """A service with four variants that nobody told of is asked, and the survey tells which four."""
+    four = ["content-type-exact", "login-ends-earlier", "not-found-with-404", "paging-by-page"]
+    _, survey = await asked(four, redis, live=6)
+    assert survey.named() == sorted(four)
+
+
+async def test_questions_end_without_calls(redis: Redis) -> None:
+    """At a service without live calls the rest is asked all the same."""
+    traffic, survey = await asked(["past-end-refused"], redis, live=0)
+    assert survey.named() == ["past-end-refused"]
+    assert len(traffic.asked) <= MOST
+
+
+async def test_requests_that_are_sent_are_those_of_the_plan(redis: Redis) -> None:
+    """What ``--dry-run`` lists is all that is sent: as many requests of each endpoint at most."""
+    traffic, _ = await asked([], redis, live=6)
+    sent = Counter(line.partition(":")[0] for line in traffic.asked)
+    planned = Counter[str]()
+    for each in PLAN:
+        planned[_endpoint(each.request)] += each.most
+    assert all(count <= planned[name] for name, count in sent.items()), (sent, planned)
+    assert sum(planned.values()) <= MOST
+
+
+def _endpoint(request: str) -> str:
+    path = request.split(" ", 1)[1]
+    if "token" in path:
+        return "token"
+    if "queue" in path:
+        return "queue"
+    return "details" if "details" in path else "institution" if "{key}" in path else "institutions"
+
+
+def test_command_asks_the_service_and_counts_the_answers(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """Over real sockets, with the settings of a worker: the answers are in the survey, and the audit log says who asked."""
+    sandbox_server.control("PUT", "/variants", ["past-end-refused", "not-found-with-404"])
+    for number in range(2):
+        sandbox_server.control("POST", "/calls", {"institution_key": KEY, "phone_number": f"555010000{number}"})
+    credentials = sandbox_server.credentials
+    environ = {
+        "REDIS_URL": redis_url,
+        "CALLKEEPER_SERVICE_URL": sandbox_server.url,
+        "CALLKEEPER_ACCESS_TOKEN": credentials.access_token,
+        "CALLKEEPER_EMAIL": credentials.email,
+        "CALLKEEPER_PASSWORD": credentials.password,
+        "CALLKEEPER_REQUESTED_BY": "bot",
+        "CALLKEEPER_RULES": "watch-only",
+    }
+    ran = CliRunner(env=environ).invoke(main, ["service", "survey", "--ask"])
+    assert ran.exit_code == 0, ran.output
+    assert "requests were sent" in ran.stderr
+    assert "(past-end-refused), 1 times at cu-1" in ran.stdout
+    assert "(not-found-with-404), 1 times at cu-1" in ran.stdout
+    with BlockingRedis.from_url(redis_url) as client:
+        [(_, fields)] = client.xrange(Keys().audit)
+        assert fields[b"detail"].startswith(b"survey: ")
+        assert client.zcard(Keys().processes) == 0
+    wrong = CliRunner(env=environ | {"CALLKEEPER_PASSWORD": "wrong-password"}).invoke(
+        main, ["service", "survey", "--ask"]
+    )
+    assert wrong.exit_code == 1
+    assert "the service was not asked everything: token: no token" in wrong.output
+
+
+def test_dry_run_lists_each_request_and_needs_no_settings() -> None:
+    """``--dry-run`` numbers the requests, and sends none: it runs without Redis and without a service."""
+    ran = CliRunner().invoke(main, ["service", "survey", "--ask", "--dry-run"], env={"REDIS_URL": ""})
+    assert ran.exit_code == 0, ran.output
+    numbers = [int(found[1]) for line in ran.output.splitlines() if (found := re.match(r" ?(\d+)\. ", line))]
+    assert numbers == list(range(1, sum(each.most for each in PLAN) + 1))
+    assert "checkVoiceAuthentication=true" not in ran.output

@@ -1,0 +1,68 @@
+"""The survey of traffic in virtual time: it names the variant that the service has, and contradicts nothing without one.
+
+``python -m tests.survey_traffic all`` prints the whole table.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from callkeeper.calls.assumptions import SeenBy, variants
+from callkeeper.calls.survey import SurveyVerdict, rows_of
+from callkeeper_sandbox.service.access import Credentials
+from tests.survey_traffic import Traffic, surveyed
+
+SAMPLE = ("page-capped", "unenrolled-silently")
+"""One of requests and one of effects, which traffic must contain: run for every change. All of them take minutes."""
+
+WRONG_CREDENTIALS = ("login-refused-401", "login-refused-400", "login-refused-500")
+"""They show only if a login is refused."""
+
+TEN_MINUTES = 3
+"""So many waves of traffic take ten minutes and more."""
+
+
+def _each() -> Iterator[object]:
+    for name, (one, answer) in variants().items():
+        if one.seen_by(answer) is not SeenBy.NOTHING and name not in WRONG_CREDENTIALS:
+            yield pytest.param(name, marks=() if name in SAMPLE else pytest.mark.night)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", list(_each()))
+async def test_survey_names_the_variant_and_no_other(redis: Redis, name: str) -> None:
+    """With one variant, traffic and the free questions show that one; it is contradicted only as the list says."""
+    survey = await surveyed([name], redis)
+    one, answer = variants()[name]
+    assert survey.named() == [name]
+    row = next(row for row in rows_of(survey) if row.assumption is one)
+    assert row.verdict is (SurveyVerdict.HOLDS if answer.holds else SurveyVerdict.CONTRADICTED)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("waves", [1, pytest.param(TEN_MINUTES, marks=pytest.mark.night)])
+async def test_usual_service_contradicts_nothing(redis: Redis, waves: int) -> None:
+    """With the usual answers no variant is named and nothing is contradicted; ten minutes of it at night."""
+    survey = await surveyed([], redis, waves)
+    assert survey.named() == []
+    assert [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED] == []
+
+
+@pytest.mark.parametrize("name", WRONG_CREDENTIALS)
+async def test_survey_names_how_a_login_is_refused(redis: Redis, name: str) -> None:
+    """Wrong credentials in the settings show it; no question asks for it, because refusals may lock the account."""
+    await redis.flushdb()
+    traffic = Traffic([name], redis, credentials=Credentials(password="wrong"))
+    async with traffic.stage.client, traffic.stage.sandbox.client:
+        await traffic.rig.run(5)
+        assert (await traffic.survey()).named() == [name]
+
+
+def test_table_names_every_variant_with_its_observer_or_the_reason_that_there_is_none() -> None:
+    """What no traffic and no question can show is known by name, so that nobody waits for it."""
+    unseen = {name for name, (one, answer) in variants().items() if one.seen_by(answer) is SeenBy.NOTHING}
+    assert unseen == {
+        *("addition-needs-key", "addition-makes-key", "problem-empty", "problem-errors-only"),
+        *("update-clears", "update-makes-empty", "login-as-bare", "login-as-without-actions"),
+    }

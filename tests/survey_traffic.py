@@ -1,0 +1,266 @@
+"""Traffic of a bank in virtual time, of every kind that shows something of the service's behaviour; and the survey of it.
+
+``python -m tests.survey_traffic`` prints which answers are seen with each variant of the sandbox; with names of variants it
+runs once and prints the whole survey.
+"""
+
+import asyncio
+import datetime as dt
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+from redis.asyncio import Redis
+
+from callkeeper.calls.notes import AssignWish, Distrusted, Verified
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.rules import load_rules
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper.calls.survey import Survey, SurveyVerdict, rows_of
+from callkeeper.service.asking import Asking, Ended
+from callkeeper.service.config import LoginPolicy
+from callkeeper.service.errors import ServiceUnavailable
+from callkeeper.service.push_event import PushUnreadable, parse_push
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
+from callkeeper_sandbox.service.variants import VARIANTS
+from receiver.push import PushCounting
+from tests.rig import Rig
+from tests.sandbox_fixtures import CREDENTIALS, KEY, Asgi
+from tests.transports import AnnouncingTransport
+
+LAST = "cu-2"
+CROWD = 12
+BURST = 90
+"""So many calls at once need more than a hundred requests in a second."""
+
+END_S = 40.0
+VERIFIED_S = 20.0
+
+
+class Receiver(httpx.AsyncBaseTransport):
+    """Our push endpoint for the stand-in: it parses, records and counts pushes."""
+
+    def __init__(self) -> None:
+        self.rig: Rig | None = None
+        self.counting: PushCounting | None = None
+        self._count = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Take one push."""
+        assert self.rig is not None
+        if self.counting is None:
+            self.counting = PushCounting(self.rig.figures)
+        self._count += 1
+        try:
+            event = parse_push(request.content)
+        except PushUnreadable:
+            self.counting.refused("unreadable")
+            return httpx.Response(400)
+        await self.rig.intake.record(event, event_id=f"ev-{self._count}")
+        self.counting.accepted(event, self.rig.clock.now, 0.0)
+        return httpx.Response(202)
+
+
+class Traffic:
+    """Calls of every kind at one institution, and some at another one, under variants of the stand-in."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        redis: "Redis",
+        *,
+        credentials: Credentials = CREDENTIALS,
+        between: Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport] = lambda stage: stage,
+    ) -> None:
+        receiver = Receiver()
+        self.stage = Asgi(receiver)
+        self.stage.world.add_institution(LAST)
+        for child in self.stage.world.state.institutions.values():
+            child.push = PushSettings("http://us/push")
+        self.stage.sandbox.choose(names)
+        self.redis = redis
+        login = LoginPolicy(min_interval_s=0.0)
+        self.transport = between(self.stage.transport)
+        rules = load_rules("demo")
+        self.rig = receiver.rig = Rig(
+            self.stage, redis, rules, login=login, credentials=credentials, transport=self.transport
+        )
+        self.stage.sandbox.sleep = self._sleep
+        self.number = 0
+        self.burst = 0
+        self.asked: list[str] = []
+        self.works = True
+
+    async def run(self, waves: int = 1, *, asks: bool = True) -> Survey:
+        """Let calls come and end, and return what was seen. One wave takes some three minutes; ``asks``: ask as well."""
+        async with self.stage.client, self.stage.sandbox.client:
+            await self._pass(6)
+            await self._watch_only(asks=asks)
+            for _ in range(waves):
+                await self._wave()
+            return await self.survey()
+
+    async def ask(self) -> None:
+        """Ask the free questions. ``asked`` are then the requests that were sent."""
+        ended = next((call for call in self.stage.world.state.calls.values() if call.ended_at), None)
+        asking = Asking(
+            self.rig.config,
+            self.rig.figures.see,
+            operators=lambda _: "bot",
+            transport=AnnouncingTransport(self.transport),
+            permit=self._permit,
+            now=lambda: self.rig.clock.now,
+            ended=Ended(ended.institution_key, ended.voice_id) if ended is not None else None,
+        )
+        with suppress(ServiceUnavailable):
+            await asking.run()
+        self.asked = asking.sent
+
+    async def _permit(self, _institution_key: str) -> None:
+        if self.works:
+            await self._pass(1)
+        else:
+            self.stage.advance(1)
+
+    async def survey(self) -> Survey:
+        """Return what was seen up to now."""
+        await self.rig.writer.write_async(self.redis)
+        redis: Any = self.redis  # its stubs cannot know that answers are bytes here
+        return Survey.parse(await redis.hgetall(self.rig.store.keys.survey))
+
+    async def _watch_only(self, *, asks: bool) -> None:
+        """Let calls come while everything automatic is paused, as on the first day, and ask the questions."""
+        pausing, now = Pausing(self.redis), self.rig.clock.now
+        await pausing.pause(None, Pause(scope=PauseScope.ALL, operator="ann", because="the first day", at=now))
+        self._call(end_s=8)
+        for _ in range(6):
+            self._call(end_s=80)
+            await self._pass(1)
+        self._call(end_s=80, key=LAST)
+        await self._pass(14)
+        if asks:
+            await self.ask()
+        await pausing.resume(None, operator="ann", because="seen", at=self.rig.clock.now)
+        await self._pass(10)
+
+    async def _wave(self) -> None:
+        passcode = Happening(Kind.MFA_VALIDATED, VERIFIED_S, "operator-2")
+        for _ in range(self.burst):
+            self._call(Happening(Kind.GREEN, 3), end_s=15)
+        self._call(Happening(Kind.GREEN, 8))
+        self._call(Happening(Kind.MISMATCH, 6), Happening(Kind.HIGH_RISK, 6))
+        self._call(Happening(Kind.GREEN, 8), key=LAST)
+        self._call(passcode, key=LAST)
+        self._call(member=False)
+        ended_enrolled = self._call(passcode)
+        enrolled = [self._call(end_s=110) for _ in range(3)]
+        over = self._call(Happening(Kind.END, 60))
+        for number in range(CROWD):
+            self._call(Happening(Kind.GREEN, 5), end_s=20 + number)
+            await self._pass(1)
+        await self._say(over, AssignWish(operator="ann", said_at=self.rig.clock.now, person_id="p-1"))
+        for call in enrolled:
+            await self._say(call, self._verified(call))
+        await self._pass(END_S)
+        # Members call again, and are not who they say they are, while the first call goes on and after its end.
+        again = [self._call(phone=call.phone_number, end_s=30) for call in (ended_enrolled, enrolled[0])]
+        ended = self._call(end_s=10)
+        await self._pass(10)
+        for call in again:
+            await self._say(call, Distrusted(operator="ann", said_at=self.rig.clock.now, reason="another voice"))
+        await self._pass(8)
+        await self._say(ended, Distrusted(operator="ann", said_at=self.rig.clock.now, reason="it was fraud"))
+        await self._pass(95)
+
+    def _verified(self, call: Call) -> Verified:
+        person_id = call.person_id or ""
+        at = self.rig.clock.now
+        return Verified(operator="ann", said_at=at, person_id=person_id, validation_type="KnowledgeBasedAuth")
+
+    async def _say(self, call: Call, note: AssignWish | Distrusted | Verified) -> None:
+        for voice_id in dict.fromkeys((call.voice_id.lower(), call.voice_id)):
+            if await self.rig.find(voice_id) is not None:
+                await self.rig.store.note(self.rig.call_id(call)._replace(voice_id=voice_id), note, even_settled=True)
+                return
+
+    def _call(
+        self,
+        *script: Happening,
+        key: str = KEY,
+        end_s: float = END_S,
+        member: bool = True,
+        phone: str | None = None,
+    ) -> Call:
+        self.number += 1
+        if phone is None:
+            phone = f"555{(self.number * 4_569_263) % 10_000_000:07}"
+            if member:
+                self.stage.world.add_member(
+                    key,
+                    f"member-{self.number:05}",
+                    [phone],
+                    first_name=f"Jodelle{self.number}",
+                    last_name="Wintergreen",
+                )
+        ends = () if any(each.kind is Kind.END for each in script) else (Happening(Kind.END, end_s),)
+        return self.stage.call(*script, *ends, phone_number=phone, key=key)
+
+    async def _pass(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            await self.stage.sandbox.deliver()
+            await self.rig.run(1)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait together with others: waits that begin together and are equally long end together."""
+        until = self.rig.clock.now + dt.timedelta(seconds=seconds)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.rig.clock.now = max(self.rig.clock.now, until)
+
+
+async def surveyed(names: Sequence[str], redis: "Redis", waves: int = 1) -> Survey:
+    """Return the survey of traffic under variants, in an empty Redis."""
+    await redis.flushdb()
+    traffic = Traffic(names, redis)
+    traffic.burst = BURST if "limit-100" in names else 0
+    return await traffic.run(waves)
+
+
+def main(names: Sequence[str]) -> None:
+    """Print one survey, or the table of all variants."""
+    asyncio.run(_with_redis(names))
+
+
+async def _with_redis(names: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder)) as server:
+        async with Redis.from_url(server.url) as redis:
+            if names and names[0] != "all":
+                _print_one(await surveyed([name for name in names if name != "none"], redis))
+                return
+            for name in ("", *VARIANTS):
+                if len(names) > 1 and name and not any(part in name for part in names[1:]):
+                    continue
+                survey = await surveyed([name] if name else [], redis)
+                wrong = [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED]
+                found = survey.named()
+                sys.stdout.write(
+                    f"{'ok' if found == [name] * bool(name) else '--'} {name or 'none'}: {found} {wrong}\n"
+                )
+                sys.stdout.flush()
+
+
+def _print_one(survey: Survey) -> None:
+    for row in rows_of(survey):
+        usual = f"usual {row.usual.n} ({row.usual.shape})" if row.usual else "-"
+        others = "; ".join(f"{a.name} {s.n} at {list(s.at)} ({s.shape})" for a, s in row.others)
+        sys.stdout.write(f"{row.verdict:14} {row.assumption.id:28} {usual} {others}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
