@@ -1,7 +1,9 @@
 """The desk's API: how the agent's software reads calls and makes statements about them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final, cast
 from urllib.parse import quote, unquote
 
@@ -21,8 +23,9 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import ActionStatus
-from callkeeper.calls.facts import Policies
+from callkeeper.calls.call_query import FILTERS, FilterWrong, filtered, parse_query, same_number
 from callkeeper.calls.record import Call, NewerRecord, Phase
+from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
@@ -30,8 +33,9 @@ from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.routes import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
+from callkeeper.desk.board.states import StateName
 from callkeeper.desk.bodies import BODIES, read_body, refuse_fields
-from callkeeper.desk.call_list import CallList
+from callkeeper.desk.call_list import WHOLE, CallList, ListedPage, Section
 from callkeeper.desk.openapi import document
 from callkeeper.desk.problems import (
     Problem,
@@ -103,7 +107,9 @@ MAX_WAIT_S: Final = 10.0
 MAX_PAGE: Final = 500
 DEFAULT_PAGE: Final = 100
 _LONGEST_NAME: Final = 40
-_SHOWN: Final = (Phase.LIVE, Phase.ENDED, Phase.SETTLED)
+_ALL: Final = "all"
+_SHOWN: Final = (Phase.LIVE, Phase.ENDED, Phase.SETTLED, _ALL)
+_SECTIONS: Final = {_ALL: WHOLE, Phase.SETTLED.value: (Section.SETTLED, Section.ARCHIVED)}
 
 
 class DeskApi:
@@ -116,24 +122,27 @@ class DeskApi:
         actions: Actions,
         stream: Stream,
         tickets: Tickets,
-        policies: Policies,
+        book: RuleBook,
         log: FilteringBoundLogger,
         auditor: Auditor,
         turns: SearchTurns,
         *,
+        now: Callable[[], datetime],
         country: str = "US",
         archive: ArchivedCalls | None = None,
     ) -> None:
         self._archive = archive
         self._turns = turns
-        self._list = CallList(lookup, archive, country)
+        self._list = CallList(lookup, archive, book)
+        self._country = country
+        self._now = now
         self._tokens = tokens
         self._limiter = AttemptLimiter()
         self._lookup = lookup
         self._actions = actions
         self._stream = stream
         self._tickets = tickets
-        self._policies = policies
+        self._policies = book.policies
         self._log = log
         self._auditor = auditor
 
@@ -176,27 +185,63 @@ class DeskApi:
     async def list_calls(self, request: Request) -> Response:
         """List calls, live ones unless another phase is asked for."""
         token = await self._token(request)
-        query = _query(request, "phase", "phone", "institution", "limit", "after", "q", "id")
+        query = _query(request, "phase", "phone", "limit", "after", "q", "id", *FILTERS)
         phase = _one_of(query.get("phase"), "phase", _SHOWN)
         if "phone" in query and not token.sees_people:
             raise forbidden("phone: a viewer sees no numbers")
+        if "operator" in query and not token.sees_people:
+            raise forbidden("operator: a viewer does not see who acted")
         await self._check_institution(request, token, query.get("institution"))
-        limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
-        is_search = bool({"q", "phone", "id"} & query.keys())
+        limit = int(_number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE))
+        is_search = bool({"q", "phone", "id", *FILTERS} - {"institution"} & query.keys())
         turn = self._turns.turn(f"token:{token.name}", most=SEARCHES_PER_TOKEN) if is_search else nullcontext()
         try:
             async with turn:
-                page = await self._list.page(token, query, phase, query.get("after"), int(limit))
+                page = await self._page(token, query, phase, limit)
         except QuotaUsed:
             raise too_many_searches() from None
+        except FilterWrong as wrong:
+            raise invalid(wrong.name, str(wrong)) from None
         except ValueError:
             raise invalid("after", "must be the next of the page before") from None
+        if page.is_archive_away:
+            raise unavailable()
         where = await self._named(token, query.get("institution"))
-        names = ("phase", "q", "phone", "id", *(() if where else ("institution",)))
-        filters = {name: query[name] for name in names if name in query}
+        names = ("phase", "q", "phone", "id", *FILTERS)
+        filters = {name: query[name] for name in names if name in query and not (where and name == "institution")}
         where = where or place_of(token.institutions)
         note_of(request).listed(filters, len(page.calls), detail="list", institution=where)
         return _json(PageView(self._views(token, page.calls), page.next))
+
+    async def _page(self, token: DeskToken, query: Mapping[str, str], phase: str | None, limit: int) -> ListedPage:
+        """Return a page of the list.
+
+        Raises:
+            FilterWrong: A filter has a value that it cannot have.
+            ValueError: ``after`` was not ours.
+        """
+        typed = parse_query(query.get("q", ""), country=self._country, zone=UTC)
+        asked = filtered(typed, query, states=list(StateName), now=self._now())
+        phone, any_id = query.get("phone"), query.get("id")
+        if phone is not None:
+            asked = replace(asked, numbers=(*asked.numbers, phone))
+
+        def is_wanted(call: Call) -> bool:
+            return (
+                (phone is None or same_number(call.phone_number or "", phone, self._country))
+                and any_id in {None, call.voice_id, call.alternate_id}
+                and phase in {None, _ALL, call.phase}
+            )
+
+        return await self._list.page(
+            token,
+            replace(asked, id_prefix=any_id or ""),
+            _SECTIONS.get(phase or "", (Section.LIVE,)),
+            query.get("after"),
+            limit,
+            is_wanted=is_wanted,
+            newest_first=phase == _ALL,
+        )
 
     async def show_call(self, request: Request) -> Response:
         token, place = await self._place(request)
@@ -334,10 +379,10 @@ def _query(request: Request, *known: str) -> QueryParams:
     return query
 
 
-def _one_of(text: str | None, name: str, allowed: tuple[Phase, ...]) -> Phase | None:
+def _one_of(text: str | None, name: str, allowed: tuple[str, ...]) -> str | None:
     if text is not None and text not in allowed:
         raise invalid(name, f"must be one of {', '.join(allowed)}")
-    return Phase(text) if text else None
+    return text
 
 
 def _number(text: str | None, name: str, least: float, most: float, default: float) -> float:

@@ -29,6 +29,7 @@ from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.audit_page import AuditPage
 from callkeeper.desk.board.board_context import BoardContextReader, HourReader
 from callkeeper.desk.board.call_page import CallRenderer, call_page, path_of
+from callkeeper.desk.board.calls_page import CallsPage
 from callkeeper.desk.board.find_page import FindPage
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, fields_of
 from callkeeper.desk.board.frame_source import FrameSource
@@ -38,6 +39,7 @@ from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
 from callkeeper.desk.board.runbook import runbook
+from callkeeper.desk.call_list import CallList
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -91,6 +93,8 @@ class Board:
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
         self._find = FindPage(searched, *parts)
+        listed = CallList(desk.lookup, desk.archive, desk.book)
+        self._calls = CallsPage(listed, self._renderers, desk.book, desk.searches, now)
         self._incidents = IncidentReader(redis, keys)
         self._open = OpenStreams(streams_per_person)
         self._streams = Streams(self.frames, desk, self._renderers, self._incidents, now=now)
@@ -106,6 +110,7 @@ class Board:
             Route(f"{base}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
             Route(f"{base}/operations", self.operations),
             Route(f"{base}/find", self._find.show, methods=["GET", "POST"]),
+            *self._calls.routes(),
             *self._pausing.routes(),
             *self._incidents_page.routes(),
             *self._outcomes.routes(),
