@@ -37,7 +37,7 @@ from callkeeper.desk.board.incidents_page import IncidentsPage
 from callkeeper.desk.board.live_updates import Streams
 from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
-from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
+from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in, sifted
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.call_list import CallList
 from callkeeper.desk.desk import Desk
@@ -47,6 +47,7 @@ from callkeeper.service.endpoints import is_institution_key, is_voice_id
 
 _ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve")
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
+LONGEST_FILTER: Final = 128
 _FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
@@ -155,8 +156,11 @@ class Board:
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
             raise HTTPException(404)
+        text = request.query_params.get("filter", "").strip()[:LONGEST_FILTER] if only is None else ""
+        view = sifted(view, frame, text) if text else view
         groups = groups_in(view, frame)
         shown = sum(len(waiting) + len(decided) for _, _, waiting, decided in groups)
+        shown += len(view.order.get("first-rows", ()))
         place = only or place_of(visitor.person.institutions)
         note_of(request).listed({}, shown, detail="board", institution=place)
         may_reconcile = only is not None and visitor.person.may(Role.SUPERVISOR)
@@ -166,6 +170,7 @@ class Board:
             view=view,
             groups=groups,
             only=group,
+            filter=text,
             reconcile=f"{self._base}/institutions/{quote(only or '', safe='')}/reconcile" if may_reconcile else "",
             field=FORM_FIELD,
             token=visitor.forms.issue() if may_reconcile else "",
