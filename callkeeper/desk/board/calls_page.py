@@ -50,8 +50,8 @@ class ListedCall:
     row: CallRow
     institution: str
     assignee: str
-    words: str
-    """Its policies, or its status if it has none."""
+    policies: str
+    status: str
     rule: str
     """The rule that asked for what was done last, or that asks a person."""
     over_at: datetime | None
@@ -192,7 +192,8 @@ class CallsPage:
             row=row_of(call, self.book),
             institution=known.names.get(call.institution_key) or call.institution_key,
             assignee=assignee_of(call),
-            words=", ".join(reading.policies) or reading.status or "" if reading is not None else "",
+            policies=", ".join(reading.policies) if reading is not None else "",
+            status=(reading.status or "") if reading is not None else "",
             rule=asked or next((rule for rule in rules if rule), ""),
             over_at=call.end_seen_at or call.settled_at,
         )

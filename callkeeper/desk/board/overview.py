@@ -1,7 +1,7 @@
 """The institutions as one table: the state of each, its live calls, what needs a human, how late it is. Pure.
 
-Those with trouble come first, then those with the most live calls. An institution without calls and without trouble is
-quiet: a large installation folds it away.
+Those with trouble come first, then those with the most live calls. A large installation shows the first, and folds the
+others and those without calls and without trouble.
 """
 
 from collections import Counter
@@ -37,6 +37,10 @@ _OBSTACLES: Final = {
     "no_voice_auth": InstitutionState("No voice authentication", StateTone.IDLE, "dash"),
     "test_mode": InstitutionState("Test mode", StateTone.IDLE, "dash"),
     UNKNOWN: InstitutionState("Standing unknown", StateTone.WARN, "question"),
+}
+_CALLS_WAIT: Final = {
+    tone: InstitutionState("Needs a human", tone, shape)
+    for tone, shape in ((StateTone.BAD, "triangle"), (StateTone.WARN, "bars"))
 }
 _PAUSED: Final = InstitutionState("Paused", StateTone.WARN, "bars")
 _WORKING: Final = InstitutionState("Working", StateTone.BUSY, "half")
@@ -87,12 +91,13 @@ def institution_rows(
         refused: How much the service has refused, by institution.
         ranks: Live calls by institution, as of a moment ago: the order follows these, so that lines do not jump.
     """
-    waiting = Counter(alarm.institution_key for alarm in alarms if not (alarm.is_incident or alarm.known))
+    waiting: Counter[str] = Counter()
     trouble: dict[str, Alarm] = {}
     for alarm in alarms:
-        known = trouble.get(alarm.institution_key)
-        if alarm.is_incident and not alarm.known and (known is None or _is_worse(alarm, known)):
-            trouble[alarm.institution_key] = alarm
+        key, worst = alarm.institution_key, trouble.get(alarm.institution_key)
+        if not alarm.known and (worst is None or _is_worse(alarm, worst)):
+            trouble[key] = alarm
+        waiting[key] += not (alarm.is_incident or alarm.known)
     rows = [
         InstitutionRow(
             slot=f"i-{sha256(group.key.encode()).hexdigest()[:10]}",
@@ -111,7 +116,11 @@ def institution_rows(
 
 
 def _is_worse(one: Alarm, other: Alarm) -> bool:
-    return one.tone is StateTone.BAD and other.tone is not StateTone.BAD
+    """Tell whether an alarm comes before another: an urgent one does, and an incident before a call."""
+    return (one.tone is not StateTone.BAD, not one.is_incident) < (
+        other.tone is not StateTone.BAD,
+        not other.is_incident,
+    )
 
 
 def _weight(row: InstitutionRow) -> tuple[bool, bool, bool, bool]:
@@ -121,6 +130,8 @@ def _weight(row: InstitutionRow) -> tuple[bool, bool, bool, bool]:
 
 
 def _state(group: Group, context: BoardContext, trouble: Alarm | None) -> InstitutionState:
+    if trouble is not None and not trouble.is_incident:
+        return _CALLS_WAIT[trouble.tone if trouble.tone in _CALLS_WAIT else StateTone.WARN]
     if trouble is not None:
         return InstitutionState(trouble.title, trouble.tone, "triangle" if trouble.tone is StateTone.BAD else "bars")
     if {group.key, EVERYWHERE} & context.pauses.by_institution.keys():

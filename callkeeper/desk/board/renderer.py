@@ -43,6 +43,9 @@ DIRECT: Final = 10
 FIRST_SHOWN: Final = 12
 """How many calls to look at first the board shows then."""
 
+INSTITUTIONS_SHOWN: Final = 30
+"""How many lines of institutions a large installation shows unfolded, unless more have trouble."""
+
 _MEMORISED: Final = 5000
 """How many rendered pieces are kept."""
 
@@ -129,7 +132,10 @@ class Renderer:
         alarms = self._alarms_for(frame.alarms, only)
         html["alarms-head"] = self.piece("alarms_head", alarms)
         html["alarms-rest"] = self.piece("alarms_rest", alarms, _choices(frame, only), True, only or "")
-        html |= {alarm.slot: self._once("alarm", alarm.slot, alarm) for alarm in alarms[:ALARMS_SHOWN]}
+        said: set[str] = set()
+        for alarm in alarms[:ALARMS_SHOWN]:
+            html[alarm.slot] = self._once("alarm", alarm.slot, (alarm, alarm.advice in said))
+            said.add(alarm.advice)
         order["alarms-list"] = tuple(alarm.slot for alarm in alarms[:ALARMS_SHOWN])
 
     def _write_overview(self, frame: Frame, html: dict[str, str], order: dict[str, tuple[str, ...]]) -> None:
@@ -137,14 +143,18 @@ class Renderer:
         html |= {slot: self._once("tile", slot, tile, slot) for slot, tile in tiles.items()}
         order["figures"] = tuple(tiles)
         html["live-head"] = self.piece("live_head", frame)
-        folds = not is_direct(frame)
-        shown = [row for row in frame.institutions if not (folds and row.is_quiet)]
-        quiet = [row for row in frame.institutions if folds and row.is_quiet]
-        html |= {row.slot: self._once("institution", row.slot, row) for row in shown}
+        rows = frame.institutions
+        quiet = [] if is_direct(frame) else [row for row in rows if row.is_quiet]
+        awake = rows if is_direct(frame) else [row for row in rows if not row.is_quiet]
+        shown = [row for n, row in enumerate(awake) if n < INSTITUTIONS_SHOWN or row.has_trouble]
+        others = [row for n, row in enumerate(awake) if n >= INSTITUTIONS_SHOWN and not row.has_trouble]
+        html |= {row.slot: self._once("institution", row.slot, row) for row in awake}
         html |= {f"q{row.slot}": self._once("quiet", row.slot, row) for row in quiet}
-        html["institutions-head"] = self.piece("institutions_head", frame.institutions)
+        html["institutions-head"] = self.piece("institutions_head", rows)
+        html["others-head"] = self.piece("others_head", others)
         html["quiet-head"] = self.piece("quiet_head", quiet)
         order["institutions-rows"] = tuple(row.slot for row in shown)
+        order["others-rows"] = tuple(row.slot for row in others)
         order["quiet-rows"] = tuple(f"q{row.slot}" for row in quiet)
 
     def _write_first(self, frame: Frame, html: dict[str, str], order: dict[str, tuple[str, ...]]) -> None:
@@ -242,7 +252,7 @@ def sifted(view: View, frame: Frame, text: str) -> View:
     """Return a view with only the institutions whose name, key or state has a text, as the page's script shows them."""
     wanted = text.casefold()
     said = {row.slot: f"{row.name} {row.key} {row.state.word}".casefold() for row in frame.institutions}
-    lists = ("institutions-rows", "quiet-rows")
+    lists = ("institutions-rows", "others-rows", "quiet-rows")
     kept = {name: tuple(slot for slot in view.order[name] if wanted in said[slot.removeprefix("q")]) for name in lists}
     return with_fields(view, order={**view.order, **kept})
 

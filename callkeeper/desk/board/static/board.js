@@ -142,10 +142,10 @@ let sifted = "";
 function sift() {
   const wanted = sieve ? sieve.value.trim().toLowerCase() : "";
   if (!wanted && !sifted) return;
-  for (const line of document.querySelectorAll("#institutions-rows > tr, #quiet-rows > li")) {
+  for (const line of document.querySelectorAll("#institutions tbody > tr, #quiet-rows > li")) {
     line.hidden = !line.textContent.toLowerCase().includes(wanted);
   }
-  if (wanted !== sifted) document.getElementById("quiet").open = wanted !== "";
+  if (wanted !== sifted) for (const fold of document.querySelectorAll("#institutions .fold")) fold.open = wanted !== "";
   sifted = wanted;
 }
 
