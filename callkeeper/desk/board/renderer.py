@@ -158,9 +158,9 @@ class Renderer:
         order["quiet-rows"] = tuple(f"q{row.slot}" for row in quiet)
 
     def _write_first(self, frame: Frame, html: dict[str, str], order: dict[str, tuple[str, ...]]) -> None:
-        """Render the calls to look at first: those of all institutions that are not decided."""
+        """Render the calls to look at first: first those that need a person, then by their state; none is decided."""
         calls = (live for group in frame.groups for live in group.calls if not live.state.is_decided)
-        first = nlargest(FIRST_SHOWN, calls, key=precedence)
+        first = nlargest(FIRST_SHOWN, calls, key=lambda live: (live.state.for_person, *precedence(live)))
         names = {group.key: group.name for group in frame.groups}
         for live in first:
             html[live.slot] = self._once("brief", live.slot, live, names[live.call.institution_key])
