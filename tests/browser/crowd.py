@@ -36,8 +36,9 @@ def standing(n: int, now: datetime) -> Standing:
 
 
 def crowd_of(calls: int, institutions: int, now: datetime) -> list[Call]:
-    """Return live calls in many states, the newest last; the first institutions have the most."""
-    return [_call(n, key_of(int((n * 7919 % calls / calls) ** 2 * institutions)), now, calls) for n in range(calls)]
+    """Return live calls in many states, the newest last; the first institutions have the most, the last fifth none."""
+    busy = max(1, institutions * 4 // 5)
+    return [_call(n, key_of(int((n * 7919 % calls / calls) ** 2 * busy)), now, calls) for n in range(calls)]
 
 
 def _call(n: int, key: str, now: datetime, of: int) -> Call:

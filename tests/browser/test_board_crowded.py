@@ -137,9 +137,9 @@ def test_list_leads_to_calls_by_state_rule_and_institution(stage: Stage, crowd: 
     rows = board.locator("table.calls tbody tr")
     expect(rows.first).to_contain_text("Red policy")
     assert rows.count() == board.get_by_text("Red policy", exact=True).count() - 1, "the form names it once more"
-    board.goto(f"{stage.web_url}/board/calls?state=settled&rule=verified&institution=crowd-004")
+    board.goto(f"{stage.web_url}/board/calls?state=settled&rule=verified&institution=crowd-062")
     expect(rows.first).to_contain_text("verified")
-    expect(rows.first).to_contain_text("Example Credit Union 004")
+    expect(rows.first).to_contain_text("Example Credit Union 062")
     board.locator("select[name=outcome]").select_option("rejected")
     board.get_by_role("button", name="Show").click()
     expect(board.locator(".empty")).to_contain_text("There is no such call")

@@ -219,5 +219,16 @@ if (address) {
     else again();
   });
 }
+// Paper has no folds: they are open while the page is printed, and then as they were.
+
+const onPaper = matchMedia("print");
+
+onPaper.addEventListener("change", () => {
+  for (const fold of document.querySelectorAll(".fold")) {
+    if (onPaper.matches) fold.dataset.was = fold.open;
+    fold.open = onPaper.matches || fold.dataset.was === "true";
+  }
+});
+
 setInterval(tick, 1000);
 tick();
