@@ -14,7 +14,7 @@ from typing import Final
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, CallQuery
 from callkeeper.calls.institutions import KnownInstitutions
-from callkeeper.calls.record import Call
+from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import SCAN_LIMIT, Lookup, Page
@@ -89,7 +89,7 @@ class CallList:
         """
         if not (rights.sees_people or is_for_viewers(query)):
             return ListedPage((), None, 0)
-        sections = [section for section in sections if section in OF_STATE.get(query.state, WHOLE)]
+        sections = [section for section in sections if section in OF_STATE.get(_state(query), WHOLE)]
         if self.archive is None:
             sections = [section for section in sections if section is not Section.ARCHIVED]
         search = _Search(
@@ -105,7 +105,8 @@ class CallList:
         while here is not None and len(found) < limit and searched < SCAN_LIMIT:
             section, position = here
             try:
-                page = await self._read(section, search, position, limit - len(found), newest_first=newest_first)
+                left = limit - len(found), SCAN_LIMIT - searched
+                page = await self._read(section, search, position, *left, newest_first=newest_first)
             except ArchiveAway:
                 return ListedPage(tuple(found), None, searched, is_archive_away=True)
             found += page.calls
@@ -116,7 +117,7 @@ class CallList:
         return ListedPage(tuple(found), _written(sections, *here) if here is not None else None, searched)
 
     async def _read(
-        self, section: Section, search: "_Search", position: str, limit: int, *, newest_first: bool
+        self, section: Section, search: "_Search", position: str, limit: int, most: int, *, newest_first: bool
     ) -> Page:
         if section is Section.ARCHIVED:
             return await self._archived(search, position, limit)
@@ -129,6 +130,8 @@ class CallList:
             newest_first=newest_first or is_settled,
             since=query.since - _SKEW if query.since is not None else None,
             with_trails=query.needs_trail,
+            may_be=search.may_be,
+            most=most,
         )
 
     async def _archived(self, search: "_Search", position: str, limit: int) -> Page:
@@ -161,6 +164,12 @@ class _Search:
     book: RuleBook
     is_wanted: Callable[[Call], bool]
 
+    def may_be(self, member: str) -> bool:
+        """Tell whether a member can be that of a wanted call, by its institution."""
+        asked, visible = self.query.institution_key, self.rights.institutions
+        keys = visible if asked is None else {asked}
+        return keys is None or member.startswith(tuple(CallId(key, "").member for key in keys))
+
     def without_terms(self) -> "_Search":
         """Return the search for calls whose terms were tested already: the archive does that, by its index."""
         return replace(self, query=replace(self.query, terms=()))
@@ -176,6 +185,12 @@ class _Search:
             state=state_words(call, self.book) if query.words else "",
             states=state_names(call, self.book, is_marked=is_marked) if query.state else (),
         )
+
+
+def _state(query: CallQuery) -> str:
+    """Return the state that a query asks for. A call that has an outcome is settled."""
+    has_outcome = any(kind == "outcome" and value in list(Reason) for kind, value in query.terms)
+    return query.state or (SETTLED if has_outcome else "")
 
 
 def _parsed(sections: Sequence[Section], after: str | None) -> tuple[Section, str] | None:

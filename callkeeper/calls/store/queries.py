@@ -305,7 +305,7 @@ class Lookup:
     async def records(self, members: list[str]) -> dict[str, bytes]:
         """Return the stored records of members, following tombstones. Missing ones are left out."""
         stored = await self._together(*(("hmget", self.keys.item(member), ["moved", "rec"]) for member in members))
-        found = {}
+        found: dict[str, bytes] = {}
         for member, (moved, record) in zip(members, stored, strict=True):
             if moved is not None:
                 end = await follow_tombstones(self._redis, self.keys, moved.decode())
@@ -324,6 +324,7 @@ class Lookup:
         newest_first: bool | None = None,
         since: datetime | None = None,
         with_trails: bool = False,
+        may_be: Callable[[str], bool] = lambda _member: True,
         most: int = SCAN_LIMIT,
     ) -> Page:
         """Return the next calls that match: live ones oldest first, settled ones newest first.
@@ -336,7 +337,8 @@ class Lookup:
             newest_first: The order, if it is another one.
             since: Settled calls that were settled before are left out.
             with_trails: Read the trails as well.
-            most: Records that are read at most.
+            may_be: Tells of which members the records are read. Others cost next to nothing.
+            most: After how many records the page ends.
 
         Raises:
             ValueError: ``after`` does not have our format.
@@ -350,11 +352,12 @@ class Lookup:
         while searched < most and time.monotonic() < until_s:
             members = await self._members(key, is_reversed, position, least)
             async with self._slices.one() if self._slices else nullcontext():
-                names = [member for _, member in members]
+                names = [member for _, member in members if may_be(member)]
                 calls = await self.calls(names)
                 trails = await self._trails(names) if with_trails else {}
+            searched += len(names)
             for score, member in members:
-                position, searched = (score, member), searched + 1
+                position = (score, member)
                 if member in calls and matches(calls[member], trails.get(member, ())):
                     found.append(calls[member])
                 if len(found) == limit:

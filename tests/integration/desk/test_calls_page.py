@@ -46,7 +46,7 @@ async def keep(redis: Redis, record: Call, at: int, *trail: Entry) -> None:
     await redis.hset(keys.item(member), "rec", encode_call(record))
     await redis.zadd(keys.settled if record.is_settled else keys.live, {member: at})
     if trail:
-        await redis.rpush(keys.trail(member), *map(encode_entry, trail))  # type: ignore[misc]
+        await redis.rpush(keys.trail(member), *map(encode_entry, trail))
 
 
 async def keep_many(redis: Redis, calls: int) -> None:
@@ -202,6 +202,16 @@ async def test_page_reads_a_bounded_number_of_records(redis: Redis) -> None:
     assert first.next is not None
     second = await listed.page(ADMIN, nothing, WHOLE, first.next, SHOWN)
     assert (first.calls, first.searched + second.searched, second.next) == ((), SCAN_LIMIT + 30, None)
+
+
+async def test_records_of_other_institutions_are_not_read(redis: Redis) -> None:
+    """Whoever asks for one institution, or is limited to it, waits only for its own calls."""
+    await keep_many(redis, 200)
+    await keep(redis, over("v-x", Reason.UNDECIDED, institution_key="cu-2"), 7)
+    listed = CallList(Lookup(redis), None, SHIPPED)
+    asked = await listed.page(ADMIN, CallQuery(institution_key="cu-2"), WHOLE, None, SHOWN)
+    limited = await listed.page(replace(ADMIN, institutions=frozenset({"cu-2"})), CallQuery(), WHOLE, None, SHOWN)
+    assert [(len(page.calls), page.searched) for page in (asked, limited)] == [(1, 1), (1, 1)]
 
 
 async def test_list_stops_reading_at_the_time_that_is_asked_for(rig: BoardRig) -> None:
