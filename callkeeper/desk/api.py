@@ -1,9 +1,8 @@
 """The desk's API: how the agent's software reads calls and makes statements about them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, cast
 from urllib.parse import quote, unquote
 
@@ -23,8 +22,8 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import ActionStatus
-from callkeeper.calls.call_query import FILTERS, FilterWrong, filtered, parse_query, same_number
-from callkeeper.calls.record import Call, NewerRecord, Phase
+from callkeeper.calls.call_query import FILTERS, FilterWrong
+from callkeeper.calls.record import Call, NewerRecord
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.keys import CallId
@@ -33,9 +32,8 @@ from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.routes import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
-from callkeeper.desk.board.states import StateName
 from callkeeper.desk.bodies import BODIES, read_body, refuse_fields
-from callkeeper.desk.call_list import WHOLE, CallList, ListedPage, Section
+from callkeeper.desk.call_list import PHASES, CallList, DeskListing
 from callkeeper.desk.openapi import document
 from callkeeper.desk.problems import (
     Problem,
@@ -107,9 +105,6 @@ MAX_WAIT_S: Final = 10.0
 MAX_PAGE: Final = 500
 DEFAULT_PAGE: Final = 100
 _LONGEST_NAME: Final = 40
-_ALL: Final = "all"
-_SHOWN: Final = (Phase.LIVE, Phase.ENDED, Phase.SETTLED, _ALL)
-_SECTIONS: Final = {_ALL: WHOLE, Phase.SETTLED.value: (Section.SETTLED, Section.ARCHIVED)}
 
 
 class DeskApi:
@@ -133,9 +128,7 @@ class DeskApi:
     ) -> None:
         self._archive = archive
         self._turns = turns
-        self._list = CallList(lookup, archive, book)
-        self._country = country
-        self._now = now
+        self._listing = DeskListing(CallList(lookup, archive, book), country, now)
         self._tokens = tokens
         self._limiter = AttemptLimiter()
         self._lookup = lookup
@@ -186,7 +179,7 @@ class DeskApi:
         """List calls, live ones unless another phase is asked for."""
         token = await self._token(request)
         query = _query(request, "phase", "phone", "limit", "after", "q", "id", *FILTERS)
-        phase = _one_of(query.get("phase"), "phase", _SHOWN)
+        phase = _one_of(query.get("phase"), "phase", PHASES)
         if "phone" in query and not token.sees_people:
             raise forbidden("phone: a viewer sees no numbers")
         if "operator" in query and not token.sees_people:
@@ -197,7 +190,7 @@ class DeskApi:
         turn = self._turns.turn(f"token:{token.name}", most=SEARCHES_PER_TOKEN) if is_search else nullcontext()
         try:
             async with turn:
-                page = await self._page(token, query, phase, limit)
+                page = await self._listing.page(token, query, phase, limit)
         except QuotaUsed:
             raise too_many_searches() from None
         except FilterWrong as wrong:
@@ -212,36 +205,6 @@ class DeskApi:
         where = where or place_of(token.institutions)
         note_of(request).listed(filters, len(page.calls), detail="list", institution=where)
         return _json(PageView(self._views(token, page.calls), page.next))
-
-    async def _page(self, token: DeskToken, query: Mapping[str, str], phase: str | None, limit: int) -> ListedPage:
-        """Return a page of the list.
-
-        Raises:
-            FilterWrong: A filter has a value that it cannot have.
-            ValueError: ``after`` was not ours.
-        """
-        typed = parse_query(query.get("q", ""), country=self._country, zone=UTC)
-        asked = filtered(typed, query, states=list(StateName), now=self._now())
-        phone, any_id = query.get("phone"), query.get("id")
-        if phone is not None:
-            asked = replace(asked, numbers=(*asked.numbers, phone))
-
-        def is_wanted(call: Call) -> bool:
-            return (
-                (phone is None or same_number(call.phone_number or "", phone, self._country))
-                and any_id in {None, call.voice_id, call.alternate_id}
-                and phase in {None, _ALL, call.phase}
-            )
-
-        return await self._list.page(
-            token,
-            replace(asked, id_prefix=any_id or ""),
-            _SECTIONS.get(phase or "", (Section.LIVE,)),
-            query.get("after"),
-            limit,
-            is_wanted=is_wanted,
-            newest_first=phase == _ALL,
-        )
 
     async def show_call(self, request: Request) -> Response:
         token, place = await self._place(request)

@@ -7,21 +7,21 @@ reads at most `SCAN_LIMIT` records and says how many it read; the next page goes
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from callkeeper.archive.errors import ArchiveAway
-from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, CallQuery
+from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, CallQuery, filtered, parse_query, same_number
 from callkeeper.calls.institutions import KnownInstitutions
-from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import SCAN_LIMIT, Lookup, Page
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.access.rights import Rights
 from callkeeper.desk.archived_calls import ArchivedCalls
-from callkeeper.desk.board.states import state_names, state_of, state_words
+from callkeeper.desk.board.states import StateName, state_names, state_of, state_words
 from callkeeper.desk.call_search import is_for_viewers, without_people
 
 _SKEW: Final = timedelta(minutes=5)
@@ -211,6 +211,51 @@ def _parsed(sections: Sequence[Section], after: str | None) -> tuple[Section, st
 
 def _written(sections: Sequence[Section], section: Section, position: str) -> str:
     return position if section is sections[0] and section is not Section.ARCHIVED else f"{section}:{position}"
+
+
+_ALL: Final = "all"
+PHASES: Final = (Phase.LIVE, Phase.ENDED, Phase.SETTLED, _ALL)
+"""What the desk API can list: calls in one phase, or all."""
+
+_SECTIONS: Final = {_ALL: WHOLE, Phase.SETTLED.value: OF_STATE[SETTLED]}
+
+
+@dataclass(frozen=True, slots=True)
+class DeskListing:
+    """The list as the desk API asks for it. ``country`` is where phone numbers without a country's code belong."""
+
+    calls: CallList
+    country: str
+    now: Callable[[], datetime]
+
+    async def page(self, rights: Rights, query: Mapping[str, str], phase: str | None, limit: int) -> ListedPage:
+        """Return the next calls that a request asks for.
+
+        Raises:
+            callkeeper.calls.call_query.FilterWrong: A filter has a value that it cannot have.
+            ValueError: ``after`` was not ours.
+        """
+        phone, any_id = query.get("phone"), query.get("id")
+        typed = parse_query(query.get("q", ""), country=self.country, zone=UTC)
+        asked = filtered(typed, query, states=list(StateName), now=self.now())
+        numbers = (*asked.numbers, *((phone,) if phone is not None else ()))
+
+        def is_wanted(call: Call) -> bool:
+            return (
+                (phone is None or same_number(call.phone_number or "", phone, self.country))
+                and any_id in {None, call.voice_id, call.alternate_id}
+                and phase in {None, _ALL, call.phase}
+            )
+
+        return await self.calls.page(
+            rights,
+            replace(asked, numbers=numbers, id_prefix=any_id or ""),
+            _SECTIONS.get(phase or "", OF_STATE[OPEN]),
+            query.get("after"),
+            limit,
+            is_wanted=is_wanted,
+            newest_first=phase == _ALL,
+        )
 
 
 CSV_COLUMNS: Final = (
