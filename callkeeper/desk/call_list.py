@@ -28,7 +28,7 @@ _SKEW: Final = timedelta(minutes=5)
 """How far the service's clock, which says when a call began, may be ahead of Redis's, which says when it was settled."""
 
 
-class Section(StrEnum):
+class ListSection(StrEnum):
     """A part of the list. Its name begins the positions in it, except in the first part of a list."""
 
     LIVE = "live"
@@ -36,10 +36,10 @@ class Section(StrEnum):
     ARCHIVED = "archive"
 
 
-WHOLE: Final = tuple(Section)
-OF_STATE: Final[Mapping[str, tuple[Section, ...]]] = {
-    OPEN: (Section.LIVE,),
-    SETTLED: (Section.SETTLED, Section.ARCHIVED),
+WHOLE: Final = tuple(ListSection)
+OF_STATE: Final[Mapping[str, tuple[ListSection, ...]]] = {
+    OPEN: (ListSection.LIVE,),
+    SETTLED: (ListSection.SETTLED, ListSection.ARCHIVED),
 }
 """Which parts of the list can have calls of a state, where not all have."""
 
@@ -66,7 +66,7 @@ class CallList:
         self,
         rights: Rights,
         query: CallQuery,
-        sections: Sequence[Section],
+        sections: Sequence[ListSection],
         after: str | None,
         limit: int,
         *,
@@ -91,7 +91,7 @@ class CallList:
             return ListedPage((), None, 0)
         sections = [section for section in sections if section in OF_STATE.get(_state(query), WHOLE)]
         if self.archive is None:
-            sections = [section for section in sections if section is not Section.ARCHIVED]
+            sections = [section for section in sections if section is not ListSection.ARCHIVED]
         search = _Search(
             query,
             rights,
@@ -117,11 +117,11 @@ class CallList:
         return ListedPage(tuple(found), _written(sections, *here) if here is not None else None, searched)
 
     async def _read(
-        self, section: Section, search: "_Search", position: str, limit: int, most: int, *, newest_first: bool
+        self, section: ListSection, search: "_Search", position: str, limit: int, most: int, *, newest_first: bool
     ) -> Page:
-        if section is Section.ARCHIVED:
+        if section is ListSection.ARCHIVED:
             return await self._archived(search, position, limit)
-        query, is_settled = search.query, section is Section.SETTLED
+        query, is_settled = search.query, section is ListSection.SETTLED
         return await self.lookup.page(
             settled=is_settled,
             after=position or None,
@@ -193,7 +193,7 @@ def _state(query: CallQuery) -> str:
     return query.state or (SETTLED if has_outcome else "")
 
 
-def _parsed(sections: Sequence[Section], after: str | None) -> tuple[Section, str] | None:
+def _parsed(sections: Sequence[ListSection], after: str | None) -> tuple[ListSection, str] | None:
     """Return the section and the position in it where a page begins; None if there is nothing to read.
 
     Raises:
@@ -205,12 +205,12 @@ def _parsed(sections: Sequence[Section], after: str | None) -> tuple[Section, st
         return sections[0], ""
     name, colon, position = after.partition(":")
     if colon and name in sections:
-        return Section(name), position
+        return ListSection(name), position
     return sections[0], after
 
 
-def _written(sections: Sequence[Section], section: Section, position: str) -> str:
-    return position if section is sections[0] and section is not Section.ARCHIVED else f"{section}:{position}"
+def _written(sections: Sequence[ListSection], section: ListSection, position: str) -> str:
+    return position if section is sections[0] and section is not ListSection.ARCHIVED else f"{section}:{position}"
 
 
 _ALL: Final = "all"

@@ -49,7 +49,7 @@ def test_axe_finds_nothing_serious(stage: Stage) -> None:
     for action in ("distrusted", "verified"):
         expect(action_form(board, action)).to_be_visible()
         assert serious(board) == []
-    for path in ("/pausing", "/outcomes", "/institutions/cu-1", "/find", "/operations", "/incidents"):
+    for path in ("/pausing", "/outcomes", "/institutions/cu-1", "/find", "/operations", "/incidents", "/calls"):
         board.goto(f"{stage.web_url}/board{path}")
         assert serious(board) == []
 

@@ -407,7 +407,7 @@ async def test_every_role_on_every_route(site: Site) -> None:
 
 
 EXPECTED = {
-    Role.VIEWER: {"/board", "/board/operations", "/metrics"},
+    Role.VIEWER: {"/board", "/board/calls", "/board/operations", "/metrics"},
     Role.AGENT: {"/board/pausing", "/board/outcomes"},
     Role.SUPERVISOR: {"/rq/"},
     Role.ADMIN: {"/board/audit"},
