@@ -70,7 +70,7 @@ def alarm(key: str, tone: StateTone = StateTone.BAD, **more: Any) -> Alarm:
 def test_trouble_comes_first_then_the_most_calls() -> None:
     """An urgent incident, calls that need a human, other incidents, then live calls by their number, then the rest."""
     known = context("a-idle", "b-few", "c-many", "d-warned", "e-waiting", "f-down")
-    calls = [*live("b-few", 2), *live("c-many", 5), *live("e-waiting")]
+    calls = [*live("b-few", 2), *live("c-many", 5), *live("d-warned", 3), *live("e-waiting")]
     alarms = [
         alarm("d-warned", StateTone.WARN, is_incident=True),
         alarm("e-waiting", StateTone.WARN),
