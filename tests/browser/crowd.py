@@ -3,8 +3,9 @@
 No worker moves these calls: each is due in a minute, and the block that made them is over by then.
 """
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -136,4 +137,40 @@ def crowded(
                 pipe.delete(keys.item(member), keys.trail(member)).hdel(keys.attention, member)
                 for listed in (keys.live, keys.settled, keys.due):
                     pipe.zrem(listed, member)
+            pipe.execute()
+
+
+@contextmanager
+def coming_and_going(redis_url: str, calls: Sequence[Call], *, a_second: int = 40) -> Iterator[None]:
+    """Let so many calls end and so many begin each second, all over the institutions, until the block ends."""
+    over, keys = threading.Event(), Keys()
+
+    def change() -> None:
+        at = 0
+        with Redis.from_url(redis_url) as redis:
+            while not over.wait(0.1):
+                pipe = redis.pipeline(transaction=False)
+                for n in range(at, at + a_second // 10):
+                    gone, back = calls[n % len(calls)], calls[(n - len(calls) // 2) % len(calls)]
+                    for record, is_gone in ((gone, True), (back, False)):
+                        member = CallId(record.institution_key, record.voice_id).member
+                        pipe.hdel(keys.item(member), "rec") if is_gone else pipe.hset(
+                            keys.item(member), "rec", encode_call(record)
+                        )
+                        pipe.xadd(keys.changes, {"member": member})
+                at += a_second // 10
+                pipe.execute()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        with Redis.from_url(redis_url) as redis:
+            pipe = redis.pipeline(transaction=False)
+            for record in calls:
+                member = CallId(record.institution_key, record.voice_id).member
+                pipe.hset(keys.item(member), "rec", encode_call(record))
             pipe.execute()
