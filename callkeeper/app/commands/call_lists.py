@@ -40,12 +40,16 @@ _MOST = 10_000
 _PIPED_WIDTH = 1000
 """Width if the output is no terminal: lines are not wrapped or cut, because other commands need whole ids."""
 
-_STATES = (OPEN, SETTLED, NEEDS_PERSON, *StateName)
+_STATES = (OPEN, SETTLED, NEEDS_PERSON, *(state.value for state in StateName))
 _FILTERS = (
     click.argument("words", nargs=-1),
     click.option("--institution", help="Only calls of the institution with this key."),
     click.option("--state", type=click.Choice(_STATES), help="Only calls that the board shows in this state."),
-    click.option("--outcome", type=click.Choice(list(Reason)), help="Only calls that were settled for this reason."),
+    click.option(
+        "--outcome",
+        type=click.Choice([reason.value for reason in Reason]),
+        help="Only calls that were settled for this reason.",
+    ),
     click.option("--rule", help="Only calls in which this rule decided."),
     click.option("--policy", help="Only calls with this policy, now or in a check."),
     click.option("--operator", help="Only calls about which this person made a statement."),
