@@ -10,14 +10,14 @@ import hashlib
 import hmac
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from callkeeper.calls.call_query import digits_of
+from callkeeper.calls.call_query import digits_of, search_terms
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.record import Call, encode_call, without_unknown
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
@@ -142,7 +142,7 @@ def content_of(call: Call, trail: Sequence[Entry]) -> Content:
         "trail": [msgspec.json.decode(encode_entry(line)) for line in trail],
     }
     personal = tuple(_taken_out(whole, call))
-    terms = frozenset(_terms(call, trail))
+    terms = frozenset((kind, clean(value)) for kind, value in search_terms(call, trail))
     body = msgspec.json.encode({**whole, "terms": sorted(terms)}, order="sorted").decode()
     return Content(CALL, body, found_columns(call), whole["trail"], personal, terms)
 
@@ -270,20 +270,3 @@ def end_of(beginning: str) -> str:
         return beginning + LAST  # nothing that is stored has another one
     following = ord(rest[-1]) + 1
     return rest[:-1] + chr(following if not 0xD800 <= following <= 0xDFFF else 0xE000)  # no surrogates: not in UTF-8
-
-
-def _terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]]:
-    """Yield a call's search terms, without those of personal values."""
-    yield "outcome", str(call.life.reason or call.life.phase)
-    if call.seen.reading is not None and call.seen.reading.status:
-        yield "status", clean(call.seen.reading.status).casefold()
-    for person_id in (call.seen.person_id, *(candidate.person_id for candidate in call.seen.candidates)):
-        if person_id:
-            yield "person", clean(person_id).casefold()
-    for line in trail:
-        if line.operator and line.what == "said":
-            yield "operator", clean(line.operator)
-        if line.what == "decided" and line.rule:
-            yield "rule", clean(line.rule)
-        if line.rules:
-            yield "digest", line.rules

@@ -29,11 +29,15 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """Found calls, newest first. ``is_partial``: not all lines were tested. ``next``: the position of the next page."""
+    """Found calls, newest first. ``is_partial``: not all lines were tested. ``next``: the position of the next page.
+
+    ``tested``: how many calls were parsed and tested.
+    """
 
     calls: tuple[Call, ...]
     is_partial: bool = False
     next: str | None = None
+    tested: int = 0
 
 
 class ArchiveReader:
@@ -76,16 +80,16 @@ class ArchiveReader:
             search = search_of(connection, query, institutions, names or {}, self._sizes)
             for walked, (began_ms, key, n, body, personal) in enumerate(walk(connection, search, last, self._sizes)):
                 if walked == self._sizes.many or read == self._sizes.read:
-                    return FoundLines(tuple(found), is_partial=True, next=str(last))
+                    return FoundLines(tuple(found), is_partial=True, next=str(last), tested=read)
                 if body is not None:
                     read += 1
                     call = call_of(body, personal or {})
                     if matches(call):
                         if len(found) == most:
-                            return FoundLines(tuple(found), next=str(last))
+                            return FoundLines(tuple(found), next=str(last), tested=read)
                         found.append(call)
                 last = Place(began_ms, key, n)
-        return FoundLines(tuple(found))
+        return FoundLines(tuple(found), tested=read)
 
     def call(self, institution_key: str | None, any_id: str) -> tuple[Call, tuple[Entry, ...]] | None:
         """Return a call's last version by its voice id or alternate id; None unless exactly one institution has it."""

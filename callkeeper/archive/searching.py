@@ -146,6 +146,8 @@ def _limits(query: CallQuery, keys: Sequence[str] | None, table: Table) -> Itera
         yield table.c.institution_key == keys[0] if len(keys) == 1 else table.c.institution_key.in_(keys)
     if query.since is not None:
         yield began >= ms_of(query.since)
+    if query.until is not None:
+        yield began < ms_of(query.until)
     if query.around is not None:
         yield began.between(ms_of(query.around - AROUND), ms_of(query.around + AROUND))
     ahead = query.zone.utcoffset(None) if query.at is not None and query.zone is not None else None

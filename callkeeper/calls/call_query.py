@@ -5,11 +5,13 @@ may be several things, any of them counts: ``4711`` may be the end of a phone nu
 """
 
 import re
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, tzinfo
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
-from callkeeper.calls.record import Call
+from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.trail import Entry
 
 FEWEST_DIGITS: Final = 3
 """Fewer digits do not select phone numbers."""
@@ -34,7 +36,20 @@ _PHONE: Final = re.compile(r"\+?\(?\d[\d ().\-/]*\d")
 
 
 TERMS: Final = ("outcome", "status", "person", "operator", "rule", "digest")
-"""What the archive finds calls by, beside numbers, names, ids and times: ``rule:"new device"``, ``operator:agent-7``."""
+"""What calls are found by, beside numbers, names, ids and times: ``rule:"new device"``, ``operator:agent-7``."""
+
+_IN_TRAIL: Final = frozenset({"operator", "rule", "digest"})
+"""Terms that a call's trail tells, not its record."""
+
+OPEN: Final = "open"
+"""A state that every call has that is not settled."""
+
+SETTLED: Final = "settled"
+NEEDS_PERSON: Final = "needs-person"
+"""A state that a call has beside others while it waits for a person."""
+
+FILTERS: Final = ("state", "institution", "outcome", "rule", "policy", "operator", "since", "until")
+"""The filters of a list of calls, as addresses and options name them. None of them is about a member."""
 
 _TERM: Final = re.compile(rf'(?<!\S)({"|".join(TERMS)}):(?:"([^"]+)"|(\S+))', re.IGNORECASE)
 
@@ -75,8 +90,9 @@ class CallQuery:
 
     ``words`` match names, ids, institutions and states. ``numbers`` match phone numbers, whole or their end, and ids.
     ``around`` is an instant, or ``at`` a time of any day in ``zone``. ``id_prefix`` begins the voice id or the
-    alternate id. ``since``: calls that began then or later. ``institution_key``: calls of that institution.
-    ``terms``: kinds and values of `TERMS`, which only the archive knows.
+    alternate id. ``since``: calls that began then or later; ``until``: before then. ``institution_key``: calls of that
+    institution. ``state``: the state that is shown, or `OPEN`, `SETTLED`, `NEEDS_PERSON`. ``policy``: applied now, or
+    seen in a check. ``terms``: kinds and values of `TERMS`.
     """
 
     words: tuple[str, ...] = ()
@@ -88,23 +104,39 @@ class CallQuery:
     country: str = "US"
     id_prefix: str = ""
     since: datetime | None = None
+    until: datetime | None = None
     institution_key: str | None = None
+    state: str = ""
+    policy: str = ""
+
+    @property
+    def needs_trail(self) -> bool:
+        """Tell whether calls are found by what only their trails tell."""
+        return any(kind in _IN_TRAIL for kind, _ in self.terms)
+
+    @property
+    def is_about_state(self) -> bool:
+        """Tell whether the state that is shown has to be computed to tell which calls match."""
+        return bool(self.words or self.state)
 
     @property
     def is_empty(self) -> bool:
         return self == CallQuery(zone=self.zone, country=self.country)
 
-    def matches(self, call: Call, *, name: str = "", state: str = "") -> bool:
-        """Tell whether a call matches, apart from ``terms``: the archive tests them.
+    def matches(self, call: Call, *, name: str = "", state: str = "", states: Collection[str] = ()) -> bool:
+        """Tell whether a call matches, apart from ``terms``; see ``has_terms``.
 
         Args:
             call: The call.
             name: The name of its institution.
             state: The text that its state is shown as.
+            states: The names of its state and of what else it can be filtered by.
         """
         return (
             self.institution_key in {None, call.institution_key}
-            and self._is_recent(call)
+            and (not self.state or self.state in states)
+            and self._is_within(call)
+            and self._has_policy(call)
             and all(self._is_number(call, number) or _is_id(call, number) for number in self.numbers)
             and self._is_time(call)
             and all(_is_word(call, word, name, state) for word in self.words)
@@ -120,9 +152,23 @@ class CallQuery:
             digits_of(known)[-COMPARED:] == digits[-COMPARED:] and same_number(known, typed, self.country)
         )
 
-    def _is_recent(self, call: Call) -> bool:
+    def has_terms(self, call: Call, trail: Iterable[Entry] = ()) -> bool:
+        """Tell whether a call has all ``terms``. The trail is read only if the query needs it."""
+        return not self.terms or set(self.terms) <= set(search_terms(call, trail))
+
+    def _is_within(self, call: Call) -> bool:
+        if self.since is None and self.until is None:
+            return True
         began = call.life.began_at
-        return self.since is None or (began is not None and began >= self.since)
+        if began is None:
+            return False
+        return (self.since is None or began >= self.since) and (self.until is None or began < self.until)
+
+    def _has_policy(self, call: Call) -> bool:
+        if not self.policy:
+            return True
+        wanted, now = self.policy.casefold(), call.seen.reading.policies if call.seen.reading else ()
+        return any(name.casefold() == wanted for name in (*now, *call.seen.history.policies))
 
     def _is_time(self, call: Call) -> bool:
         if self.around is None and self.at is None:
@@ -137,6 +183,23 @@ class CallQuery:
         typed = datetime.combine(local.date(), self.at, local.tzinfo)
         day = timedelta(days=1)
         return min(abs(local - each) for each in (typed, typed - day, typed + day)) <= AROUND
+
+
+def search_terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]]:
+    """Yield a call's search terms, without those of personal values."""
+    yield "outcome", str(call.life.reason or call.life.phase)
+    if call.seen.reading is not None and call.seen.reading.status:
+        yield "status", call.seen.reading.status.casefold()
+    for person_id in (call.seen.person_id, *(candidate.person_id for candidate in call.seen.candidates)):
+        if person_id:
+            yield "person", person_id.casefold()
+    for line in trail:
+        if line.operator and line.what == "said":
+            yield "operator", line.operator
+        if line.what == "decided" and line.rule:
+            yield "rule", line.rule
+        if line.rules:
+            yield "digest", line.rules
 
 
 def _is_word(call: Call, word: str, name: str, state: str) -> bool:
@@ -181,6 +244,69 @@ def parse_query(text: str, *, country: str, zone: tzinfo | None) -> CallQuery:
     rest = _PHONE.sub(take, text)
     words = tuple(word.casefold() for word in rest.split())
     return CallQuery(words, tuple(numbers), terms, around, at, zone, country)
+
+
+class FilterWrong(ValueError):
+    """A filter has a value that it cannot have. ``name`` is the filter, the message says what it may be."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(problem)
+        self.name = name
+
+
+def filtered(query: CallQuery, filters: Mapping[str, str], *, states: Collection[str], now: datetime) -> CallQuery:
+    """Return a query with the `FILTERS` of an address or a command added; empty ones count as not given.
+
+    Args:
+        query: What else is looked for.
+        filters: Texts by filter.
+        states: The states that there are.
+        now: The present, aware UTC, from which spans such as ``24h`` count back.
+
+    Raises:
+        FilterWrong: A value is none of those that its filter can have.
+    """
+    given = {name: text for name in FILTERS if (text := filters.get(name, "").strip())}
+    _check_choice(given, "state", [OPEN, SETTLED, NEEDS_PERSON, *states])
+    _check_choice(given, "outcome", list(Reason))
+    terms = tuple((kind, given[kind]) for kind in ("outcome", "rule", "operator") if kind in given)
+    return replace(
+        query,
+        terms=(*query.terms, *terms),
+        since=_instant_of("since", given, now) or query.since,
+        until=_instant_of("until", given, now) or query.until,
+        institution_key=given.get("institution") or query.institution_key,
+        state=given.get("state") or query.state,
+        policy=given.get("policy") or query.policy,
+    )
+
+
+def _check_choice(given: Mapping[str, str], name: str, choices: Collection[str]) -> None:
+    if given.get(name) not in {None, *choices}:
+        raise FilterWrong(name, f"must be one of {', '.join(choices)}")
+
+
+_SPAN: Final = re.compile(r"(\d{1,5})([mhd])")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def _instant_of(name: str, given: Mapping[str, str], now: datetime) -> datetime | None:
+    """Return the instant that a filter names: ``24h`` before now, or a date with or without a time, UTC by default."""
+    text = given.get(name)
+    if text is None:
+        return None
+    if span := _SPAN.fullmatch(text):
+        return now - timedelta(**{_UNITS[span[2]]: int(span[1])})
+    try:
+        at = datetime.fromisoformat(text)
+        at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise FilterWrong(
+            name, "must be a time such as 2026-11-22T10:40 (UTC), or a span such as 30m, 24h, 7d"
+        ) from None
+    if at.year not in YEARS:
+        raise FilterWrong(name, "must be a year from 1970 on")
+    return at
 
 
 def _term(kind: str, value: str) -> tuple[str, str]:

@@ -297,7 +297,7 @@ def _plain(entry: Entry) -> str:
     how = f" with {entry.validation_type}" if entry.validation_type else ""
     match entry.what:
         case "pushed":
-            return f"push: the call {'ended' if entry.kind == 'end' else 'started'} (event {entry.event_id})"
+            return f"push: the call {'ended' if entry.kind == 'end' else 'started'}"
         case "unlisted":
             return "a full listing of the queue does not contain it"
         case "dropped":

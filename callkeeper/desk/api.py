@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import datetime
 from typing import Final, cast
 from urllib.parse import quote, unquote
 
@@ -21,9 +22,10 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import ActionStatus
-from callkeeper.calls.facts import Policies
+from callkeeper.calls.call_query import FILTERS, FilterWrong
 from callkeeper.calls.institutions import nearest
-from callkeeper.calls.record import Call, NewerRecord, Phase
+from callkeeper.calls.record import Call, NewerRecord
+from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
@@ -33,7 +35,7 @@ from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, place_of
 from callkeeper.desk.agent_pages import Minting, refuse_other_calls, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
 from callkeeper.desk.bodies import BODIES, read_body, refuse_fields
-from callkeeper.desk.call_list import CallList
+from callkeeper.desk.call_list import PHASES, CallList, DeskListing
 from callkeeper.desk.openapi import document
 from callkeeper.desk.problems import (
     Problem,
@@ -105,7 +107,6 @@ MAX_WAIT_S: Final = 10.0
 MAX_PAGE: Final = 500
 DEFAULT_PAGE: Final = 100
 _LONGEST_NAME: Final = 40
-_SHOWN: Final = (Phase.LIVE, Phase.ENDED, Phase.SETTLED)
 
 
 class DeskApi:
@@ -118,17 +119,18 @@ class DeskApi:
         actions: Actions,
         stream: Stream,
         tickets: Tickets,
-        policies: Policies,
+        book: RuleBook,
         log: FilteringBoundLogger,
         auditor: Auditor,
         turns: SearchTurns,
         *,
+        now: Callable[[], datetime],
         country: str = "US",
         archive: ArchivedCalls | None = None,
     ) -> None:
         self._archive = archive
         self._turns = turns
-        self._list = CallList(lookup, archive, country)
+        self._listing = DeskListing(CallList(lookup, archive, book), country, now)
         self._tokens = tokens
         self._minting = Minting(tokens, lookup)
         self._limiter = AttemptLimiter()
@@ -136,7 +138,7 @@ class DeskApi:
         self._actions = actions
         self._stream = stream
         self._tickets = tickets
-        self._policies = policies
+        self._policies = book.policies
         self._log = log
         self._auditor = auditor
 
@@ -181,26 +183,32 @@ class DeskApi:
     async def list_calls(self, request: Request) -> Response:
         """List calls, live ones unless another phase is asked for."""
         token = await self._token(request)
-        query = _query(request, "phase", "phone", "institution", "limit", "after", "q", "id")
+        query = _query(request, "phase", "phone", "limit", "after", "q", "id", *FILTERS)
         refuse_other_calls(token, query)
-        phase = _one_of(query.get("phase"), "phase", _SHOWN)
+        phase = _one_of(query.get("phase"), "phase", PHASES)
         if "phone" in query and not token.sees_people:
             raise forbidden("phone: a viewer sees no numbers")
+        if "operator" in query and not token.sees_people:
+            raise forbidden("operator: a viewer does not see who acted")
         await self._check_institution(request, token, query.get("institution"))
-        limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
-        is_search = bool({"q", "phone", "id"} & query.keys())
+        limit = int(_number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE))
+        is_search = bool({"q", "phone", "id", *FILTERS} - {"institution"} & query.keys())
         most = SEARCHES_PER_TOKEN if token.agent is None else SEARCHES_PER_PERSON
         turn = self._turns.turn(f"token:{token.holder}", most=most) if is_search else nullcontext()
         try:
             async with turn:
-                page = await self._list.page(token, query, phase, query.get("after"), int(limit))
+                page = await self._listing.page(token, query, phase, limit)
         except QuotaUsed:
             raise too_many_searches() from None
+        except FilterWrong as wrong:
+            raise invalid(wrong.name, str(wrong)) from None
         except ValueError:
             raise invalid("after", "must be the next of the page before") from None
+        if page.is_archive_away:
+            raise unavailable()
         where = await self._named(token, query.get("institution"))
-        names = ("phase", "q", "phone", "id", *(() if where else ("institution",)))
-        filters = {name: query[name] for name in names if name in query}
+        names = ("phase", "q", "phone", "id", *FILTERS)
+        filters = {name: query[name] for name in names if name in query and not (where and name == "institution")}
         where = where or place_of(token.institutions)
         note_of(request).listed(filters, len(page.calls), detail="list", institution=where)
         return _json(PageView(self._views(token, page.calls), page.next))
@@ -360,10 +368,10 @@ def _remedy(unknown: str, known: tuple[str, ...]) -> str:
     return f"; did you mean {meant}?" if meant else f", which takes {', '.join(known)}"
 
 
-def _one_of(text: str | None, name: str, allowed: tuple[Phase, ...]) -> Phase | None:
+def _one_of(text: str | None, name: str, allowed: tuple[str, ...]) -> str | None:
     if text is not None and text not in allowed:
         raise invalid(name, f"must be one of {', '.join(allowed)}")
-    return Phase(text) if text else None
+    return text
 
 
 def _number(text: str | None, name: str, least: float, most: float, default: float) -> float:

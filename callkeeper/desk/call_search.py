@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
@@ -30,7 +30,7 @@ SEARCH_S: Final = 5.0
 class FoundCalls:
     """What was found, live calls first. ``is_cut``: there are more; ``is_partial``: not all settled calls were read.
 
-    ``is_archive_missing``: the archive is needed, but there is none, or it does not answer.
+    ``is_archive_missing``: the archive does not answer.
     """
 
     calls: Sequence[Call]
@@ -46,6 +46,7 @@ async def find_calls(
     *,
     any_id: str = "",
     state: Callable[[Call], str],
+    states: Callable[[Call], Collection[str]] = lambda _call: (),
     archive: ArchivedCalls | None = None,
     most: int = SHOWN,
     is_live: bool = True,
@@ -60,6 +61,7 @@ async def find_calls(
         query: What is looked for.
         any_id: The typed text, if it may be a whole id. Such a call is found however old it is.
         state: Returns the words by which a call's state is shown.
+        states: Returns the names by which calls can be filtered by state.
         archive: Where to go on looking; None: in Redis alone.
         most: How many calls are returned at most.
         is_live: Look among the live calls.
@@ -78,19 +80,21 @@ async def find_calls(
 
     def matches(call: Call) -> bool:
         name, seen = known.names.get(call.institution_key) or "", call if sees_people else without_people(call)
-        return may_see(call.institution_key) and query.matches(seen, name=name, state=state(call))
+        words, names = state(call) if query.words else "", states(call) if query.state else ()
+        return may_see(call.institution_key) and query.matches(seen, name=name, state=words, states=names)
 
     until_s, is_late = time.monotonic() + SEARCH_S, False
-    async with aclosing(_in_redis(queries, query, is_live, settled)) as calls:
-        async for call in calls:
+    reading = queries.searched(is_live=is_live, settled=settled, with_trails=query.needs_trail)
+    async with aclosing(reading) as calls:
+        async for call, trail in calls:
             read_settled += call.is_settled
-            if matches(call):
+            if query.has_terms(call, trail) and matches(call):
                 found.setdefault(CallId(call.institution_key, call.voice_id), call)
             is_late = time.monotonic() > until_s
             if is_late or len(found) > most:
                 break
     is_partial = is_late or (read_settled >= SEARCHED and archive is None)
-    is_missing = bool(query.terms) and archive is None
+    is_missing = False
     if archive is not None and len(found) <= most:
         visible = [key for key in known.names if may_see(key)]
         try:
@@ -109,20 +113,8 @@ async def find_calls(
     return FoundCalls(tuple(found.values())[:most], known, len(found) > most, is_partial, is_missing)
 
 
-async def _in_redis(queries: Queries, query: CallQuery, is_live: bool, settled: int) -> AsyncGenerator[Call]:
-    """Yield the calls in Redis that may match: none if there are terms, because only the archive has them."""
-    if query.terms:
-        return
-    if is_live:
-        async for call in queries.live():
-            yield call
-    if settled:
-        async for call in queries.settled(settled):
-            yield call
-
-
 def is_for_viewers(query: CallQuery) -> bool:
-    """Tell whether viewers may ask this. The archive finds calls by who acted, which viewers do not see."""
+    """Tell whether viewers may ask this: not who acted, which viewers do not see."""
     return all(kind != "operator" for kind, _ in query.terms)
 
 

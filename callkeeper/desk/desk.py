@@ -82,8 +82,8 @@ class Desk:
         stream = Stream(*sources, heartbeat_s=heartbeat_s, per_token=streams_per_token, country=country)
         self.streams = stream
         tickets = Tickets(redis, known, keys=keys)
-        parts = (known, self.lookup, self.actions, stream, tickets, book.policies, log, auditor, self.searches)
-        api = DeskApi(*parts, country=country, archive=archive)
+        parts = (known, self.lookup, self.actions, stream, tickets, book, log, auditor, self.searches)
+        api = DeskApi(*parts, country=country, archive=archive, now=now)
         self.app: ASGIApp = api.app(origins)
 
     def leave(self) -> None:

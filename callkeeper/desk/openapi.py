@@ -7,7 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
 from callkeeper.calls.outcome_messages import schemas as outcome_schemas
+from callkeeper.calls.record import Reason
+from callkeeper.desk.board.states import StateName
 from callkeeper.desk.bodies import BODIES, AgentTokenBody, Body
 from callkeeper.desk.openapi_webhooks import webhooks
 from callkeeper.desk.problems import MEDIA_TYPE, ProblemView
@@ -85,6 +88,7 @@ _PLACE: Final = (
     _parameter("institution", "path", "The institution's key.", {"type": "string", "minLength": 1}),
     _parameter("voice_id", "path", "The call's voice id or alternate id.", {"type": "string", "minLength": 1}),
 )
+_TIME: Final = "A time such as `2026-11-22T10:40` (UTC) or a span before now such as `24h`."
 _WAIT: Final = _parameter(
     "wait", "query", "Seconds to wait for the outcome.", {"type": "number", "minimum": 0, "maximum": 10}
 )
@@ -123,17 +127,30 @@ def _list() -> dict[str, Any]:
         _parameter(
             "q",
             "query",
-            "A search as on the board: words that all have to match, last digits, a time. With an archive "
-            'also `outcome:enrolled`, `person:ID`, `operator:NAME`, `rule:"NAME"`, `digest:DIGEST`, with `phase=settled`.',
+            "A search as on the board: words that all have to match, last digits, a time, "
+            '`outcome:enrolled`, `person:ID`, `operator:NAME`, `rule:"NAME"`, `digest:DIGEST`.',
             _TEXT,
         ),
         _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
         _parameter(
             "phase",
             "query",
-            "Only calls in this phase. Default: all that are not settled.",
-            {"enum": ["live", "ended", "settled"]},
+            "Only calls in this phase; `settled` and `all` go on in the archive, and `all` begins with the newest. "
+            "Default: all that are not settled, the oldest first.",
+            {"enum": ["live", "ended", "settled", "all"]},
         ),
+        _parameter(
+            "state",
+            "query",
+            "Only calls that the board shows in this state, or that are `open`, `settled`, or wait for a person.",
+            {"enum": [OPEN, SETTLED, NEEDS_PERSON, *StateName]},
+        ),
+        _parameter("outcome", "query", "Only calls that were settled for this reason.", {"enum": [*Reason]}),
+        _parameter("rule", "query", "Only calls in which this rule decided.", _TEXT),
+        _parameter("policy", "query", "Only calls with this policy, applied now or seen in a check.", _TEXT),
+        _parameter("operator", "query", "Only calls about which this person made a statement. Not for viewers.", _TEXT),
+        _parameter("since", "query", f"Only calls that began then or later. {_TIME}", _TEXT),
+        _parameter("until", "query", f"Only calls that began before. {_TIME}", _TEXT),
         _parameter("limit", "query", "Maximum number of calls.", {"type": "integer", "minimum": 1, "maximum": 500}),
         _parameter("after", "query", "`next` of the previous page.", _TEXT),
     )

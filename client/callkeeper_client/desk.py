@@ -72,9 +72,14 @@ class Desk(_Settings):
         phone: str | None = None,
         id: str | None = None,  # noqa: A002  (the API's own name)
         phase: str | None = None,
+        **filters: str,
     ) -> Iterator[Call]:
-        """Yield calls, page by page. Without a phase, all that are not settled."""
-        return self._pages({"institution": institution, "phone": phone, "id": id, "phase": phase}, self._patience_s)
+        """Yield calls, page by page. Without a phase, all that are not settled.
+
+        ``filters``: ``state``, ``outcome``, ``rule``, ``policy``, ``operator``, ``since``, ``until``, ``q``.
+        """
+        named = {"institution": institution, "phone": phone, "id": id, "phase": phase}
+        return self._pages({**named, **filters}, self._patience_s)
 
     def call(self, institution_key: str, voice_id: str) -> Story:
         """Return a call with its story."""
@@ -218,9 +223,14 @@ class AsyncDesk(_Settings):
         phone: str | None = None,
         id: str | None = None,  # noqa: A002  (the API's own name)
         phase: str | None = None,
+        **filters: str,
     ) -> AsyncIterator[Call]:
-        """Yield calls, page by page. Without a phase, all that are not settled."""
-        return self._pages({"institution": institution, "phone": phone, "id": id, "phase": phase}, self._patience_s)
+        """Yield calls, page by page. Without a phase, all that are not settled.
+
+        ``filters``: ``state``, ``outcome``, ``rule``, ``policy``, ``operator``, ``since``, ``until``, ``q``.
+        """
+        named = {"institution": institution, "phone": phone, "id": id, "phase": phase}
+        return self._pages({**named, **filters}, self._patience_s)
 
     async def call(self, institution_key: str, voice_id: str) -> Story:
         """Return a call with its story."""

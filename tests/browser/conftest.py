@@ -17,6 +17,7 @@ LONGEST_FIRST = [
     "axe_finds_nothing_serious",
     "search_finds_a_section",
     "unresolved_effect_is_shown_on_top_and_resolved_by_a_person",
+    "board_crowded",
     "board_measured",
     "outcomes_page",
     "agent_page",

@@ -16,6 +16,7 @@ from redis import Redis
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack
 from tests.browser.stage import Stage, action_form, launch, line
@@ -125,6 +126,8 @@ def invent_an_hour(redis_url: str) -> None:
             before = calls
             author = Author(f"past-{minutes_ago}", "web")  # one author's second first batch would be a repetition
             FigureWriter(figures, author, now_ms=partial(int, now_ms - minutes_ago * 60_000)).write(redis)
+        for key in (Keys().running, Keys().processes):  # these authors are no processes that could be missed
+            redis.zremrangebyscore(key, "-inf", now_ms - 30_000)
 
 
 def invented_minute(draw: random.Random, calls: int) -> Figures:

@@ -57,6 +57,7 @@ def test_axe_finds_nothing_serious(stage: Stage) -> None:
         "/find",
         "/operations",
         "/incidents",
+        "/calls",
         "/plots",
         "/rules",
         "/processes",

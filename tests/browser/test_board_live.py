@@ -56,7 +56,7 @@ def test_incident_is_acknowledged_and_the_service_tried_again_on_a_page(stage: S
     try:
         card = board.locator(".alarm", has_text="The service is away")
         expect(card).to_contain_text("Last error: status 503")
-        card.get_by_role("link", name="Acknowledge …").click()
+        card.get_by_role("link", name="The service is away").click()
         board.locator("#service_away").get_by_role("button", name="Acknowledge", exact=True).click()
         expect(board.locator("#service_away")).to_contain_text(f"Acknowledged by {OPERATOR} until")
         board.get_by_role("button", name="Try again now").click()

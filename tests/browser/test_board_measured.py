@@ -85,7 +85,7 @@ def changing(redis_url: str, calls: list[Call]) -> Iterator[None]:
                     at = (at + 1) % len(calls)
                     n = len(calls) - 1 - at % 40 if at % 2 else at
                     calls[n] = changed(calls[n])
-                    member = CallId("crowd", calls[n].voice_id).member
+                    member = CallId(calls[n].institution_key, calls[n].voice_id).member
                     pipe.hset(keys.item(member), "rec", encode_call(calls[n])).xadd(keys.changes, {"member": member})
                 pipe.execute()
 

@@ -407,7 +407,15 @@ async def test_every_role_on_every_route(site: Site) -> None:
 
 
 EXPECTED = {
-    Role.VIEWER: {"/board", "/board/operations", "/board/plots", "/board/rules", "/board/processes", "/metrics"},
+    Role.VIEWER: {
+        "/board",
+        "/board/calls",
+        "/board/operations",
+        "/board/plots",
+        "/board/rules",
+        "/board/processes",
+        "/metrics",
+    },
     Role.AGENT: {"/board/pausing", "/board/outcomes"},
     Role.SUPERVISOR: {"/rq/"},
     Role.ADMIN: {"/board/audit"},

@@ -61,7 +61,7 @@ async def test_viewer_sees_no_names_and_no_numbers(rig: BoardRig) -> None:
     assert "Ada" in await rig.page(of(call))
     for person, is_hidden in ((ANN, False), (VIEWER, True)):
         rig.visitor.person = person
-        shown = [await rig.page(path) for path in ("", f"/institutions/{KEY}", of(call))]
+        shown = [await rig.page(path) for path in ("", f"/institutions/{KEY}", of(call), "/calls")]
         events = [await streamed(rig, path) for path in ("", KEY)]
         seen = "".join([*shown, *events]).replace(call.voice_id, "")
         assert [text for text in hidden if text in seen] == ([] if is_hidden else [t for t in hidden if t in seen])
@@ -90,10 +90,10 @@ async def test_person_of_another_institution_sees_and_finds_nothing(rig: BoardRi
     await rig.run(5)
     await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
     rig.visitor.person = ELSEWHERE
-    seen = [await rig.page(path) for path in ("", "/pausing", "/outcomes")]
+    seen = [await rig.page(path) for path in ("", "/pausing", "/outcomes", "/calls")]
     seen += [await streamed(rig, "")]
     for text in (KEY, "First Example", call.voice_id, "drill"):
-        assert [text in each for each in seen] == [False] * 4, text
+        assert [text in each for each in seen] == [False] * 5, text
     for path in (of(call), f"/institutions/{KEY}"):
         hidden, missing = await rig.page(path, 404), await rig.page(path.replace(KEY, "cu-9"), 404)
         assert hidden.partition("<main")[2] == missing.partition("<main")[2]

@@ -1,11 +1,9 @@
 """``callkeeper calls list`` and ``callkeeper calls find``: calls as a table, JSON lines or CSV."""
 
-import csv
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,29 +13,50 @@ from rich.table import Table
 
 from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.environment import SettingsWrong
-from callkeeper.app.redis_query import Span, query_redis
+from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings, StoreSettings
 from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, terminal_console
-from callkeeper.calls.call_query import CallQuery, parse_query
+from callkeeper.calls.call_query import (
+    NEEDS_PERSON,
+    OPEN,
+    SETTLED,
+    CallQuery,
+    FilterWrong,
+    filtered,
+    parse_query,
+)
 from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.record import CHECK_LIMIT, Call
+from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
+from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.keys import CallId, Keys, parse_member
 from callkeeper.calls.store.queries import Queries
-from callkeeper.desk.board.states import STATE_STYLES, state_of, state_words
-from callkeeper.desk.call_search import FoundCalls, find_calls
+from callkeeper.desk.board.states import STATE_STYLES, StateName, state_names, state_of, state_words
+from callkeeper.desk.call_list import CSV_COLUMNS, csv_row
+from callkeeper.desk.call_search import SEARCHED, FoundCalls, find_calls
 from callkeeper.service.endpoints import is_voice_id
 
 _MOST = 10_000
 _PIPED_WIDTH = 1000
 """Width if the output is no terminal: lines are not wrapped or cut, because other commands need whole ids."""
 
+_STATES = (OPEN, SETTLED, NEEDS_PERSON, *(state.value for state in StateName))
 _FILTERS = (
     click.argument("words", nargs=-1),
     click.option("--institution", help="Only calls of the institution with this key."),
+    click.option("--state", type=click.Choice(_STATES), help="Only calls that the board shows in this state."),
     click.option(
-        "--since", type=Span(), default=None, help="Only calls that began no longer ago than this: 30m, 24h, 7d."
+        "--outcome",
+        type=click.Choice([reason.value for reason in Reason]),
+        help="Only calls that were settled for this reason.",
     ),
+    click.option("--rule", help="Only calls in which this rule decided."),
+    click.option("--policy", help="Only calls with this policy, now or in a check."),
+    click.option("--operator", help="Only calls about which this person made a statement."),
+    click.option(
+        "--since", help="Only calls that began no longer ago than 30m, 24h, 7d, or since 2026-11-22T10:40 (UTC)."
+    ),
+    click.option("--until", help="Only calls that began before then; like --since."),
     click.option("--json", "as_json", is_flag=True, help="One JSON object a line."),
     click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a line of names."),
 )
@@ -54,30 +73,26 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 @_filtered
 @click.option("--settled", type=click.IntRange(1, _MOST), default=None, help="List the last N settled calls instead.")
 def list_calls(
-    words: tuple[str, ...],
-    institution: str | None,
-    since: timedelta | None,
-    settled: int | None,
-    *,
-    as_json: bool,
-    as_csv: bool,
+    words: tuple[str, ...], settled: int | None, *, as_json: bool, as_csv: bool, **filters: str | None
 ) -> None:
     """List the live calls, oldest first, and those that need a person. WORDS filter the calls as in `find`."""
-    query = _query(" ".join(words), institution, since)
+    query = _query(" ".join(words), filters)
     book = _book()
 
     async def ask(redis: "Redis", keys: Keys) -> tuple[FoundCalls, dict[str, str]]:
         queries = Queries(redis, keys=keys)
-        await _check(queries, institution)
+        await _check(queries, query.institution_key)
+        attention = await queries.attention()
         found = await find_calls(
             queries,
             query,
             state=lambda call: state_words(call, book),
+            states=_names(book, attention),
             most=_MOST,
             is_live=settled is None,
             settled=settled or 0,
         )
-        return found, await queries.attention()
+        return found, attention
 
     found, attention = query_redis(ask)
     _print(found.calls, book, as_json=as_json, as_csv=as_csv)
@@ -89,47 +104,64 @@ def list_calls(
 
 @click.command()
 @_filtered
-def find(
-    words: tuple[str, ...], institution: str | None, since: timedelta | None, *, as_json: bool, as_csv: bool
-) -> None:
-    """Find live and settled calls that match all WORDS.
+def find(words: tuple[str, ...], *, as_json: bool, as_csv: bool, **filters: str | None) -> None:
+    """Find live, settled and archived calls that match all WORDS and all filters.
 
     A word is: last digits or a whole phone number, a member's name or id, a voice id or its beginning, an institution,
-    a time such as 10:40 (UTC), a state such as rejected; in the archive also outcome:enrolled, person:ID,
-    operator:NAME, rule:"NAME", digest:DIGEST. Without WORDS they are read from standard input, so that the list of
-    processes does not show them. Exits with 1 if no call matches.
+    a time such as 10:40 (UTC), a state such as rejected, outcome:enrolled, person:ID, operator:NAME, rule:"NAME",
+    digest:DIGEST. Without WORDS and filters they are read from standard input, so that the list of processes does not
+    show them. Exits with 1 if no call matches.
     """
     typed = " ".join(words)
-    if not (words or institution or since):
+    if not (words or any(filters.values())):
         typed = sys.stdin.readline().strip()
-    query = _query(typed, institution, since)
+    query = _query(typed, filters)
     if query.is_empty:
         raise Misused("give words to search for, such as the last digits")
     book = _book()
 
     async def ask(redis: "Redis", keys: Keys) -> FoundCalls:
         queries = Queries(redis, keys=keys)
-        await _check(queries, institution)
-        any_id = typed if is_voice_id(typed) else ""
+        await _check(queries, query.institution_key)
+        attention = await queries.attention() if query.state == NEEDS_PERSON else {}
         with archive_of_environment() as archive:
             return await find_calls(
-                queries, query, any_id=any_id, state=lambda call: state_words(call, book), archive=archive, most=1000
+                queries,
+                query,
+                any_id=typed if is_voice_id(typed) else "",
+                state=lambda call: state_words(call, book),
+                states=_names(book, attention),
+                archive=archive,
+                is_live=query.state != SETTLED,
+                settled=0 if query.state == OPEN else SEARCHED,
+                most=1000,
             )
 
     found = query_redis(ask)
     _print(found.calls, book, as_json=as_json, as_csv=as_csv)
     if found.is_archive_missing:
-        say("the archive was not searched: there is none, or it does not answer", err=True)
+        say("the archive was not searched: it does not answer", err=True)
     if found.is_cut or found.is_partial:
         say("not all calls were searched: give more words", err=True)
     if not found.calls:
         raise Failed("no call matches all words")
 
 
-def _query(typed: str, institution: str | None, since: timedelta | None) -> CallQuery:
+def _query(typed: str, filters: Mapping[str, str | None]) -> CallQuery:
     query = parse_query(typed, country=StoreSettings.load(os.environ).country, zone=UTC)
-    least = None if since is None else datetime.now(UTC) - since
-    return replace(query, institution_key=institution, since=least)
+    given = {name: text for name, text in filters.items() if text}
+    try:
+        return filtered(query, given, states=list(StateName), now=datetime.now(UTC))
+    except FilterWrong as wrong:
+        raise click.BadParameter(str(wrong), param_hint=f"--{wrong.name}") from wrong
+
+
+def _names(book: RuleBook, attention: Mapping[str, str]) -> Callable[[Call], frozenset[str]]:
+    def names(call: Call) -> frozenset[str]:
+        is_marked = CallId(call.institution_key, call.voice_id).member in attention
+        return state_names(call, book, is_marked=is_marked)
+
+    return names
 
 
 def _book() -> RuleBook:
@@ -145,29 +177,15 @@ async def _check(queries: Queries, institution: str | None) -> None:
         raise Misused(problem)
 
 
-_COLUMNS = (
-    "started_at",
-    "institution_key",
-    "voice_id",
-    "alternate_id",
-    "phone_last4",
-    "person_id",
-    "state",
-    "phase",
-    "reason",
-    "status",
-)
-
-
 def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool) -> None:
-    rows = ({**json_of(call), "state": state_of(call, book).name} for call in calls)
     if as_csv:
-        writer = csv.DictWriter(sys.stdout, _COLUMNS, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows({name: safe(str(value or "")) for name, value in row.items()} for row in rows)
+        writer = SpreadsheetWriter(sys.stdout)
+        writer.row(CSV_COLUMNS)
+        for call in calls:
+            writer.row(safe(str(value or "")) for value in csv_row(call, book))
     elif as_json:
-        for row in rows:
-            say_json(msgspec.json.encode(row))
+        for call in calls:
+            say_json(msgspec.json.encode({**json_of(call), "state": state_of(call, book).name}))
     else:
         table = Table(box=None, padding=(0, 1, 0, 0))
         for name in ("began (UTC)", "institution", "voice id", "digits", "person", "state", "checks", "effects"):

@@ -6,8 +6,9 @@ Lists leave out records that cannot be read. Reading one call raises ``NewerReco
 of its ids, or many in pages, without reading more than asked for.
 """
 
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -91,13 +92,22 @@ class Queries:
 
     async def live(self) -> AsyncIterator[Call]:
         """Read the calls that are not settled, oldest first."""
-        async for call in self._each(await self._redis.zrange(self.keys.live, 0, -1)):
+        async for call, _ in self._each(await self._redis.zrange(self.keys.live, 0, -1)):
             yield call
 
     async def settled(self, limit: int) -> AsyncIterator[Call]:
         """Read the last settled calls, newest first."""
-        async for call in self._each(await self._redis.zrevrange(self.keys.settled, 0, limit - 1)):
+        async for call, _ in self._each(await self._redis.zrevrange(self.keys.settled, 0, limit - 1)):
             yield call
+
+    async def searched(
+        self, *, is_live: bool, settled: int, with_trails: bool
+    ) -> AsyncGenerator[tuple[Call, tuple[Entry, ...]]]:
+        """Read the live calls and the last settled ones, with their trails or without."""
+        members = await self._redis.zrange(self.keys.live, 0, -1) if is_live else []
+        members += await self._redis.zrevrange(self.keys.settled, 0, settled - 1) if settled else []
+        async for pair in self._each(members, with_trails=with_trails):
+            yield pair
 
     async def recordings(self, since: datetime | None = None) -> AsyncIterator[Recorded]:
         """Read calls with their trails: live ones first, then those settled since an instant."""
@@ -114,17 +124,25 @@ class Queries:
                 if record is not None and (call := readable_call(record)) is not None:
                     yield recorded(call, parse_trail(trail))
 
-    async def _each(self, members: Sequence[bytes]) -> AsyncIterator[Call]:
+    async def _each(
+        self, members: Sequence[bytes], *, with_trails: bool = False
+    ) -> AsyncIterator[tuple[Call, tuple[Entry, ...]]]:
         size = SLICE if self._slices else 500
         for start in range(0, len(members), size):
+            some = [member.decode() for member in members[start : start + size]]
             async with self._slices.one() if self._slices else nullcontext():
                 pipe = self._redis.pipeline(transaction=False)
-                for member in members[start : start + size]:
-                    pipe.hget(self.keys.item(member.decode()), "rec")
-                calls = [readable_call(record) for record in await pipe.execute() if record is not None]
-            for call in calls:
+                for member in some:
+                    pipe.hget(self.keys.item(member), "rec")
+                    if with_trails:
+                        pipe.lrange(self.keys.trail(member), 0, -1)
+                answers = await pipe.execute()
+                records = answers[::2] if with_trails else answers
+                trails = [parse_trail(trail) for trail in answers[1::2]] if with_trails else [()] * len(some)
+                calls = [readable_call(record) if record is not None else None for record in records]
+            for call, trail in zip(calls, trails, strict=True):
                 if call is not None:
-                    yield call
+                    yield call, trail
 
     async def attention(self) -> dict[str, str]:
         """Return what needs a person: member to reason."""
@@ -170,6 +188,9 @@ async def follow_tombstones(redis: Any, keys: Keys, member: str) -> str:
 SCAN_LIMIT = 2000
 """Records read for one page at most. A rare match takes several requests to find."""
 
+SCAN_S = 2.0
+"""How long records are read for one page, in seconds."""
+
 _CHUNK = SLICE
 
 
@@ -191,10 +212,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some calls, and where the next page begins (None: no next page)."""
+    """Some calls, and where the next page begins (None: no next page). ``searched``: records that were read for it."""
 
     calls: tuple[Call, ...]
     next: str | None
+    searched: int = 0
 
 
 def _canonical(call_id: CallId) -> CallId:
@@ -273,6 +295,9 @@ class Lookup:
     async def institutions(self) -> KnownInstitutions:
         return await Queries(self._redis, keys=self.keys).institutions()
 
+    async def attention(self) -> dict[str, str]:
+        return await Queries(self._redis, keys=self.keys).attention()
+
     async def calls(self, members: list[str]) -> dict[str, Call]:
         """Return the calls of members, following tombstones. Missing and unreadable ones are left out."""
         read = {member: readable_call(record) for member, record in (await self.records(members)).items()}
@@ -281,7 +306,7 @@ class Lookup:
     async def records(self, members: list[str]) -> dict[str, bytes]:
         """Return the stored records of members, following tombstones. Missing ones are left out."""
         stored = await self._together(*(("hmget", self.keys.item(member), ["moved", "rec"]) for member in members))
-        found = {}
+        found: dict[str, bytes] = {}
         for member, (moved, record) in zip(members, stored, strict=True):
             if moved is not None:
                 end = await follow_tombstones(self._redis, self.keys, moved.decode())
@@ -290,33 +315,61 @@ class Lookup:
                 found[member] = record
         return found
 
-    async def page(self, *, settled: bool, after: str | None, limit: int, matches: Callable[[Call], bool]) -> Page:
+    async def page(
+        self,
+        *,
+        settled: bool,
+        after: str | None,
+        limit: int,
+        matches: Callable[[Call, tuple[Entry, ...]], bool],
+        newest_first: bool | None = None,
+        since: datetime | None = None,
+        with_trails: bool = False,
+        may_be: Callable[[str], bool] = lambda _member: True,
+        most: int = SCAN_LIMIT,
+    ) -> Page:
         """Return the next calls that match: live ones oldest first, settled ones newest first.
 
         Args:
             settled: Whether to read settled calls instead of live ones.
             after: ``Page.next`` of the previous page.
             limit: Maximum number of calls.
-            matches: Tells whether a call is wanted.
+            matches: Tells whether a call is wanted, given its trail too if that is read.
+            newest_first: The order, if it is another one.
+            since: Settled calls that were settled before are left out.
+            with_trails: Read the trails as well.
+            may_be: Tells of which members the records are read. Others cost next to nothing.
+            most: After how many records the page ends.
 
         Raises:
             ValueError: ``after`` does not have our format.
         """
         found: list[Call] = []
+        searched, until_s = 0, time.monotonic() + SCAN_S
         position = _parse_position(after) if after else None
-        for _ in range(SCAN_LIMIT // _CHUNK):
-            members = await self._members(settled, position)
+        key = self.keys.settled if settled else self.keys.live
+        least = f"{since.timestamp() * 1000:.0f}" if since is not None and settled else "-inf"
+        is_reversed = settled if newest_first is None else newest_first
+        while searched < most and time.monotonic() < until_s:
+            members = await self._members(key, is_reversed, position, least)
             async with self._slices.one() if self._slices else nullcontext():
-                calls = await self.calls([member for _, member in members])
+                names = [member for _, member in members if may_be(member)]
+                calls = await self.calls(names)
+                trails = await self._trails(names) if with_trails else {}
+            searched += len(names)
             for score, member in members:
                 position = (score, member)
-                if member in calls and matches(calls[member]):
+                if member in calls and matches(calls[member], trails.get(member, ())):
                     found.append(calls[member])
                 if len(found) == limit:
-                    return Page(tuple(found), _position(score, member))
+                    return Page(tuple(found), _position(score, member), searched)
             if len(members) < _CHUNK:
-                return Page(tuple(found), None)
-        return Page(tuple(found), _position(*position) if position else None)
+                return Page(tuple(found), None, searched)
+        return Page(tuple(found), _position(*position) if position else None, searched)
+
+    async def _trails(self, members: list[str]) -> dict[str, tuple[Entry, ...]]:
+        stored = await self._together(*(("lrange", self.keys.trail(member), 0, -1) for member in members))
+        return {member: parse_trail(trail) for member, trail in zip(members, stored, strict=True)}
 
     async def listed_settled(self, call_ids: Sequence[CallId]) -> set[CallId]:
         """Return which of some calls are among the settled ones that are listed here."""
@@ -325,21 +378,22 @@ class Lookup:
         scores = await self._redis.zmscore(self.keys.settled, [call_id.member for call_id in call_ids])
         return {call_id for call_id, score in zip(call_ids, scores, strict=True) if score is not None}
 
-    async def _members(self, settled: bool, position: tuple[int, str] | None) -> list[tuple[int, str]]:
+    async def _members(
+        self, key: str, is_reversed: bool, position: tuple[int, str] | None, least: str
+    ) -> list[tuple[int, str]]:
         """Return the members after a position. Those of the same millisecond are ordered by name."""
-        key = self.keys.settled if settled else self.keys.live
-        bound = position[0] if position else ("+inf" if settled else "-inf")
-        offset = await self._offset(key, settled, position) if position else 0
-        edges = (bound, "-inf") if settled else (bound, "+inf")
-        read = self._redis.zrevrangebyscore if settled else self._redis.zrangebyscore
+        bound = position[0] if position else ("+inf" if is_reversed else least)
+        offset = await self._offset(key, is_reversed, position) if position else 0
+        edges = (bound, least) if is_reversed else (bound, "+inf")
+        read = self._redis.zrevrangebyscore if is_reversed else self._redis.zrangebyscore
         rows = await read(key, *edges, start=offset, num=_CHUNK, withscores=True)
         return [(int(score), member.decode()) for member, score in rows]
 
-    async def _offset(self, key: str, settled: bool, position: tuple[int, str]) -> int:
+    async def _offset(self, key: str, is_reversed: bool, position: tuple[int, str]) -> int:
         """Count the members of the position's millisecond that come up to and including it."""
         score, last = position
         same = [member.decode() for member in await self._redis.zrangebyscore(key, score, score)]
-        return sum(1 for member in same if (member >= last if settled else member <= last))
+        return sum(1 for member in same if (member >= last if is_reversed else member <= last))
 
     async def _together(self, *commands: tuple[Any, ...]) -> list[Any]:
         pipe = self._redis.pipeline(transaction=False)

@@ -71,6 +71,8 @@ RULES: Final = (
     _rule("GET", r"/board/rules/compare", Role.VIEWER, for_all=True),
     _rule("GET", r"/board/find", Role.VIEWER),
     _rule("POST", r"/board/find", Role.VIEWER, AuditEvent.SEARCHED),
+    _rule("GET", r"/board/calls", Role.VIEWER, AuditEvent.VIEWED),
+    _rule("GET", r"/board/calls\.csv", Role.AGENT, AuditEvent.EXPORTED),
     _rule("GET", r"/board/pausing", Role.AGENT),
     _rule("POST", r"/board/pause", Role.SUPERVISOR, AuditEvent.PAUSED),
     _rule("POST", r"/board/resume", Role.SUPERVISOR, AuditEvent.RESUMED),

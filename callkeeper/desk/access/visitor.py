@@ -31,6 +31,9 @@ _NOTE: Final = "callkeeper.audit"
 AGAIN_S: Final = 600.0
 """Seconds after which another look at the same thing gets an entry of its own."""
 
+_CLOSED_LISTS: Final = frozenset({"phase", "state", "outcome"})
+"""Filters whose values are words of ours. They are written as they are."""
+
 _WRITTEN_EVERY_S: Final = 20.0
 _MOST_REPEATED: Final = 4096
 
@@ -168,7 +171,8 @@ class Auditor:
     def _asked(self, filters: Mapping[str, str]) -> str:
         """Return how filters are written down: typed texts as keyed hashes."""
         return " ".join(
-            f"{name}={text}" if name == "phase" else f"{name}:{self._hash(text)}" for name, text in filters.items()
+            f"{name}={text}" if name in _CLOSED_LISTS else f"{name}:{self._hash(text)}"
+            for name, text in filters.items()
         )
 
     def _hash(self, typed: str) -> str:

@@ -29,7 +29,7 @@ def frame_for(frame: Frame, institutions: Institutions) -> Frame:
         context=limited,
         groups=[group for group in frame.groups if group.key in institutions],
         alarms=[alarm for alarm in frame.alarms if alarm.institution_key in {"", *institutions}],
-        settled=[row for row in frame.settled if row.institution_key in institutions],
+        institutions=[row for row in frame.institutions if row.key in institutions],
         tiles=(),
     )
 

@@ -29,6 +29,7 @@ from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.audit_page import AuditPage
 from callkeeper.desk.board.board_context import BoardContextReader, HourReader
 from callkeeper.desk.board.call_page import CallRenderer, call_page, path_of
+from callkeeper.desk.board.calls_page import CallsPage
 from callkeeper.desk.board.find_page import FindPage
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, fields_of
 from callkeeper.desk.board.frame_source import FrameSource
@@ -39,10 +40,11 @@ from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
 from callkeeper.desk.board.processes_page import ProcessesPage
-from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in
+from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in, sifted
 from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.board.survey_page import SurveyPage
+from callkeeper.desk.call_list import CallList
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -50,6 +52,7 @@ from callkeeper.service.endpoints import is_institution_key, is_voice_id
 
 _ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve")
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
+LONGEST_FILTER: Final = 128
 _FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
@@ -101,6 +104,8 @@ class Board:
         searched = Queries(redis, keys=keys, slices=desk.slices)
         parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
         self._find = FindPage(searched, *parts)
+        listed = CallList(desk.lookup, desk.archive, desk.book)
+        self._calls = CallsPage(listed, self._renderers, desk.book, desk.searches, now)
         self._incidents = IncidentReader(redis, keys)
         self._open = OpenStreams(streams_per_person)
         self._streams = Streams(self.frames, desk, self._renderers, self._incidents, now=now)
@@ -116,6 +121,7 @@ class Board:
             Route(f"{base}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
             Route(f"{base}/operations", self.operations),
             Route(f"{base}/find", self._find.show, methods=["GET", "POST"]),
+            *self._calls.routes(),
             *self._pausing.routes(),
             *self._incidents_page.routes(),
             *self._survey.routes(),
@@ -165,8 +171,11 @@ class Board:
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
             raise HTTPException(404)
+        text = request.query_params.get("filter", "").strip()[:LONGEST_FILTER] if only is None else ""
+        view = sifted(view, frame, text) if text else view
         groups = groups_in(view, frame)
         shown = sum(len(waiting) + len(decided) for _, _, waiting, decided in groups)
+        shown += len(view.order.get("first-rows", ()))
         place = only or place_of(visitor.person.institutions)
         note_of(request).listed({}, shown, detail="board", institution=place)
         may_reconcile = only is not None and visitor.person.may(Role.SUPERVISOR)
@@ -176,6 +185,7 @@ class Board:
             view=view,
             groups=groups,
             only=group,
+            filter=text,
             reconcile=f"{self._base}/institutions/{quote(only or '', safe='')}/reconcile" if may_reconcile else "",
             field=FORM_FIELD,
             token=visitor.forms.issue() if may_reconcile else "",

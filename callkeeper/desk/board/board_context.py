@@ -1,6 +1,7 @@
 """What the board shows beside the calls: what needs a person, pauses, the last push, the last hour."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -21,7 +22,9 @@ from callkeeper.calls.store.queries import Lookup, attention_of
 from callkeeper.calls.store.request_budget import BudgetUse, budget_use
 from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_in_force
 
-SETTLED_SHOWN: Final = 12
+DUE_READ: Final = 500
+"""How many of the members that are due first are read, to find which institutions are late."""
+
 BUDGETS_SHOWN: Final = 3
 FIRST_EVENTS: Final = 500
 """How many events are read at first, to find the last push and the last sample."""
@@ -54,7 +57,8 @@ class BoardContext:
     """What the board shows beside the calls at one moment, by Redis's clock.
 
     ``attention``: member to reason. ``records``: the calls among these. ``signals``: what incidents are judged by.
-    ``hour``: the minutes of the last hour, oldest first.
+    ``hour``: the minutes of the last hour, oldest first; the same object until it is read again. ``late_s``: how long
+    each institution's first due call or listing has waited, in seconds, of those that wait the longest.
     """
 
     now: datetime
@@ -65,7 +69,7 @@ class BoardContext:
     signals: Signals
     hour: Sequence[Minute]
     pushes: Pushes
-    settled: Sequence[Call]
+    late_s: Mapping[str, float] = field(default_factory=dict)
     rules: RulesInForce | None = None
     budget: Sequence[BudgetUse] = ()
 
@@ -98,25 +102,25 @@ class BoardContextReader:
         for key in keys.attentions:
             pipe.hgetall(key)
         pipe.time().hgetall(keys.pause)
-        pipe.get(keys.rules).hgetall(keys.standings).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
+        pipe.get(keys.rules).hgetall(keys.standings)
+        pipe.zrange(keys.due, 0, DUE_READ - 1, withscores=True)
         self._ask_events(pipe)
-        *stored, time, pauses, rules, standings, settled, events = await pipe.execute()
+        *stored, time, pauses, rules, standings, due, events = await pipe.execute()
         now_ms = time[0] * 1000 + time[1] / 1000
         hour = await self._hour.minutes(instant(now_ms))
         self._note(events)
         attention = attention_of(stored)
-        members = [member.decode() for member in settled]
-        records = await self._lookup.calls([*members, *(m for m in attention if m not in members and _is_call(m))])
+        records = await self._lookup.calls([member for member in attention if _is_call(member)])
         return BoardContext(
             now=instant(now_ms),
             attention=attention,
-            records={member: call for member, call in records.items() if member in attention},
+            records=records,
             pauses=parse_pauses(tuple((key.decode(), value) for key, value in pauses.items())),
             standings=parse_standings(standings),
             signals=await self._signals.read(minutes=hour),
             hour=hour,
             pushes=self._pushes,
-            settled=[records[member] for member in members if member in records],
+            late_s=_late_s(due, now_ms),
             rules=parse_rules_in_force(rules),
             budget=(await budget_use(self._redis, keys))[:BUDGETS_SHOWN],
         )
@@ -143,6 +147,18 @@ class BoardContextReader:
             self._seen_ms = 0.0
 
 
+def _late_s(due: Sequence[tuple[bytes, float]], now_ms: float) -> dict[str, float]:
+    """Return for each institution how long its first due member has waited. ``due``: those that are due first."""
+    late: dict[str, float] = {}
+    for member, due_ms in due:
+        if due_ms >= now_ms:
+            break
+        with suppress(ValueError):
+            owner = parse_member(member.decode())
+            late.setdefault(owner if isinstance(owner, str) else owner.institution_key, (now_ms - due_ms) / 1000)
+    return late
+
+
 def _is_call(member: str) -> bool:
     try:
         return isinstance(parse_member(member), CallId)
@@ -163,13 +179,14 @@ class HourReader:
     def __init__(self, reader: FigureReader) -> None:
         self._reader = reader
         self._minutes: dict[datetime, Minute] = {}
+        self._hour: Sequence[Minute] = ()
         self._read_at: datetime | None = None
 
     async def minutes(self, now: datetime) -> Sequence[Minute]:
         """Return the last hour's minutes, oldest first, at most three seconds old."""
         if self._read_at is None or now - self._read_at >= READ_EVERY:
             await self._read(now)
-        return [self._minutes[at] for at in sorted(self._minutes)]
+        return self._hour
 
     async def _read(self, now: datetime) -> None:
         is_recent = self._read_at is not None and now - self._read_at < timedelta(minutes=OPEN_MINUTES - 1)
@@ -177,4 +194,5 @@ class HourReader:
         oldest = read[-1].at - timedelta(minutes=MINUTES - 1)
         kept = {at: minute for at, minute in self._minutes.items() if at >= oldest}
         self._minutes = {**kept, **{minute.at: minute for minute in read}}
+        self._hour = [self._minutes[at] for at in sorted(self._minutes)]
         self._read_at = now

@@ -5,20 +5,20 @@ A frame is a state, not an event. A page that reconnects gets the newest frame, 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Final
 
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.board.alarms import REDIS_AWAY
 from callkeeper.desk.board.board_context import BoardContextReader
-from callkeeper.desk.board.frame import Frame, frame_of
-from callkeeper.desk.board.rows import CallRow, LiveCalls, row_of
+from callkeeper.desk.board.frame import Frame, Hour, frame_of, hour_of
+from callkeeper.desk.board.rows import LiveCalls
 from callkeeper.desk.feed import Feed, Listener
 
 FRAME_EVERY_S: Final = 0.5
@@ -46,7 +46,7 @@ class FrameSource:
         self._feed = feed
         self._queries = queries
         self._calls = LiveCalls(queries, book)
-        self._settled: tuple[Sequence[Call], Sequence[CallRow]] = ((), ())
+        self._hour = Hour()
         self._context = context
         self._book = book
         self._log = log
@@ -152,11 +152,11 @@ class FrameSource:
                 self._calls.apply(change)
 
     async def _build(self, calls: LiveCalls) -> Frame:
-        context = await self._context.read()
+        context, known = await self._context.read(), list(calls)
         n = self._frame.n + 1 if self._frame is not None else 1
-        if self._settled[0] != context.settled:
-            self._settled = (context.settled, [row_of(call, self._book) for call in context.settled])
-        self._frame = frame_of(n, list(calls), context, self._settled[1])
+        if self._hour.minutes is not context.hour:
+            self._hour = hour_of(context.hour, known)
+        self._frame = frame_of(n, known, context, self._hour)
         return self._frame
 
     def _as_stale(self) -> Frame | None:
@@ -164,7 +164,7 @@ class FrameSource:
             return None
         frame = self._frame
         alarms = frame.alarms if frame.is_stale else [REDIS_AWAY, *frame.alarms]
-        return Frame(frame.n + 1, frame.context, frame.groups, alarms, frame.settled, frame.tiles, is_stale=True)
+        return replace(frame, n=frame.n + 1, alarms=alarms, is_stale=True)
 
     async def _publish(self, frame: Frame | None) -> None:
         async with self._news:

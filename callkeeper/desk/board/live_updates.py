@@ -28,6 +28,11 @@ from callkeeper.desk.feed import RETRY_S
 POLL_S: Final = 5.0
 """Seconds without updates after which a comment is sent to keep the connection alive, or an event if Redis is down."""
 
+BYTES_A_SECOND: Final = 20_000
+"""How much of the board one page is sent, after its first event. A frame is a state, so those in between are skipped."""
+
+_LOOK_EVERY_S: Final = 0.5
+
 CALL_POLL_S: Final = 5.0
 """How often a call's page is refreshed, also when nothing seems to have changed."""
 
@@ -53,6 +58,7 @@ class Streams:
     async def of_board(self, only: str | None, person: Person) -> AsyncGenerator[bytes]:
         """Yield changes of the board, or of one institution, as far as a person may see them."""
         updates, seen, renderer = PageUpdates(), 0, self._renderers[person.sees_people]
+        is_first = True
         yield BEGIN
         async with self._frames.watching():
             while not self._frames.is_broken:
@@ -66,6 +72,14 @@ class Streams:
                 event = updates.of(view, announcement, lamp=AWAY if frame.is_stale else "")
                 if event is not None:
                     yield event
+                    await self._pause(0 if is_first else len(event) / BYTES_A_SECOND)
+                    is_first = False
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next event of a page, unless no more frames will be made."""
+        while seconds > 0 and not self._frames.is_broken:
+            await asyncio.sleep(min(seconds, _LOOK_EVERY_S))
+            seconds -= _LOOK_EVERY_S
 
     async def of_call(self, place: CallId, action_id: str | None, visitor: Visitor) -> AsyncGenerator[bytes]:
         """Yield changes of the page of a call, until the call no longer exists."""

@@ -13,6 +13,7 @@ from dataclasses import replace as with_fields
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
+from heapq import nlargest
 from importlib.resources import files
 from typing import Any, Final
 
@@ -23,8 +24,9 @@ from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.desk.board.alarms import Alarm, merged
 from callkeeper.desk.board.audience import Institutions, frame_for
-from callkeeper.desk.board.frame import Frame, Group
-from callkeeper.desk.board.rows import CallRow, LiveCall, row_of
+from callkeeper.desk.board.frame import Frame
+from callkeeper.desk.board.groups import Group, precedence, shares_of
+from callkeeper.desk.board.rows import LiveCall, row_of
 
 FOLDED_AFTER: Final = 24
 """Lines that the board shows of one institution; the others are counted, and a page of their own shows them."""
@@ -32,8 +34,20 @@ FOLDED_AFTER: Final = 24
 LISTED: Final = 400
 """Lines that the page of one institution shows."""
 
-ALARMS_SHOWN: Final = 100
-"""How many alarms a page shows; those after the twelfth are folded."""
+ALARMS_SHOWN: Final = 12
+"""How many alarms a page shows; it says where the others are."""
+
+DIRECT: Final = 10
+"""Up to so many institutions the board shows the calls of each, as lines; beyond, those to look at first."""
+
+FIRST_SHOWN: Final = 12
+"""How many calls to look at first the board shows then."""
+
+INSTITUTIONS_SHOWN: Final = 30
+"""How many lines of institutions a large installation shows unfolded, unless more have trouble."""
+
+_MEMORISED: Final = 5000
+"""How many rendered pieces are kept."""
 
 STATIC: Final = files("callkeeper.desk.board") / "static"
 
@@ -70,7 +84,7 @@ class Renderer:
         self.static = static_address(base)
         self._environment = _environment(base, sees_people)
         self._pieces: Any = self._environment.get_template("pieces.html").module
-        self._rows: dict[tuple[str, bool], tuple[LiveCall, str]] = {}
+        self._written: dict[tuple[str, str], tuple[object, str]] = {}
         self._views: dict[tuple[str | None, Institutions], tuple[Frame, View]] = {}
 
     def page(self, template: str, **context: Any) -> str:
@@ -93,7 +107,6 @@ class Renderer:
         if known is not None and known[0] is frame:
             return known[1]
         view = self._write(frame_for(frame, institutions), only, links_rules=institutions is None)
-        self._forget(frame)
         self._views = {key: pair for key, pair in self._views.items() if pair[0] is frame} | {page: (frame, view)}
         return view
 
@@ -101,13 +114,69 @@ class Renderer:
         html: dict[str, str] = {
             "status": self.piece("status", frame, frame.context.pushes.sample_of(only), links_rules),
             "pauses": self.piece("pauses", frame.context.pauses, frame.known),
-            "alarms": self.piece("alarms", self._alarms_for(frame.alarms, only), _choices(frame, only)),
-            "figures": self.piece("figures", frame.tiles) if only is None else "",
-            "settled": self.piece("settled", _settled_for(frame.settled, only), only is not None),
         }
-        groups = [group for group in frame.groups if only in {None, group.key}]
-        order: dict[str, tuple[str, ...]] = {"groups": tuple(group.slot for group in groups)}
+        order: dict[str, tuple[str, ...]] = {}
         marks: dict[str, str] = {}
+        self._write_alarms(frame, only, html, order)
+        if only is None:
+            self._write_overview(frame, html, order)
+        if only is not None or is_direct(frame):
+            self._write_groups(frame, only, html, order, marks)
+        else:
+            self._write_first(frame, html, order)
+        return View(frame.context.now, html, order, marks)
+
+    def _write_alarms(
+        self, frame: Frame, only: str | None, html: dict[str, str], order: dict[str, tuple[str, ...]]
+    ) -> None:
+        alarms = self._alarms_for(frame.alarms, only)
+        html["alarms-head"] = self.piece("alarms_head", alarms)
+        html["alarms-rest"] = self.piece("alarms_rest", alarms, _choices(frame, only), True, only or "")
+        said: set[str] = set()
+        for alarm in alarms[:ALARMS_SHOWN]:
+            html[alarm.slot] = self._once("alarm", alarm.slot, (alarm, alarm.advice in said))
+            said.add(alarm.advice)
+        order["alarms-list"] = tuple(alarm.slot for alarm in alarms[:ALARMS_SHOWN])
+
+    def _write_overview(self, frame: Frame, html: dict[str, str], order: dict[str, tuple[str, ...]]) -> None:
+        tiles = {f"t-{n}": tile for n, tile in enumerate(frame.tiles)}
+        html |= {slot: self._once("tile", slot, tile, slot) for slot, tile in tiles.items()}
+        order["figures"] = tuple(tiles)
+        html["live-head"] = self.piece("live_head", frame)
+        rows = frame.institutions
+        quiet = [] if is_direct(frame) else [row for row in rows if row.is_quiet]
+        awake = rows if is_direct(frame) else [row for row in rows if not row.is_quiet]
+        shown = [row for n, row in enumerate(awake) if n < INSTITUTIONS_SHOWN or row.has_trouble]
+        others = [row for n, row in enumerate(awake) if n >= INSTITUTIONS_SHOWN and not row.has_trouble]
+        html |= {row.slot: self._once("institution", row.slot, row) for row in awake}
+        html |= {f"q{row.slot}": self._once("quiet", row.slot, row) for row in quiet}
+        html["institutions-head"] = self.piece("institutions_head", rows)
+        html["others-head"] = self.piece("others_head", others)
+        html["quiet-head"] = self.piece("quiet_head", quiet)
+        order["institutions-rows"] = tuple(row.slot for row in shown)
+        order["others-rows"] = tuple(row.slot for row in others)
+        order["quiet-rows"] = tuple(f"q{row.slot}" for row in quiet)
+
+    def _write_first(self, frame: Frame, html: dict[str, str], order: dict[str, tuple[str, ...]]) -> None:
+        """Render the calls to look at first: first those that need a person, then by their state; none is decided."""
+        calls = (live for group in frame.groups for live in group.calls if not live.state.is_decided)
+        first = nlargest(FIRST_SHOWN, calls, key=lambda live: (live.state.for_person, *precedence(live)))
+        names = {group.key: group.name for group in frame.groups}
+        for live in first:
+            html[live.slot] = self._once("brief", live.slot, live, names[live.call.institution_key])
+        order["first-rows"] = tuple(live.slot for live in first)
+
+    def _write_groups(
+        self,
+        frame: Frame,
+        only: str | None,
+        html: dict[str, str],
+        order: dict[str, tuple[str, ...]],
+        marks: dict[str, str],
+    ) -> None:
+        """Render the calls of each institution that has some, or of the one whose page it is."""
+        groups = [group for group in frame.groups if (group.calls if only is None else group.key == only)]
+        order["groups"] = tuple(group.slot for group in groups)
         limit = FOLDED_AFTER if only is None else LISTED
         for group in groups:
             calls = group.calls[:limit]
@@ -120,14 +189,27 @@ class Renderer:
             html.update(lines)
             order[f"{group.slot}-rows"] = tuple(live.slot for live in calls if not live.state.is_decided)
             order[f"{group.slot}-decided-rows"] = tuple(live.slot for live in calls if live.state.is_decided)
-        return View(frame.context.now, html, order, marks)
+
+    def _once(self, piece: str, slot: str, value: object, *more: object) -> str:
+        """Render a piece, unless it was rendered from an equal value before."""
+        known = self._written.get((piece, slot))
+        if known is not None and (known[0] is value or known[0] == value):
+            return known[1]
+        return self._keep(piece, slot, value, self.piece(piece, value, *more))
 
     def _row(self, live: LiveCall, *, is_named: bool) -> str:
-        known = self._rows.get((live.slot, is_named))
+        piece = "named row" if is_named else "row"
+        known = self._written.get((piece, live.slot))
         if known is not None and known[0] is live:
             return known[1]
-        markup = self.piece("row", row_of(live.call, self._book, live.state), is_named)
-        self._rows[live.slot, is_named] = (live, markup)
+        return self._keep(
+            piece, live.slot, live, self.piece("row", row_of(live.call, self._book, live.state), is_named)
+        )
+
+    def _keep(self, piece: str, slot: str, value: object, markup: str) -> str:
+        if len(self._written) >= _MEMORISED:
+            self._written.clear()  # most of them are of calls that are over
+        self._written[piece, slot] = (value, markup)
         return markup
 
     def _alarms_for(self, alarms: Sequence[Alarm], only: str | None) -> list[Alarm]:
@@ -137,22 +219,16 @@ class Renderer:
             shown if self.sees_people else [with_fields(alarm, where=alarm.institution_key) for alarm in shown]
         )
 
-    def _forget(self, frame: Frame) -> None:
-        """Drop cached lines of calls that are over, once there are many."""
-        if len(self._rows) > 2 * frame.live + 1000:
-            alive = {live.slot for group in frame.groups for live in group.calls}
-            self._rows = {place: known for place, known in self._rows.items() if place[0] in alive}
+
+def is_direct(frame: Frame) -> bool:
+    """Tell whether the board shows the calls of each institution."""
+    return len(frame.institutions) <= DIRECT
 
 
 def _choices(frame: Frame, only: str | None) -> int:
     """Count the calls of a page that wait until a person has chosen the caller."""
     groups = (group for group in frame.groups if only in {None, group.key})
     return sum(live.waits_for_choice for group in groups for live in group.calls)
-
-
-def _settled_for(settled: Sequence[CallRow], only: str | None) -> list[CallRow]:
-    """Return the settled calls of a page."""
-    return [row for row in settled if only in {None, row.institution_key}]
 
 
 def groups_in(view: View, frame: Frame) -> list[tuple[Group, Markup, list[Markup], list[Markup]]]:
@@ -168,8 +244,17 @@ def groups_in(view: View, frame: Frame) -> list[tuple[Group, Markup, list[Markup
             [Markup(view.html[line]) for line in view.order[f"{slot}-rows"]],  # noqa: S704
             [Markup(view.html[line]) for line in view.order[f"{slot}-decided-rows"]],  # noqa: S704
         )
-        for slot in view.order["groups"]
+        for slot in view.order.get("groups", ())
     ]
+
+
+def sifted(view: View, frame: Frame, text: str) -> View:
+    """Return a view with only the institutions whose name, key or state has a text, as the page's script shows them."""
+    wanted = text.casefold()
+    said = {row.slot: f"{row.name} {row.key} {row.state.word}".casefold() for row in frame.institutions}
+    lists = ("institutions-rows", "others-rows", "quiet-rows")
+    kept = {name: tuple(slot for slot in view.order[name] if wanted in said[slot.removeprefix("q")]) for name in lists}
+    return with_fields(view, order={**view.order, **kept})
 
 
 def static_address(base: str) -> Mapping[str, str]:
@@ -191,6 +276,7 @@ def _environment(base: str, sees_people: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
+        shares_of=shares_of,
         base=base,
         sees_people=sees_people,
         drawing={"cells": cells, "bars": bars, "line": line, "area": area},

@@ -204,6 +204,10 @@ class LiveCall:
         return self.call.life.began_at
 
     @property
+    def style(self) -> StateStyle:
+        return STATE_STYLES[self.state.name]
+
+    @property
     def waits_for_choice(self) -> bool:
         """Tell whether it waits until a person has chosen the caller among several candidates."""
         return self.state.name is StateName.UNASSIGNED and len(self.call.seen.candidates) > 1

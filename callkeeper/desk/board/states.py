@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.facts import Facts, facts_of
 from callkeeper.calls.law import BRIEF, LAW
@@ -159,6 +160,13 @@ def state_words(call: Call, book: RuleBook) -> str:
     name = state_of(call, book).name
     status = call.seen.reading.status if call.seen.reading else None
     return f"{STATE_STYLES[name].word} {name} {call.life.reason or ''} {call.life.phase} {status or ''}"
+
+
+def state_names(call: Call, book: RuleBook, *, is_marked: bool = False) -> frozenset[str]:
+    """Return the names by which lists can be filtered that a call has. ``is_marked``: workers want a person to look."""
+    state = state_of(call, book)
+    needs_person = {NEEDS_PERSON} if is_marked or state.for_person else set()
+    return frozenset({str(state.name), SETTLED if call.is_settled else OPEN, *needs_person})
 
 
 def _unread(call: Call) -> str:

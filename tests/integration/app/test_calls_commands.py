@@ -87,10 +87,24 @@ async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, comm
         assert json.loads((await callkeeper(redis_url, "calls", command, *fits, "--json")).output)["state"] == "watched"
         lines = (await callkeeper(redis_url, "calls", command, *fits, "--csv")).output.splitlines()
         assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", live.voice_id)
-    for other in (("rejected",), ("0000", "bob"), ("--institution", "cu-2")):
+    for filters in (("--state", "watched"), ("--state", "open", "--until", "2100-01-01")):
+        assert live.voice_id in (await callkeeper(redis_url, "calls", command, *filters)).output
+    for other in (
+        ("rejected",),
+        ("0000", "bob"),
+        ("--institution", "cu-2"),
+        ("--state", "red"),
+        ("--rule", "verified"),
+        ("--policy", "red"),
+        ("--operator", "agent-7"),
+        ("--outcome", "enrolled"),
+        ("--until", "1h"),
+    ):
         assert live.voice_id not in (await callkeeper(redis_url, "calls", command, *other)).output
     mistyped = await callkeeper(redis_url, "calls", command, "--institution", "CU-1")
     assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (2, True)
+    for wrong in (("--since", "yesterday"), ("--state", "blue")):
+        assert (await callkeeper(redis_url, "calls", command, *wrong)).exit_code == 2
 
 
 async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:

@@ -14,8 +14,8 @@ from callkeeper.archive.lines import end_of
 from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.searching import SHIPPED, Sizes
 from callkeeper.archive.writing import Writer
-from callkeeper.calls.call_query import CallQuery, parse_query
-from callkeeper.calls.record import Call, Phase, encode_call
+from callkeeper.calls.call_query import SETTLED, CallQuery, parse_query
+from callkeeper.calls.record import Call, encode_call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Lookup, Queries
@@ -24,7 +24,7 @@ from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
 from callkeeper.desk.board.states import state_words
-from callkeeper.desk.call_list import CallList
+from callkeeper.desk.call_list import OF_STATE, WHOLE, CallList
 from callkeeper.desk.call_search import find_calls
 from callkeeper.service.secret import Secret
 from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
@@ -174,10 +174,10 @@ async def test_desk_pages_go_on_in_the_archive(redis: "Redis", archive: Archived
         await redis.hset(keys.item(member), mapping={"rec": encode_call(settled(n)[0]), "settled": "1"})
         await redis.zadd(keys.settled, {member: n})
 
-    async def pages(token: DeskToken, **query: str) -> list[str]:
-        listing, seen, after = CallList(Lookup(redis), archive, "US"), [], None
+    async def pages(token: DeskToken, typed: str = "") -> list[str]:
+        listing, seen, after = CallList(Lookup(redis), archive, BOOK), [], None
         for _ in range(20):
-            page = await listing.page(token, query, Phase.SETTLED, after, 7)
+            page = await listing.page(token, asked(typed), OF_STATE[SETTLED], after, 7)
             seen += [call.voice_id for call in page.calls]
             after = page.next
             if after is None:
@@ -187,22 +187,27 @@ async def test_desk_pages_go_on_in_the_archive(redis: "Redis", archive: Archived
     assert await pages(ANYBODY) == ["v-30", "v-29", "v-99", *(f"v-{n}" for n in range(28, 0, -1))]
     limited = DeskToken(name="one", secret=Secret("a-token-that-only-tests-know"), institutions=frozenset({"cu-2"}))
     assert await pages(limited) == ["v-99"]
-    assert await pages(ANYBODY, phone="2025550004") == ["v-4"]
-    assert await pages(ANYBODY, q="rule:distrusted vale4") == ["v-4"]
+    assert await pages(ANYBODY, "2025550004") == ["v-4"]
+    assert await pages(ANYBODY, "rule:distrusted vale4") == ["v-4"]
+
+
+def asked(typed: str) -> CallQuery:
+    """Return what somebody looks for."""
+    return parse_query(typed, country="US", zone=UTC)
 
 
 async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis", archive: ArchivedCalls) -> None:
     """A viewer cannot search by numbers and names, only by ids and outcomes."""
     viewer = DeskToken(name="v", secret=Secret("a-token-that-only-tests-know"), role=Role.VIEWER)
-    listing = CallList(Lookup(redis), archive, "US")
-    assert len((await listing.page(ANYBODY, {"q": "operator:agent-7"}, Phase.SETTLED, None, 5)).calls) > 0
+    listing = CallList(Lookup(redis), archive, BOOK)
+    assert len((await listing.page(ANYBODY, asked("operator:agent-7"), WHOLE, None, 5)).calls) > 0
     for typed, count in (
         ("outcome:enrolled 0007", 0),
         ("outcome:enrolled vale7", 0),
         ("operator:agent-7", 0),
         ("person:p-7", 1),
     ):
-        page = await listing.page(viewer, {"q": typed}, Phase.SETTLED, None, 5)
+        page = await listing.page(viewer, asked(typed), WHOLE, None, 5)
         assert len(page.calls) == count, typed
     for typed in ("0007", "operator:agent-7"):
         query = parse_query(typed, country="US", zone=UTC)

@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from msgspec.structs import replace as changed
 
-from callkeeper.calls.call_query import CallQuery, parse_query, same_number
-from callkeeper.calls.record import Call, Candidate, Life, Names, Seen
+from callkeeper.calls.call_query import NEEDS_PERSON, CallQuery, FilterWrong, filtered, parse_query, same_number
+from callkeeper.calls.record import Call, Candidate, History, Life, Names, Reading, Reason, Seen
+from callkeeper.calls.trail import Entry
+from tests.records import with_stored
 
 BEGAN = datetime(2026, 11, 22, 10, 38, tzinfo=UTC)
 CALL = Call(
@@ -76,3 +78,64 @@ def test_query_is_held_to_an_institution_and_to_a_time() -> None:
     assert not CallQuery(institution_key="cu").matches(CALL)
     assert not CallQuery(since=BEGAN + timedelta(seconds=1)).matches(CALL)
     assert not CallQuery(since=BEGAN).matches(changed(CALL, life=changed(CALL.life, started_at=None)))
+
+
+def narrowed(**filters: str) -> CallQuery:
+    """Return a query with filters, as of ten minutes after the call began."""
+    return filtered(CallQuery(), filters, states=["green", "watched"], now=BEGAN + timedelta(minutes=10))
+
+
+@pytest.mark.parametrize(
+    ("filters", "is_found"),
+    [
+        ({"state": "green"}, True),
+        ({"state": "open"}, True),
+        ({"state": "settled"}, False),
+        ({"state": NEEDS_PERSON}, False),
+        ({"institution": "cu-1", "policy": "green voice"}, True),
+        ({"policy": "yellow review"}, True),
+        ({"policy": "red"}, False),
+        ({"since": "10m"}, True),
+        ({"since": "9m"}, False),
+        ({"since": "2026-11-22T10:38", "until": "2026-11-22T10:38:01"}, True),
+        ({"until": "2026-11-22T10:38"}, False),
+        ({"since": "2026-11-22T11:38+01:00"}, True),
+        ({"since": " ", "policy": ""}, True),
+    ],
+    ids=lambda value: " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else "",
+)
+def test_filters_are_exact(filters: dict[str, str], is_found: bool) -> None:
+    """By state, institution, policy (applied now or seen in a check) and the time of its beginning; empty ones are none."""
+    known = with_stored(
+        CALL,
+        reading=Reading(read_at=BEGAN, policies=("Green Voice",)),
+        history=History().with_answer(1, ["Yellow Review"], []),
+    )
+    assert narrowed(**filters).matches(known, states={"green", "open"}) is is_found
+
+
+def test_filters_by_what_happened_need_the_trail() -> None:
+    """A rule that decided and a person who said something are in the trail, an outcome is in the record."""
+    trail = (
+        Entry(at=BEGAN, what="decided", rule="new device"),
+        Entry(at=BEGAN, what="said", operator="agent-7"),
+        Entry(at=BEGAN, what="sent", operator="agent-8"),
+    )
+    over = with_stored(CALL, reason=Reason.REJECTED)
+    for filters in ({"rule": "new device"}, {"operator": "agent-7"}, {"rule": "new device", "outcome": "rejected"}):
+        assert narrowed(**filters).has_terms(over, trail), filters
+        assert narrowed(**filters).needs_trail
+    for filters in ({"rule": "device"}, {"operator": "agent-8"}, {"outcome": "enrolled"}):
+        assert not narrowed(**filters).has_terms(over, trail), filters
+    assert not narrowed(outcome="rejected").needs_trail
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{"state": "blue"}, {"outcome": "maybe"}, {"since": "yesterday"}, {"until": "0001-01-01"}, {"since": "9w"}],
+)
+def test_filter_with_an_impossible_value_is_refused(filters: dict[str, str]) -> None:
+    """A misspelt value would otherwise show nothing, or everything."""
+    with pytest.raises(FilterWrong) as wrong:
+        narrowed(**filters)
+    assert [wrong.value.name] == list(filters)

@@ -13,7 +13,7 @@ from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked, Candidate, Phase, Reason
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.call_page import available_forms
-from callkeeper.desk.board.frame import group_of
+from callkeeper.desk.board.groups import group_of
 from callkeeper.desk.board.renderer import Renderer, area, bars, cells, line
 from callkeeper.desk.board.rows import LiveCall, address_of, next_of, row_of
 from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, state_of

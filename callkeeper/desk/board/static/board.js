@@ -3,6 +3,7 @@
 "use strict";
 
 const RETRY_MS = 2000;
+const LAYOUTS = new Set(["groups", "first-rows"]);
 const state = { ahead: 0, isLive: false };
 
 // Time: by the server's clock.
@@ -121,7 +122,9 @@ function show(update) {
   for (const [step, id, order] of steps(update.order)) {
     const list = document.getElementById(id);
     if (list) step(list, order, fresh);
+    else if (LAYOUTS.has(id)) location.reload(); // so many institutions came or went that the board has another layout
   }
+  sift();
   if (update.said) say(update.said);
   tick();
 }
@@ -130,6 +133,23 @@ function say(words) {
   const said = document.getElementById("said");
   if (said.textContent !== words) said.textContent = words;
 }
+
+// The filter of the table of institutions hides lines. Without this script the server leaves them out.
+
+const sieve = document.getElementById("sift");
+let sifted = "";
+
+function sift() {
+  const wanted = sieve ? sieve.value.trim().toLowerCase() : "";
+  if (!wanted && !sifted) return;
+  for (const line of document.querySelectorAll("#institutions tbody > tr, #quiet-rows > li")) {
+    line.hidden = !line.textContent.toLowerCase().includes(wanted);
+  }
+  if (wanted !== sifted) for (const fold of document.querySelectorAll("#institutions .fold")) fold.open = wanted !== "";
+  sifted = wanted;
+}
+
+sieve?.addEventListener("input", sift);
 
 // The stream: whoever comes (again) is told how things are, so nothing has to be remembered.
 
@@ -199,5 +219,16 @@ if (address) {
     else again();
   });
 }
+// Paper has no folds: they are open while the page is printed, and then as they were.
+
+const onPaper = matchMedia("print");
+
+onPaper.addEventListener("change", () => {
+  for (const fold of document.querySelectorAll(".fold")) {
+    if (onPaper.matches) fold.dataset.was = fold.open;
+    fold.open = onPaper.matches || fold.dataset.was === "true";
+  }
+});
+
 setInterval(tick, 1000);
 tick();
