@@ -69,8 +69,10 @@ docs: $(STAMP) .venv-docs/.installed ## Build the documentation site: build/site
 readme: $(STAMP) ## Do what README.md says in a fresh clone: ARGS="--every-python" with every supported Python
 	$(BIN)/python -m tests.readme $(ARGS)
 
+TESTS = tests/unit tests/integration tests/sandbox
+
 test: $(STAMP) ## Run the tests of a rule, a module, a whole call in virtual time, and of the sandbox
-	$(BIN)/python -m pytest -q -n 3 --dist worksteal tests/unit tests/integration tests/sandbox $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal $(TESTS) $(ARGS)
 
 acceptance: $(STAMP) ## Keep each promise once with real processes, as a user sees it
 	$(BIN)/python -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder tests/acceptance $(addprefix --ignore=,tests/acceptance/test_canaries.py $(OUTAGES)) $(ARGS)

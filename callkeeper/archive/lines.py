@@ -19,7 +19,7 @@ import msgspec
 
 from callkeeper.calls.call_query import digits_of, search_terms
 from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.record import Call, encode_call, without_unknown
+from callkeeper.calls.record import Call, encode_call, parse_call, without_unknown
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 
 GENESIS: Final = "0" * 64
@@ -153,7 +153,7 @@ def audit_content(entry_id: str, body: str) -> Content:
 
 
 class _Stored(msgspec.Struct):
-    call: Call
+    call: msgspec.Raw
     trail: tuple[msgspec.Raw, ...]
 
 
@@ -179,12 +179,12 @@ def terms_of(body: str) -> set[tuple[str, str]]:
 def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...]]:
     """Rebuild a call; ``values`` are the personal values that were not erased, by path."""
     stored = _stored(body, values)
-    return stored.call, parse_trail(stored.trail)
+    return parse_call(stored.call, only_to_read=True), parse_trail(stored.trail)
 
 
 def call_of(body: str, values: Mapping[str, str]) -> Call:
     """Rebuild a call's record alone."""
-    return _stored(body, values).call
+    return parse_call(_stored(body, values).call, only_to_read=True)
 
 
 def _stored(body: str, values: Mapping[str, str]) -> _Stored:

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from callkeeper.calls.record import SCHEMA, Call, Candidate, NewerRecord
+from callkeeper.calls.record import SCHEMA, Call, Candidate, NewerRecord, encode_call, parse_call
 from callkeeper.service import PersonMatch, QueueEntry
 from callkeeper.service.endpoints import is_trace, is_voice_id, spelling_of
 
@@ -205,8 +205,18 @@ class _Head(msgspec.Struct, frozen=True):
 _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
+class _Record(msgspec.Struct, frozen=True):
+    call: msgspec.Raw
+
+
+_RECORD: Final = msgspec.json.Decoder(_Record)
+_MERGED: Final = Merged.__struct_config__.tag
+
+
 def encode_note(note: Note) -> bytes:
     """Encode a note for storage."""
+    if isinstance(note, Merged):
+        return b'{"type":"merged","call":' + encode_call(note.call) + b"}"
     return _ENCODER.encode(note)
 
 
@@ -220,6 +230,8 @@ def parse_note(stored: bytes) -> Note:
     head = _HEAD.decode(stored)
     if head.type not in _KINDS or head.call.schema > SCHEMA:
         raise NewerRecord
+    if head.type == _MERGED:
+        return Merged(call=parse_call(_RECORD.decode(stored).call))
     return _DECODER.decode(stored)
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from inspect import isclass
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, get_type_hints
 
 import msgspec
@@ -413,8 +414,9 @@ class Call(msgspec.Struct, frozen=True):
     written: Written = Written()
     last_claim: Obstacles = Obstacles()
     """What kept requests back at the last claim, for those who show the record. A decision uses the present."""
-    unknown: Mapping[str, msgspec.Raw] = {}
-    """Fields that a newer release wrote."""
+    unknown: Mapping[str, msgspec.Raw] = MappingProxyType({})
+    """Fields that a newer release wrote. msgspec cannot encode this mapping, so that no record is stored in parts by mistake:
+    only `encode_call` knows the stored form."""
 
     def effect(self, kind: EffectKind) -> Effect:
         return self.ledger.of(kind)
@@ -467,16 +469,16 @@ _KNOWN: Final = frozenset(StoredCall.__struct_fields__)
 def encode_call(call: Call) -> bytes:
     """Encode a record for storage, with the fields that this release does not know."""
     encoded = _ENCODER.encode(StoredCall(*chain(_own_values(call), *map(astuple, _part_values(call)))))
-    return encoded if not call.unknown else encoded[:-1] + b"," + msgspec.json.encode(call.unknown)[1:]
+    return encoded if not call.unknown else encoded[:-1] + b"," + msgspec.json.encode(dict(call.unknown))[1:]
 
 
 def without_unknown(call: Call) -> Call:
     """Return the record without the fields that this release does not know. They may be personal."""
-    return replace(call, unknown={})
+    return replace(call, unknown=MappingProxyType({}))
 
 
-def parse_call(stored: bytes) -> Call:
-    """Decode a stored record.
+def parse_call(stored: bytes | msgspec.Raw, *, only_to_read: bool = False) -> Call:
+    """Decode a stored record. ``only_to_read``: nobody acts on it, so a newer release may have written it.
 
     Raises:
         NewerRecord: This release must not act on the record.
@@ -486,13 +488,13 @@ def parse_call(stored: bytes) -> Call:
         stored_call, unknown = _DECODER.decode(stored), {}
     except msgspec.ValidationError:  # rare: an unknown field, or a value that no release writes
         found = _NAMES.decode(stored)
-        if "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
+        if not only_to_read and "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
             raise NewerRecord from None
         unknown = {name: found.pop(name).copy() for name in found.keys() - _KNOWN}
         stored_call = _DECODER.decode(msgspec.json.encode(found))
     values = astuple(stored_call)
-    call = Call(*[*values[: len(_OWN)], *[part(*values[place]) for part, place in _SLICES], unknown])
-    if call.schema > SCHEMA:
+    call = Call(*[*values[: len(_OWN)], *[part(*values[place]) for part, place in _SLICES], MappingProxyType(unknown)])
+    if call.schema > SCHEMA and not only_to_read:
         raise NewerRecord
     return call
 

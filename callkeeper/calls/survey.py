@@ -127,6 +127,21 @@ class SurveyRow:
     others: Sequence[tuple[OtherAnswer, Sight]]
 
     @property
+    def id(self) -> str:
+        return self.assumption.id
+
+    @property
+    def state(self) -> str:
+        """Return the verdict for a certificate: ``holds``, ``contradicted`` or ``not_seen``."""
+        known = self.verdict in {SurveyVerdict.HOLDS, SurveyVerdict.CONTRADICTED}
+        return self.verdict.value if known else "not_seen"
+
+    @property
+    def text(self) -> str:
+        """Return what the service does instead; the assumption, if nothing contradicts it."""
+        return "; ".join(answer.words for answer, _ in self.contradicting) or self.assumption.text
+
+    @property
     def contradicting(self) -> list[tuple[OtherAnswer, Sight]]:
         return [(answer, sight) for answer, sight in self.others if not answer.holds]
 

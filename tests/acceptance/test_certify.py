@@ -76,7 +76,7 @@ def test_person_at_a_terminal_certifies_a_silent_call(watching: Stack, tmp_path:
         assert terminal.exit_code(10) == 0
         assert f"Found: {call['voice_id']}" in terminal.text
     reports = [tmp_path / "certificate.md", tmp_path / "certificate.json"]
-    assert {name for name, state in states(reports[1]).items() if state == "not_seen"} == {"outcomes", "survey"}
+    assert {name for name, state in states(reports[1]).items() if state == "not_seen"} == {"outcomes"}
     assert "| A silent caller is not authenticated | holds |" in reports[0].read_text()
     tells = {call["voice_id"], call["alternate_id"], CALLER, CALLER[-4:], "p-7000", "operator-2"}
     assert [text for text in tells for path in reports if text in path.read_text()] == []

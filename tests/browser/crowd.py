@@ -76,7 +76,9 @@ def settled_of(calls: int, institutions: int, now: datetime) -> list[Call]:
     for n in range(calls):
         live = _call(n, key_of(n * 31 % institutions), now - timedelta(minutes=10), calls)
         reason = reasons[n % len(reasons)]
-        effect = Effect(state=EffectState.CONFIRMED, person_id=live.seen.person_id, rule=_RULES.get(reason), sent_at=now)
+        effect = Effect(
+            state=EffectState.CONFIRMED, person_id=live.seen.person_id, rule=_RULES.get(reason), sent_at=now
+        )
         found.append(
             call(
                 **{name: getattr(live, name) for name in ("phone_number", "person_id", "candidates", "checks_used")},

@@ -50,6 +50,7 @@ KNOWN: Final = {
     f"{_PLATFORM} run callkeeper calls list": Known(Where.FOURTH, shows="voice id"),
     "callkeeper secret new": Known(Where.CLONE, shows="CALLKEEPER_PUSH_HEADERS"),
     "callkeeper doctor": Known(Where.BESIDE, shows="ok"),
+    "callkeeper service survey --ask": Known(Where.BESIDE, shows="requests"),
     "callkeeper service certify --institution cu-1": Known(Where.BESIDE, 2, "NOT in watch-only mode"),
     "callkeeper rules report --since 7d": Known(Where.BESIDE),
     "callkeeper calls explain VOICE_ID": Known(Where.BESIDE),

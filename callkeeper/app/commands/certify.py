@@ -11,17 +11,15 @@ from typing import Final
 import click
 from redis.asyncio import Redis
 
-from callkeeper.app.certification.evidence import Installation, Survey, read_installation
+from callkeeper.app.certification.evidence import Installation, read_installation
 from callkeeper.app.certification.report import as_json, conclusion, markdown
 from callkeeper.app.certification.supervision import CallPlan, Supervision
 from callkeeper.app.certification.verdicts import PromiseState, PromiseVerdict, all_hold, verdicts
+from callkeeper.app.commands.service_survey import survey_rows
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import Failed, Misused, say, terminal_console
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
-
-SURVEY: Final[Survey | None] = None
-"""Where the rows of the survey come from. None: there is no survey, and the certificate says so."""
 
 _COLOURS: Final = {PromiseState.HOLDS: "green", PromiseState.NOT_SEEN: "yellow", PromiseState.DOES_NOT_HOLD: "bold red"}
 
@@ -76,7 +74,7 @@ def certify(
             call_id=None if isinstance(call_id, str) else call_id,
             wait_s=wait_s,
             was_silent=not spoke,
-            survey=SURVEY,
+            survey=survey_rows,
         )
         evidence = Supervision(plan).run()
     except (click.Abort, KeyboardInterrupt):

@@ -63,6 +63,11 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
         raise SystemExit(1)
 
 
+async def survey_rows(redis: "Redis", keys: Keys) -> list[SurveyRow]:
+    """Return what was seen of each assumption."""
+    return rows_of(await _read(redis, keys))
+
+
 async def _read(redis: "Redis", keys: Keys) -> Survey:
     client: Any = redis  # its stubs cannot know that answers are bytes here
     return Survey.parse(await client.hgetall(keys.survey))

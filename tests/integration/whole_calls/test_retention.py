@@ -84,7 +84,10 @@ async def test_months_of_calls_leave_no_more_than_days_of_them(kept: Rig) -> Non
         await live_some_days(kept)
     late = await sizes(kept.redis)
     assert early["ck:trail"] > 6
-    for bounded in ("ck:changes", "ck:figures"):  # by its length, at a hundred thousand; by the names that there are
+    # By its length, at a hundred thousand; by the names that there are; by 90 days and 35 days of their own.
+    assert late["ck:hours"] <= 2 * 91
+    assert late["ck:rules"] <= 40
+    for bounded in ("ck:changes", "ck:figures", "ck:hours", "ck:rules"):
         early.pop(bounded)
         late.pop(bounded)
     assert late == early

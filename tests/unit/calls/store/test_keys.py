@@ -6,7 +6,7 @@ from pathlib import Path
 
 from callkeeper.calls.store.keys import Keys
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PACKAGES = ("receiver", "workers", "callkeeper")
 
 
