@@ -415,8 +415,8 @@ class Call(msgspec.Struct, frozen=True):
     last_claim: Obstacles = Obstacles()
     """What kept requests back at the last claim, for those who show the record. A decision uses the present."""
     unknown: Mapping[str, msgspec.Raw] = MappingProxyType({})
-    """Fields that a newer release wrote. msgspec cannot encode this mapping, so that no record is stored in parts by mistake:
-    only `encode_call` knows the stored form."""
+    """Fields that a newer release wrote. msgspec cannot encode this mapping, so that no record is stored in
+    parts by mistake: only `encode_call` knows the stored form."""
 
     def effect(self, kind: EffectKind) -> Effect:
         return self.ledger.of(kind)

@@ -1,6 +1,8 @@
 """Answers of a connection do not depend on how the network splits the data: the real parser, no sockets."""
 
+import ast
 import asyncio
+import inspect
 import re
 from collections import deque
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from callkeeper.app.connection_limit import ConnectionLimit
@@ -133,3 +136,25 @@ async def test_answers_do_not_depend_on_how_bytes_are_cut(
     expected = [SENT[each] for each in requests]
     # Behind a request that is still being answered, what is refused has no answer of its own.
     assert await answers(pieces, turns) in ([*expected, *LAST[last]], expected if LAST[last] == ["400"] else None)
+
+
+OWN = {"_limit", "_backlog", "_overhead", "_asked_at", "_is_arriving", "_is_in_head", "_is_refused"}
+"""What a connection of ours remembers besides."""
+
+
+def test_names_of_uvicorns_protocol_that_are_used_exist() -> None:
+    """Most are private, so any release of uvicorn may rename them: this says which one is gone."""
+    config = Config(echo, lifespan="off", ws="none", log_config=None)
+    config.load()
+    plain = HttpToolsProtocol(config, ServerState(), {})
+    plain.on_message_begin()
+    theirs = dir(plain)
+    (ours,) = [node for node in ast.parse(inspect.getsource(BoundedProtocol)).body if isinstance(node, ast.ClassDef)]
+    used = {
+        node.attr
+        for node in ast.walk(ours)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+    inherited = used - vars(BoundedProtocol).keys() - OWN
+    assert sorted(inherited - set(theirs)) == []
+    assert len(inherited) > 10
