@@ -3,14 +3,16 @@
 ``python -m tests.survey_traffic all`` prints the whole table.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.assumptions import SeenBy, variants
-from callkeeper.calls.survey import SurveyVerdict, rows_of
+from callkeeper.calls.survey import SurveyVerdict, exported, rows_of
 from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.likeness import load_likeness
 from tests.survey_traffic import Traffic, surveyed
 
 SAMPLE = ("page-capped", "unenrolled-silently")
@@ -47,6 +49,29 @@ async def test_usual_service_contradicts_nothing(redis: Redis, waves: int) -> No
     survey = await surveyed([], redis, waves)
     assert survey.named() == []
     assert [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED] == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "seen",
+    [
+        ("page-capped", "numbers-e164", "list-items"),
+        pytest.param(("record-nested", "dates-offset", "metadata-null"), marks=pytest.mark.night),
+        pytest.param(("list-bare", "person-prefilled", "refused-with-400", "ids-capital"), marks=pytest.mark.night),
+    ],
+    ids=",".join,
+)
+async def test_sandbox_like_the_service_gives_the_same_survey(
+    redis: Redis, tmp_path: Path, seen: Sequence[str]
+) -> None:
+    """What a survey exports makes another sandbox answer as the first did: the second survey names the same variants."""
+    first = await surveyed(seen, redis)
+    assert sorted(first.named()) == sorted(seen)
+    file = tmp_path / "service.toml"
+    file.write_text(exported(first), encoding="utf-8")
+    second = await surveyed(load_likeness(file), redis)
+    verdicts = [[(row.assumption.id, row.verdict) for row in rows_of(survey)] for survey in (first, second)]
+    assert (second.named(), verdicts[1]) == (first.named(), verdicts[0])
 
 
 @pytest.mark.parametrize("name", WRONG_CREDENTIALS)
