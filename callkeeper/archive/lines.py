@@ -179,12 +179,12 @@ def terms_of(body: str) -> set[tuple[str, str]]:
 def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...]]:
     """Rebuild a call; ``values`` are the personal values that were not erased, by path."""
     stored = _stored(body, values)
-    return parse_call(stored.call, only_to_read=True), parse_trail(stored.trail)
+    return parse_call(bytes(stored.call), only_to_read=True), parse_trail(stored.trail)
 
 
 def call_of(body: str, values: Mapping[str, str]) -> Call:
     """Rebuild a call's record alone."""
-    return parse_call(_stored(body, values).call, only_to_read=True)
+    return parse_call(bytes(_stored(body, values).call), only_to_read=True)
 
 
 def _stored(body: str, values: Mapping[str, str]) -> _Stored:

@@ -231,7 +231,7 @@ def parse_note(stored: bytes) -> Note:
     if head.type not in _KINDS or head.call.schema > SCHEMA:
         raise NewerRecord
     if head.type == _MERGED:
-        return Merged(call=parse_call(_RECORD.decode(stored).call))
+        return Merged(call=parse_call(bytes(_RECORD.decode(stored).call)))
     return _DECODER.decode(stored)
 
 

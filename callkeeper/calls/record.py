@@ -477,7 +477,7 @@ def without_unknown(call: Call) -> Call:
     return replace(call, unknown=MappingProxyType({}))
 
 
-def parse_call(stored: bytes | msgspec.Raw, *, only_to_read: bool = False) -> Call:
+def parse_call(stored: bytes, *, only_to_read: bool = False) -> Call:
     """Decode a stored record. ``only_to_read``: nobody acts on it, so a newer release may have written it.
 
     Raises:
@@ -490,8 +490,9 @@ def parse_call(stored: bytes | msgspec.Raw, *, only_to_read: bool = False) -> Ca
         found = _NAMES.decode(stored)
         if not only_to_read and "schema" in found and msgspec.json.decode(found["schema"], type=int) > SCHEMA:
             raise NewerRecord from None
-        unknown = {name: found.pop(name).copy() for name in found.keys() - _KNOWN}
-        stored_call = _DECODER.decode(msgspec.json.encode(found))
+        unknown = {name: found[name].copy() for name in found.keys() - _KNOWN}
+        known = {name: found[name] for name in StoredCall.__struct_fields__ if name in found}
+        stored_call = _DECODER.decode(msgspec.json.encode(known))
     values = astuple(stored_call)
     call = Call(*[*values[: len(_OWN)], *[part(*values[place]) for part, place in _SLICES], MappingProxyType(unknown)])
     if call.schema > SCHEMA and not only_to_read:

@@ -49,6 +49,7 @@ from callkeeper.calls.trail import Entry
 from callkeeper.service import ServiceConfig, TokenStore
 from callkeeper.service.client import Reseller
 from callkeeper.service.exchange import Observe
+from callkeeper.service.open_questions import See
 from callkeeper.service.transport import FIRST_BYTE, effects_transport, reads_transport
 from workers.runtime import WorkerRuntime
 
@@ -231,11 +232,11 @@ class CrashingReseller(Reseller):
     crash: Crashpoint
 
     def __init__(
-        self, config: ServiceConfig, tokens: TokenStore, *, log: FilteringBoundLogger, observe: Observe
+        self, config: ServiceConfig, tokens: TokenStore, *, log: FilteringBoundLogger, observe: Observe, see: See
     ) -> None:
         reads = CrashingTransport(reads_transport(config), self.crash)
         effects = CrashingTransport(effects_transport(config), self.crash)
-        super().__init__(config, tokens, reads_transport=reads, effects_transport=effects, log=log, observe=observe)
+        super().__init__(config, tokens, reads_transport=reads, effects_transport=effects, log=log, observe=observe, see=see)
 
 
 class CrashingCrew(WorkerRuntime):
