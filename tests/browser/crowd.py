@@ -17,6 +17,7 @@ from callkeeper.calls.record import Call, Candidate, Phase, Reason, encode_call
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.last_listing import Standing, encode_standing
 from callkeeper.calls.trail import Entry, encode_entry
+from tests.records import stored_value
 from tests.unit.calls.specimens import call, reading
 
 KEPT_MS: Final = 900_000
@@ -81,7 +82,10 @@ def settled_of(calls: int, institutions: int, now: datetime) -> list[Call]:
         )
         found.append(
             call(
-                **{name: getattr(live, name) for name in ("phone_number", "person_id", "candidates", "checks_used")},
+                **{
+                    name: stored_value(live, name)
+                    for name in ("phone_number", "person_id", "candidates", "checks_used")
+                },
                 institution_key=live.institution_key,
                 voice_id=f"{live.voice_id}-over",
                 started_at=live.life.started_at,
