@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from msgspec.structs import replace
 from redis.asyncio import Redis
 from starlette.requests import Request
 from structlog.typing import FilteringBoundLogger
@@ -24,6 +23,7 @@ from callkeeper.desk.problems import Problem
 from callkeeper.desk.stream import STREAMS_PER_AGENT
 from tests.people.conftest import ENVIRON, Site
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
+from tests.records import with_stored
 from tests.unit.calls.specimens import call
 
 AGENT = {"operator": "agent-7", "institutions": ["cu-1"]}
@@ -34,7 +34,7 @@ ASKED = {"institution": "cu-1", "phone": PHONE}
 
 async def keep(site: Site, institution_key: str, voice_id: str, **changes: Any) -> None:
     """Keep a live call."""
-    record = replace(call(), institution_key=institution_key, voice_id=voice_id, phone_number=PHONE, **changes)
+    record = with_stored(call(), institution_key=institution_key, voice_id=voice_id, phone_number=PHONE, **changes)
     member = CallId(institution_key, voice_id).member
     await site.redis.hset(Keys().item(member), "rec", encode_call(record))
     await site.redis.zadd(Keys().live, {member: 1})

@@ -155,7 +155,10 @@ def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
     shoot(page, "found-as-viewer")
     for text in hidden:
         assert [text in markup.replace(place.voice_id, "") for markup in seen] == [False] * len(seen), text
-    assert page.locator("nav a").all_inner_texts() == ["Board", "Runbook"]
+    assert page.locator("nav a").all_inner_texts() == [
+        *("Board", "Calls", "Plots", "Rules"),
+        *("Runbook", "Processes"),
+    ]
     agent = place.person("alan", "/board/institutions/cu-1")
     assert record.seen.candidates[0].name in agent.content()
 
