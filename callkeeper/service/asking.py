@@ -124,7 +124,7 @@ class Asking:
         self._now = now
         self._only = only
         self._ended = ended
-        self._token = ""
+        self._token: str | None = None
         self.sent: list[str] = []
         """The requests that were sent, without ids."""
 

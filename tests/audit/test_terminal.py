@@ -38,6 +38,7 @@ from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service.server import address, bind, create_server, serve
 from callkeeper_sandbox.service.service import Sandbox
 from callkeeper_sandbox.service.world import World
+from tests.records import with_stored
 from tests.sandbox_fixtures import KEY, ServedSandbox
 
 ROOT = Path(__file__).parents[2]
@@ -103,8 +104,12 @@ def planted(redis_url: str) -> str:
     keys = Keys()
     unresolved = evil(Effect, state=EffectState.UNRESOLVED)
     reading = evil(Reading)
-    live = evil(Call, phase=Phase.LIVE, institution_key=KEY, reason=None, reject=unresolved, reading=reading)
-    settled = evil(Call, phase=Phase.SETTLED, institution_key=EVIL, reason=Reason.UNRESOLVED, reject=unresolved)
+    live = with_stored(
+        evil(Call), phase=Phase.LIVE, institution_key=KEY, reason=None, reject=unresolved, reading=reading
+    )
+    settled = with_stored(
+        evil(Call), phase=Phase.SETTLED, institution_key=EVIL, reason=Reason.UNRESOLVED, reject=unresolved
+    )
     with Redis.from_url(redis_url) as redis:
         calls_queue(redis).enqueue("a.b", description=EVIL)
         for call, where in ((live, keys.live), (settled, keys.settled)):
