@@ -142,7 +142,7 @@ OWN = {"_limit", "_backlog", "_overhead", "_asked_at", "_is_arriving", "_is_in_h
 """What a connection of ours remembers besides."""
 
 
-def test_names_of_uvicorns_protocol_that_are_used_exist() -> None:
+async def test_names_of_uvicorns_protocol_that_are_used_exist() -> None:
     """Most are private, so any release of uvicorn may rename them: this says which one is gone."""
     config = Config(echo, lifespan="off", ws="none", log_config=None)
     config.load()

@@ -42,7 +42,9 @@ class HeldClaim:
             log=structlog.wrap_logger(None, processors=[self.log]),
             cpu_share=lambda: 0.0,
             listings=SimpleNamespace(last_listed_at=self._last_listed_at),
-            gate=SimpleNamespace(ask=self._ask),
+            gate=SimpleNamespace(
+                ask=self._ask, patterns=SimpleNamespace(established=self._note, turned_away=self._note)
+            ),
             store=SimpleNamespace(keep_alias=self._keep_alias),
         )
 
@@ -79,6 +81,12 @@ class HeldClaim:
 
     async def _keep_alias(self, institution_key: str, alternate_id: str) -> None:
         self.saved.append((institution_key, alternate_id))
+
+    def _note(self, *_what: Any) -> None:
+        """Take what is watched for the survey."""
+
+    def see(self, _shown: Any) -> None:
+        """Take what an answer shows for the survey."""
 
     def add(self, name: str) -> None:
         """Count."""
