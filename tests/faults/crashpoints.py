@@ -236,7 +236,9 @@ class CrashingReseller(Reseller):
     ) -> None:
         reads = CrashingTransport(reads_transport(config), self.crash)
         effects = CrashingTransport(effects_transport(config), self.crash)
-        super().__init__(config, tokens, reads_transport=reads, effects_transport=effects, log=log, observe=observe, see=see)
+        super().__init__(
+            config, tokens, reads_transport=reads, effects_transport=effects, log=log, observe=observe, see=see
+        )
 
 
 class CrashingCrew(WorkerRuntime):
