@@ -127,8 +127,12 @@ class AnswerPatterns:
             if isinstance(error, OutcomeUnknown) and "503" in error.reason
             else ""
         )
-        if name and len(self._turned_away) < _MOST:
-            self._turned_away[member, kind] = name
+        self._turned_away.pop((member, kind), None)  # an earlier answer says nothing of this request
+        if not name:
+            return
+        if len(self._turned_away) >= _MOST:  # another worker has found out what became of the oldest
+            self._turned_away.pop(next(iter(self._turned_away)))
+        self._turned_away[member, kind] = name
 
     def established(self, institution_key: str, member: str, kind: EffectKind, state: EffectState) -> None:
         """Note what stored details showed of an effect that was turned away."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from callkeeper.calls.call_signs import seen_in_reading
+from callkeeper.calls.call_signs import STARTS_APART, seen_in_reading
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
@@ -101,9 +101,6 @@ async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> s
     if pushed is not None and is_same_id(pushed, named):
         return named
     return named if voice_id in map(canonical_id, alternate_ids) else None
-
-
-STARTS_APART = timedelta(seconds=60)
 
 
 def _is_continued(call: Call, phone_call: PhoneCall) -> bool:

@@ -7,20 +7,19 @@ because of a lost lease is not counted.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
 
 from callkeeper.calls.answer_signs import HEARD_ENOUGH, is_voice_expected, is_voice_shown, signs_shown, unknown_names
 from callkeeper.calls.facts import Policies, has_result
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.hourly import Slot, slot_of_delay, slot_of_reason
+from callkeeper.calls.quiet_outages import NOT_OURS
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import automatic_left
 from callkeeper.calls.settlement import NOT_LISTED
 from callkeeper.calls.trail import Entry
 
-NOT_OURS: Final = "unknown"
 """The label for institutions that the service account does not own."""
 
 

@@ -308,6 +308,8 @@ SMALLEST = 5
 """A page of this size is never too large: if it is refused, the reason is another one."""
 
 SMALLEST_KNOWN = 10
+"""A size up to this that is answered is reported as page-refused, a larger one as page-refused-100."""
+
 OVERLAPPING = 2
 """How many entries a page repeats that overlaps with the one before."""
 
@@ -400,12 +402,13 @@ class QueuePages:
                 self.paging = replace(self.paging, refused=None if is_smallest else size)
                 if is_smallest:
                     raise
+        asked = self._size
         with suppress(ServiceRefused):
-            entries, size = await self.ask(0, self._size), self._size
+            entries, size = await self.ask(0, asked), asked
         self.paging = replace(self.paging, size=None if size == self.size else size, refused=None)
         if size != self.size:
             answer = "page-refused" if size <= SMALLEST_KNOWN else "page-refused-100"
-            self.see(Shown("queue-page-size", answer, f"pageSize {size} is answered, {2 * size + 1} is refused"))
+            self.see(Shown("queue-page-size", answer, f"pageSize {size} is answered, {asked} is refused"))
         return entries
 
     def _signs(self, ids: list[str], news: set[str]) -> Iterator[Shown]:

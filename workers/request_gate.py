@@ -127,7 +127,7 @@ def permits_of(step: Gated, call: Call, now: datetime) -> tuple[Permit, int]:
         case Read() if step in (WATCH, BY_PUSH):
             return Permit.READ, 1
         case Read():
-            states = {call.ledger.assign.state, call.ledger.enroll.state, call.ledger.reject.state}
+            states = {call.effect(kind).state for kind in EffectKind}
             if EffectState.INTENDED in states:
                 return Permit.EFFECT, 2
             return (Permit.EFFECT if states & IN_DOUBT else Permit.CHECK), 1

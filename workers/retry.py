@@ -1,4 +1,4 @@
-"""When work that failed is tried again, and when it is parked for a person instead: one policy for all that workers do."""
+"""How often failed work is tried again before a person must look: steps that raised an error, outcomes not accepted."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,7 +20,7 @@ class Retry:
     oldest: timedelta | None = None
 
     def wait_s(self, failures: int, age: timedelta = timedelta()) -> float | None:
-        """Return the seconds until the next try after some failures in a row, at least one; None: it is parked."""
+        """Return the seconds until the next try after ``failures`` in a row, at least 1; None if the work is parked."""
         is_spent = self.most is not None and failures >= self.most
         is_old = self.oldest is not None and age > self.oldest
         return None if is_spent or is_old else self.waits_s[min(failures, len(self.waits_s)) - 1]

@@ -6,7 +6,6 @@ items are removed from the list of what needs a person.
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
@@ -181,8 +180,9 @@ class WorkerRuntime:
         shift = self._shift
         if shift is None:
             return Doing()
-        in_flight = Counter({isinstance(outbox, Deliveries): outbox.in_flight for outbox in self._outboxes})
-        return replace(shift.doing(self._loop.time()), outcomes=in_flight[True], archived=in_flight[False])
+        outcomes = sum(one.in_flight for one in self._outboxes if isinstance(one, Deliveries))
+        archived = sum(one.in_flight for one in self._outboxes if not isinstance(one, Deliveries))
+        return replace(shift.doing(self._loop.time()), outcomes=outcomes, archived=archived)
 
     def close(self) -> None:
         self._runner.run(self._close())

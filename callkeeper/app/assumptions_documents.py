@@ -3,12 +3,10 @@
 ``python -m callkeeper.app.assumptions_documents assumptions`` prints the first, with ``survey`` the second.
 """
 
-import re
 import sys
-from collections.abc import Iterable, Sequence
-from importlib.resources import files
-from textwrap import wrap
+from collections.abc import Sequence
 
+from callkeeper.app.documents import filled, items
 from callkeeper.calls.assumptions import Assumption, SeenBy, assumptions, groups, variants
 from callkeeper.service.asking import MOST, PLAN
 
@@ -20,12 +18,12 @@ def assumptions_document() -> str:
     """Return the whole of docs/assumptions.md."""
     parts = {
         "groups": "\n\n".join(
-            f"## {name}\n\n{_items(map(_line, of_it))}" for name, of_it in groups().items() if name != OTHERS
+            f"## {name}\n\n{items(map(_line, of_it))}" for name, of_it in groups().items() if name != OTHERS
         ),
-        "contradictions": _items(f"{words} (`{id_}`)," for id_, words in _contradictions())[:-1] + ".",
-        "others": _items(map(_line, groups()[OTHERS])),
+        "contradictions": items(f"{words} (`{id_}`)," for id_, words in _contradictions())[:-1] + ".",
+        "others": items(map(_line, groups()[OTHERS])),
     }
-    return _filled("assumptions_document.md", parts)
+    return filled("assumptions_document.md", parts)
 
 
 def _line(one: Assumption) -> str:
@@ -54,27 +52,11 @@ def survey_document() -> str:
     plan = [f"`{each.request}`, {each.most} at most: {each.shows}." for each in PLAN]
     parts = {
         "variants": "\n".join([*header, *rows]),
-        "unseen": _items(unseen),
-        "plan": _items(plan),
+        "unseen": items(unseen),
+        "plan": items(plan),
         "most": str(MOST),
     }
-    return _filled("survey_document.md", parts)
-
-
-def _filled(template: str, parts: dict[str, str]) -> str:
-    text = (files("callkeeper.app") / template).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], text)
-
-
-def _items(texts: Iterable[str]) -> str:
-    """Return a list in Markdown, in lines of less than 120 characters."""
-    return "\n".join(
-        line
-        for text in texts
-        for line in wrap(
-            text, 116, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
-    )
+    return filled("survey_document.md", parts)
 
 
 if __name__ == "__main__":

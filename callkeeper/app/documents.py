@@ -243,22 +243,27 @@ def rules_document() -> str:
     """Return the whole of docs/rules.md."""
     parts = {
         "keys": _keys(),
-        "conditions": _items(
+        "conditions": items(
             f"`{example}`: {meaning}. For {_takes(form)}." for form, (example, meaning) in FORM_MEANINGS.items()
         ),
-        "facts": _items(
+        "facts": items(
             f"`{name}` ({_type(fact)}{', by the voice provider' if fact.by_voice else ''}): {fact.meaning}."
             for name, fact in FACTS.items()
         ),
         "law": _law(),
         "faults": "\n\n".join(f"**{what}**\n\n{_reported_faults(text)}" for what, text in EXAMPLES),
     }
-    template = (files("callkeeper.app") / "rules_document.md").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], template)
+    return filled("rules_document.md", parts)
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """Return a document: a template of this package with its parts filled in."""
+    text = (files("callkeeper.app") / template).read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], text)
 
 
 def _keys() -> str:
-    return _items(
+    return items(
         f"`{f'[[{table}]]' if table in SEVERAL else f'[{table}]'} {key}`: {kind}; "
         f"{_otherwise(left_out)}. {meaning[0].upper()}{meaning[1:]}."
         for table, keys in MEANINGS.items()
@@ -290,7 +295,7 @@ def _takes(form: str) -> str:
 
 
 def _law() -> str:
-    return _items(
+    return items(
         f"`{article.name}` forbids {', '.join(sorted(article.forbids))} while "
         + " and ".join(f"`{name}` is {str(value).lower()}" for name, value in article.when)
         + (" and `require_opt_in` is true" if article.if_opt_in_required else "")
@@ -310,7 +315,7 @@ def _reported_faults(text: str) -> str:
     raise AssertionError("an example of a faulty file has no fault")
 
 
-def _items(texts: Iterable[str]) -> str:
+def items(texts: Iterable[str]) -> str:
     """Return a list in Markdown, in lines of less than 120 characters."""
     return "\n".join(
         line

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies
+from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies, research_of
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
 from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.settlement import HINT_LIVES, SETTLE_AFTER
@@ -94,11 +94,14 @@ def _found(before: Call, after: Call, reading: Reading) -> Iterator[Shown]:
     if before.seen.reading is None and after.life.started_at is not None and reading.created_at is not None:
         apart = after.life.started_at - reading.created_at
         shape = f"the start is {apart.total_seconds():+.0f} s from the creation"
-        if abs(apart) <= timedelta(seconds=60):
+        if abs(apart) <= STARTS_APART:
             yield Shown("start-and-creation", USUAL, shape)
         else:
             yield Shown("start-and-creation", "starts-in-future" if apart > timedelta() else "starts-earlier", shape)
 
+
+STARTS_APART: Final = timedelta(seconds=60)
+"""How far the creation of a record may be from the call's start in the queue (`start-and-creation`)."""
 
 _APART: Final = timedelta(seconds=2)
 
@@ -288,7 +291,7 @@ def _case(after: Call, reading: Reading) -> Iterator[Shown]:
     status = reading.research_status
     if status is None:
         yield Shown("research-case", USUAL, "researchCase null")
-    elif reading.research_voice_id not in {None, after.voice_id, after.names.alternate_id}:
+    elif reading.research_voice_id is not None and research_of(after)[0] is None:
         yield Shown("research-case", "case-of-another-call", "its voiceId is another")
     elif status == "SystemArchived":
         yield Shown("research-case", "case-archived", f"researchStatus {status}")

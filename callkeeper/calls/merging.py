@@ -1,6 +1,7 @@
 """Merges two records of one call, part by part. Pure functions.
 
-Releases and answers can name one call by two ids. Nothing that either record knows is lost: what was seen stays seen, the
+One call can have two records: under its voice id and its alternate id, or under two spellings that releases up to 0.2.0
+kept apart. Nothing that either record knows is lost: what was seen stays seen, the
 later of two statements counts, the more advanced ledger wins, and doubts stay doubts.
 """
 
@@ -25,25 +26,28 @@ from callkeeper.service.endpoints import is_same_id, spelling_of
 _RANK = list(EffectState)
 
 
-def continued(call_id: CallId, ended: Call) -> Call:
-    """Return the first record under an id, from the record under another id that ended in it."""
+def continued(call_id: CallId, other: Call) -> Call:
+    """Return the first record under an id, with the contents of the same call's record under another id."""
     return replace(
-        ended,
+        other,
         voice_id=call_id.voice_id,
         names=Names(
-            spelled=ended.names.spelled or spelling_of(ended.voice_id),
-            spelling_sought=ended.names.spelling_sought,
-            alternate_id=_other_id(call_id.voice_id, ended),
-            phone_number=ended.names.phone_number,
+            spelled=other.names.spelled or spelling_of(other.voice_id),
+            spelling_sought=other.names.spelling_sought,
+            alternate_id=_other_id(call_id.voice_id, other),
+            phone_number=other.names.phone_number,
         ),
-        life=replace(ended.life, listed_at=None),
-        seen=replace(ended.seen, reading=None),
-        plan=replace(ended.plan, checks_moved=0),
+        life=replace(other.life, listed_at=None),
+        seen=replace(other.seen, reading=None),
+        plan=replace(other.plan, checks_moved=0),
     )
 
 
 def merged(call: Call, other: Call, now: datetime) -> Call:
-    """Return a record with the contents of another one, which ends. A person's newer statement reopens a settled call."""
+    """Return a record with the contents of another record of the same call, which is then removed.
+
+    A person's newer statement reopens a settled call.
+    """
     call = returned(call) if may_return(call) else call
     before = call.statements
     names = replace(
@@ -72,9 +76,9 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
     return call
 
 
-def _other_id(voice_id: str, ended: Call) -> str | None:
-    """Return the alternate id that a record gives which ended: its own id, unless that is only another spelling."""
-    return ended.names.alternate_id if is_same_id(voice_id, ended.voice_id) else ended.voice_id
+def _other_id(voice_id: str, other: Call) -> str | None:
+    """Return the alternate id that the removed record gives: its own id, unless that is only another spelling."""
+    return other.names.alternate_id if is_same_id(voice_id, other.voice_id) else other.voice_id
 
 
 def _life(ours: Life, theirs: Life) -> Life:
@@ -122,6 +126,7 @@ def _plan(ours: Plan, theirs: Plan) -> Plan:
         checks_by_desk=max(ours.checks_by_desk, theirs.checks_by_desk),
         checks_if_assigned=max(ours.checks_if_assigned, theirs.checks_if_assigned),
         is_age_unknown=ours.is_age_unknown or theirs.is_age_unknown,
+        recheck_from=ours.recheck_from or theirs.recheck_from,
     )
 
 
@@ -148,5 +153,6 @@ def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
         assign_wish=later(ours.assign_wish, theirs.assign_wish),
         check_wish=later(ours.check_wish, theirs.check_wish),
         withdrawn={kind: max(ours.withdrawn.get(kind, 0), theirs.withdrawn.get(kind, 0)) for kind in kinds},
-        asked=ours.asked or theirs.asked,
+        asked=ours.open_question or theirs.open_question or ours.asked or theirs.asked,
+        unenroll_closed_by=ours.unenroll_closed_by or theirs.unenroll_closed_by,
     )

@@ -216,7 +216,7 @@ _MERGED: Final = Merged.__struct_config__.tag
 def encode_note(note: Note) -> bytes:
     """Encode a note for storage."""
     if isinstance(note, Merged):
-        return b'{"type":"merged","call":' + encode_call(note.call) + b"}"
+        return b'{"type":"%b","call":%b}' % (str(_MERGED).encode(), encode_call(note.call))
     return _ENCODER.encode(note)
 
 

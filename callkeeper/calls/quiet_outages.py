@@ -217,10 +217,13 @@ def _unknown_names(signals: Signals) -> Iterator[Incident]:
 def _assumptions(signals: Signals) -> Iterator[Incident]:
     """Yield, for each institution, what contradicts our assumptions about the service and nobody has acknowledged."""
     wrong: dict[str, list[Contradiction]] = {}
+    ours = {standing.key for standing in signals.standings}
     for one in contradictions(signals.survey):
-        wrong.setdefault(one.institution_key, []).append(one)
+        key = one.institution_key
+        is_ours = key in ours or (not ours and key != NOT_OURS)  # pushes may name any; no list is stored at first
+        wrong.setdefault(key if is_ours else "", []).append(one)
     for key, found in sorted(wrong.items()):
-        words = "; ".join(f"{one.answer.words} ({one.sight.n} times)" for one in found)
+        words = "; ".join(f"{one.answer.words} ({one.sight.times})" for one in found)
         advice = (
             f"{words[:1].upper()}{words[1:]}. `callkeeper service survey` and the page Survey say what is done about it "
             "and which setting answers it. Ask the service's operator, and report it with the log. Acknowledge this when "

@@ -228,12 +228,8 @@ def _begun(call: Call) -> set[Outcome]:
 
 
 def _withdraw_all(call: Call, because: str) -> Deed | None:
-    effects = (
-        (EffectKind.ASSIGN, call.ledger.assign),
-        (EffectKind.ENROLL, call.ledger.enroll),
-        (EffectKind.REJECT, call.ledger.reject),
-    )
-    return next((Withdraw(kind, because) for kind, effect in effects if effect.state is EffectState.INTENDED), None)
+    intended = (kind for kind in EffectKind if call.effect(kind).state is EffectState.INTENDED)
+    return next((Withdraw(kind, because) for kind in intended), None)
 
 
 def _unresolved(call: Call) -> Reason | None:

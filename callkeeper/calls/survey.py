@@ -30,7 +30,11 @@ class Sight(msgspec.Struct, frozen=True):
     last: float
     shape: str = ""
     at: dict[str, float] = {}
-    places: int = 0
+
+    @property
+    def times(self) -> str:
+        """Return how often it was seen, in words."""
+        return f"{self.n} time{'' if self.n == 1 else 's'}"
 
     @property
     def first_at(self) -> datetime:

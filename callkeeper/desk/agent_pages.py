@@ -13,6 +13,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callkeeper.calls.record import Phase
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
@@ -57,7 +58,7 @@ def refuse_other_calls(token: DeskToken, query: Mapping[str, str]) -> None:
         return
     if not (query.get("phone") or query.get("id")):
         raise forbidden("this token sees the calls of one number or one id: name phone or id")
-    if query.get("phase") == "settled" or not query.keys() <= _ASKED_BY_AGENTS:
+    if query.get("phase") not in {None, Phase.LIVE, Phase.ENDED} or not query.keys() <= _ASKED_BY_AGENTS:
         raise forbidden("this token does not search, and sees no list of settled calls")
 
 

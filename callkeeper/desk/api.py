@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import ActionStatus
-from callkeeper.calls.call_query import FILTERS, FilterWrong
+from callkeeper.calls.call_query import FILTERS, FilterWrong, digits_of
 from callkeeper.calls.institutions import nearest
 from callkeeper.calls.record import Call, NewerRecord
 from callkeeper.calls.rules.book import RuleBook
@@ -186,8 +186,7 @@ class DeskApi:
         query = _query(request, "phase", "phone", "limit", "after", "q", "id", *FILTERS)
         refuse_other_calls(token, query)
         phase = _one_of(query.get("phase"), "phase", PHASES)
-        if "phone" in query and not token.sees_people:
-            raise forbidden("phone: a viewer sees no numbers")
+        _check_phone(token, query)
         if "operator" in query and not token.sees_people:
             raise forbidden("operator: a viewer does not see who acted")
         await self._check_institution(request, token, query.get("institution"))
@@ -257,8 +256,7 @@ class DeskApi:
             token = self._admitted(request, owner)
         query = _query(request, "ticket", "institution", "phone", "id", "last_event_id")
         refuse_other_calls(token, query)
-        if "phone" in query and not token.sees_people:
-            raise forbidden("phone: a viewer sees no numbers")
+        _check_phone(token, query)
         institution = query.get("institution")
         if institution is not None and token.may_see(institution):
             await self._check_institution(request, token, institution)
@@ -366,6 +364,14 @@ def _remedy(unknown: str, known: tuple[str, ...]) -> str:
         return ", which takes none"
     meant = nearest(unknown, known)
     return f"; did you mean {meant}?" if meant else f", which takes {', '.join(known)}"
+
+
+def _check_phone(token: DeskToken, query: QueryParams) -> None:
+    """Refuse a number that the token may not ask for, or that has no digits: it would match every withheld number."""
+    if "phone" in query and not token.sees_people:
+        raise forbidden("phone: a viewer sees no numbers")
+    if "phone" in query and not digits_of(query["phone"]):
+        raise invalid("phone", "must have digits")
 
 
 def _one_of(text: str | None, name: str, allowed: tuple[str, ...]) -> str | None:

@@ -20,9 +20,6 @@ from callkeeper.calls.store.queries import Known, Lookup
 if TYPE_CHECKING:  # without an archive SQLAlchemy is not imported
     from callkeeper.archive.reading import ArchiveReader
 
-POSITION: Final = "archive:"
-"""Prefix of a position in a list that is in the archive."""
-
 _AUDITED: Final = msgspec.json.Decoder(Audited)
 
 

@@ -251,7 +251,7 @@ class DeskListing:
         return await self.calls.page(
             rights,
             replace(asked, numbers=numbers, id_prefix=any_id or ""),
-            _SECTIONS.get(phase or "", OF_STATE[OPEN]),
+            _SECTIONS.get(phase, OF_STATE[OPEN]) if phase else OF_STATE.get(_state(asked), OF_STATE[OPEN]),
             query.get("after"),
             limit,
             is_wanted=is_wanted,

@@ -33,7 +33,7 @@ _REFUSALS: Final = {
         "many searches run, too many tokens are minted, or too many statements about the call wait. `code` says which, "
         "`Retry-After` when to try again."
     ),
-    "503": "Redis cannot be reached at this moment.",
+    "503": "Redis or the archive cannot be reached at this moment.",
 }
 
 
@@ -122,7 +122,12 @@ def _schema(view: type) -> dict[str, Any]:
 
 def _list() -> dict[str, Any]:
     filters = (
-        _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
+        _parameter(
+            "institution",
+            "query",
+            "Only calls of this institution; 401 if the token may not see it, 400 if it does not exist.",
+            _TEXT,
+        ),
         _parameter("phone", "query", "Only calls from this number.", _TEXT),
         _parameter(
             "q",
@@ -136,7 +141,8 @@ def _list() -> dict[str, Any]:
             "phase",
             "query",
             "Only calls in this phase; `settled` and `all` go on in the archive, and `all` begins with the newest. "
-            "Default: all that are not settled, the oldest first.",
+            "Default: all that are not settled, the oldest first; the settled ones if `outcome` or `state=settled` asks "
+            "for them.",
             {"enum": ["live", "ended", "settled", "all"]},
         ),
         _parameter(
@@ -191,7 +197,12 @@ def _stream() -> dict[str, Any]:
         _parameter(
             "Last-Event-ID", "header", "Resume after this event.", {"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
         ),
-        _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
+        _parameter(
+            "institution",
+            "query",
+            "Only calls of this institution; 401 if the token may not see it, 400 if it does not exist.",
+            _TEXT,
+        ),
         _parameter("phone", "query", "Only calls from this number.", _TEXT),
         _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
     )

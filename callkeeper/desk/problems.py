@@ -66,7 +66,7 @@ TITLES: Final = {
     "too_large": "The body is too large.",
     "invalid": "A part of the request is missing or wrong.",
     "idempotency_key_reused": "This Idempotency-Key was used for another request.",
-    "unavailable": "Redis cannot be reached at this moment; try again.",
+    "unavailable": "Redis or the archive cannot be reached at this moment; try again.",
 }
 """Every code there is."""
 
@@ -122,5 +122,5 @@ def invalid(where: str, problem: str) -> Problem:
 
 
 def unavailable() -> Problem:
-    """Refuse because Redis cannot be reached."""
+    """Refuse because Redis or the archive cannot be reached."""
     return Problem(503, "unavailable", headers={"Retry-After": "2"})

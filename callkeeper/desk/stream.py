@@ -141,7 +141,7 @@ class Stream:
     @property
     def count(self) -> int:
         """Return how many are open."""
-        return self._open.count
+        return self._open.count + self._open_of_agents.count
 
     async def respond(self, request: Request, token: DeskToken) -> Response:
         """Begin the stream of what a token may see.

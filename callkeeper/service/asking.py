@@ -4,6 +4,7 @@ The questions are asked with a token of their own, one after the other, and at m
 reported like those that traffic shows (`See`). ``PLAN`` says beforehand what may be sent.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -68,8 +69,8 @@ PLAN: Final = (
         "GET /external/calls/queue?continueFrom=0&pageSize=50", KEYS, "the form of entries; live calls to ask about"
     ),
     Planned("GET /external/calls/queue?continueFrom=0&pageSize=1000, 100, 10", 3, "how large a page may be"),
-    Planned("GET /external/calls/queue?continueFrom=1, 2&pageSize=2", 2, "what continueFrom counts"),
     Planned("GET /external/calls/queue?continueFrom=100000&pageSize=10", 1, "a page past the end"),
+    Planned("GET /external/calls/queue?continueFrom=1, 2&pageSize=2", 2, "what continueFrom counts"),
     Planned("GET /external/calls/queue?startDate=...", 4, "whether the bound is inclusive, and how exact"),
     Planned("GET /external/calls/{unknown id}/details?checkVoiceAuthentication=false", 1, "how a refusal looks"),
     Planned("GET /external/calls/{voiceId}/details?checkVoiceAuthentication=false", 1, "the record of a live call"),
@@ -135,17 +136,17 @@ class Asking:
             ServiceUnavailable: The service cannot be reached, or gives no token.
         """
         first = self._token = await self._login()
-        keys = await self._institutions()
-        for key in keys[:KEYS]:
-            entries = await self._entries(key)
-            if len(entries) >= LIVE or key == keys[:KEYS][-1]:
-                break
-        else:
+        keys = (await self._institutions())[:KEYS]
+        if not keys:
             return
+        for key in keys:
+            entries = await self._entries(key)
+            if len(entries) >= LIVE:
+                break
         await self._sizes(key, len(entries))
         await self._paging(key, [str(entry.get("voiceId")) for entry in entries])
         await self._bounds(key, entries)
-        await self._ids(key, entries)
+        await self._records(key, entries)
         await self._headers(key)
         await self._second_login(key, first)
 
@@ -166,16 +167,15 @@ class Asking:
     def _clock(self, answer: ServiceResponse) -> None:
         """Compare the service's Date header, whose seconds are whole, with Redis's clock."""
         try:
-            at = parsedate_to_datetime(answer.headers.get("date") or "") + timedelta(seconds=0.5)
+            ahead = parsedate_to_datetime(answer.headers.get("date") or "") + timedelta(seconds=0.5) - self._now()
         except (ValueError, TypeError):
             return
-        ahead = at - self._now()
         nearest = min([timedelta(), *AHEAD], key=lambda known: abs(ahead - known))
         answered = AHEAD.get(nearest, USUAL) if abs(ahead - nearest) < timedelta(seconds=50) else "clock-differs"
         self._see("service-clock", answered, "", f"Date is {ahead.total_seconds():+.0f} s from Redis's clock")
 
     async def _institutions(self) -> Sequence[str]:
-        """Ask for the list, and for some by their keys; return whom to ask about, those that the login names first."""
+        """Ask for the list, and for some by their keys; return the keys to ask about, sorted."""
         answer = await self._send(Request(INSTITUTIONS, INSTITUTIONS.path), "the list of institutions")
         self._look(INSTITUTIONS, "", answer)
         if answer.status_code >= 500 or _is_refused(answer):
@@ -262,7 +262,7 @@ class Asking:
         if name is not None:
             self._see("queue-start-bounds", name, key, "startDate at a start, 1 s before, 1 s and 90 s after")
 
-    async def _ids(self, key: str, entries: Sequence[Mapping[str, Any]]) -> None:
+    async def _records(self, key: str, entries: Sequence[Mapping[str, Any]]) -> None:
         """Read details of an unknown id, of a live call in both spellings, and of one that has ended."""
         unknown = await self._details(key, str(uuid4()), "an unknown id")
         self._look(DETAILS, key, unknown)
@@ -274,7 +274,7 @@ class Asking:
             self._see("not-found-words", "not-found-otherwise", key, f"status {unknown.status_code}")
         if entries:
             await self._live(key, _free_first(entries)[0])
-        if self._ended is not None:
+        if self._ended is not None and (self._only is None or self._ended.institution_key in self._only):
             answer = await self._details(self._ended.institution_key, self._ended.voice_id, "a call that has ended")
             if _is_read(answer) or _is_refused(answer):
                 name = USUAL if _is_read(answer) else "ended-not-found"
@@ -368,8 +368,9 @@ class Asking:
         token = {"SsoToken": self._token} if self._token and request.endpoint is not TOKEN else {}
         sent, failure = http_request(request, self._config.base_url, token, None), ""
         try:
-            response = await self._transport.handle_async_request(sent)
-            return await receive(response, self._config.max_body_bytes)
+            async with asyncio.timeout(self._config.deadline_s):
+                response = await self._transport.handle_async_request(sent)
+                return await receive(response, self._config.max_body_bytes)
         except ResellerError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it was, its request holds the token)

@@ -225,17 +225,24 @@ class Watch {
   }
 
   async #list(signal) {
-    const answer = await this.request("GET", `/desk/calls?${new URLSearchParams(this.#filter)}`, { signal });
-    for (const call of (await answer.json()).calls) this.#learn(call);
+    for (let after = ""; after !== null; ) {
+      const query = new URLSearchParams({ ...this.#filter, ...(after && { after }) });
+      const page = await (await this.request("GET", `/desk/calls?${query}`, { signal })).json();
+      for (const call of page.calls) this.#learn(call);
+      after = page.next ?? null;
+    }
     this.#tell.calls([...this.#calls.values()]);
   }
 
   async #take({ id, event, data }, signal) {
-    if (id) this.#last = id;
     if (event === "reset") {
+      this.#last = ""; // if the list fails, the next connection lists again
       this.#calls.clear();
-      return this.#list(signal);
+      await this.#list(signal);
+      this.#last = id;
+      return undefined;
     }
+    if (id) this.#last = id;
     const told = JSON.parse(data);
     if (event === "call") this.#learn(told);
     else if (event === "gone") this.#calls.delete(told.voice_id);

@@ -5,11 +5,11 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import Snapshot
+from callkeeper.calls.quiet_outages import NOT_OURS
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.push_event import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.counting import NOT_OURS
 
 INVENTED = 40
 

@@ -93,7 +93,7 @@ def test_pushes_are_lost_only_if_none_ever_came() -> None:
 
 def test_contradiction_is_told_until_it_is_known_at_its_institution_or_everywhere() -> None:
     """Who knows of it is not told again; what is seen first at another institution is."""
-    sight = Sight(n=3, first=1000.0, last=9000.0, at={"cu-1": 1000.0, "cu-2": 7000.0}, places=2)
+    sight = Sight(n=3, first=1000.0, last=9000.0, at={"cu-1": 1000.0, "cu-2": 7000.0})
     places = {"queue-entry-usable": {"entry-without-id": sight}}
 
     def told(**known_ms: float) -> list[str]:

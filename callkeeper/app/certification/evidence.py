@@ -126,7 +126,7 @@ class CallEvidence:
 
     Attributes:
         institution_key: Whose call it is.
-        began_at: Since when samples, refused pushes and answers count.
+        began_at: Since when samples, refused pushes and answers count; figures reach back an hour at most.
         taken_at: When this was read.
         installation: What runs here.
         sample_at: The institution's last sample push.
@@ -141,7 +141,7 @@ class CallEvidence:
         skipped: Entries of the institution's queue that could not be used.
         misnamed: Answers about a call of the institution that named another one.
         deliveries: The outcomes of the call.
-        survey: The rows of the survey; None if there is no survey.
+        survey: The rows of the survey.
     """
 
     institution_key: str
@@ -160,7 +160,7 @@ class CallEvidence:
     skipped: int = 0
     misnamed: int = 0
     deliveries: OutcomeDelivery = field(default_factory=OutcomeDelivery)
-    survey: tuple[AssumptionRow, ...] | None = None
+    survey: tuple[AssumptionRow, ...] = ()
 
     @property
     def first_sign_at(self) -> datetime:
@@ -218,7 +218,7 @@ async def gather(
     call_id: CallId | None,
     hung_up_at: datetime | None = None,
     was_silent: bool = True,
-    survey: Survey | None = None,
+    survey: Survey,
 ) -> CallEvidence:
     """Read everything that is known of a test call. It changes nothing and asks the service nothing."""
     now, queries = await redis_now(redis), Queries(redis, keys=keys)
@@ -244,7 +244,7 @@ async def gather(
         skipped=sum(each.count(figure.ENTRIES_SKIPPED, **own) for each in figures),
         misnamed=sum(each.count(figure.ANSWERS_MISNAMED, **own) for each in figures),
         deliveries=await _deliveries(redis, keys, call, trail),
-        survey=None if survey is None else tuple(await survey(redis, keys)),
+        survey=tuple(await survey(redis, keys)),
     )
 
 

@@ -28,7 +28,7 @@ def conclusion(found: Sequence[PromiseVerdict]) -> str:
 
 def markdown(evidence: CallEvidence, found: Sequence[PromiseVerdict]) -> str:
     """Return the certificate for people."""
-    when = f"{evidence.began_at:%Y-%m-%d %H:%M:%S} to {evidence.taken_at:%H:%M:%S} UTC"
+    when = f"{evidence.began_at:%Y-%m-%d %H:%M:%S} to {evidence.taken_at:%Y-%m-%d %H:%M:%S} UTC"
     lines = [
         f"# Certificate of a test call at {_cell(evidence.institution_key)}",
         "",
@@ -77,9 +77,7 @@ def as_json(evidence: CallEvidence, found: Sequence[PromiseVerdict]) -> bytes:
             }
             for each in found
         ],
-        "survey": None
-        if evidence.survey is None
-        else [{"id": row.id, "state": row.state, "text": row.text} for row in evidence.survey],
+        "survey": [{"id": row.id, "state": row.state, "text": row.text} for row in evidence.survey],
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2)
 

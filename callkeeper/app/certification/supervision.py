@@ -62,7 +62,7 @@ class CallPlan:
     call_id: CallId | None = None
     wait_s: float
     was_silent: bool = True
-    survey: Survey | None = None
+    survey: Survey
 
 
 class Supervision:
@@ -94,9 +94,6 @@ class Supervision:
     def _step_ask(self) -> None:
         say("", "1. Ask")
         survey = self._plan.survey
-        if survey is None:
-            say("   There is no survey here: the certificate goes without it.")
-            return
         states = [row.state for row in query_redis(survey)]
         counts = ", ".join(f"{states.count(state)} {state.replace('_', ' ')}" for state in sorted(set(states)))
         say(f"   The survey: {counts or 'nothing yet'}. To ask the service: callkeeper service survey --ask")

@@ -129,7 +129,7 @@ def pushed_start(evidence: CallEvidence) -> Judgement:
     if pushed is not None:
         late = pushed.at - evidence.first_sign_at
         words = "before the queue showed it" if not late else f"{_s(late)} after the queue showed it"
-        lag = "" if (lag := _after_start(evidence, pushed.at)) is None else f", {lag}"
+        lag = _after_start(evidence, pushed.at)
         if late <= PUSHED_WITHIN:
             return _holds(f"CallStart came at {_at(pushed.at)}, {words}{lag}")
         return _broken(f"CallStart came {words}{lag}", "ask the service's operator why its pushes are late")
@@ -152,7 +152,7 @@ def found(evidence: CallEvidence) -> Judgement:
         return _broken("the queue never listed it; it was handled by the id of its push", remedy)
     after = listed.at - evidence.first_sign_at
     first = "it was found by the queue" if not after else f"the queue listed it {_s(after)} after its push"
-    lag = "" if (lag := _after_start(evidence, listed.at)) is None else f", {lag}"
+    lag = _after_start(evidence, listed.at)
     if after <= FOUND_WITHIN:
         return _holds(f"{first}, at {_at(listed.at)}{lag}")
     return _broken(f"{first}{lag}", "see the lines about the service and the workers in callkeeper doctor")
@@ -381,8 +381,6 @@ def delivered(evidence: CallEvidence) -> Judgement:
 def surveyed(evidence: CallEvidence) -> Judgement:
     """Judge whether no assumption about the service is contradicted."""
     rows = evidence.survey
-    if rows is None:
-        return _unseen("there is no survey", "", is_required=False)
     contradicted = [row.id for row in rows if row.state == "contradicted"]
     unseen = sum(row.state == "not_seen" for row in rows)
     if contradicted:
@@ -390,7 +388,7 @@ def surveyed(evidence: CallEvidence) -> Judgement:
         return _broken(f"contradicted: {', '.join(contradicted)}", remedy)
     if unseen == len(rows):
         return _unseen("nothing was seen yet", "callkeeper service survey --ask")
-    return _holds(f"{len(rows) - unseen} assumptions hold, none is contradicted, {unseen} were not seen yet")
+    return _holds(f"{len(rows) - unseen} assumptions hold, none is contradicted, {unseen} were not seen")
 
 
 PROMISES: Final[tuple[tuple[str, str, Callable[[CallEvidence], Judgement]], ...]] = (
@@ -444,10 +442,10 @@ def _told_start(evidence: CallEvidence) -> datetime | None:
     return call.life.started_at or (call.seen.reading.created_at if call.seen.reading is not None else None)
 
 
-def _after_start(evidence: CallEvidence, at: datetime) -> str | None:
-    """Say how long something was after the start that the service tells; its clock may differ."""
+def _after_start(evidence: CallEvidence, at: datetime) -> str:
+    """Say, after other words, how long something was after the start that the service tells; its clock may differ."""
     told = _told_start(evidence)
-    return None if told is None else f"{_distance(told, at)} its start by the service's clock"
+    return "" if told is None else f", {_distance(told, at)} its start by the service's clock"
 
 
 def _distance(since: datetime, at: datetime) -> str:

@@ -57,8 +57,8 @@ def certify(
     """Supervise a test call in watch-only mode, and write what it showed of each promise.
 
     Follows the chapter "The first day with the real service" of docs/go-live.md. It reads what callkeeper has recorded; it
-    asks the service nothing and sends nothing. The reports have no personal data. Exits with 0 if every promise holds, with
-    1 if one does not hold or was not seen, with 2 if it cannot be run.
+    asks the service nothing and sends nothing. The reports have no personal data. Exits with 0 if every required
+    promise holds, with 1 if one does not hold or was not seen, with 2 if it cannot be run.
     """
     if not os.access(output.parent, os.W_OK | os.X_OK):
         raise CannotRun(f"the report cannot be written in {output.parent}: choose another --output")

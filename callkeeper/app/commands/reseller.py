@@ -1,7 +1,7 @@
 """``callkeeper reseller``: the service as it answers, for the engineer who connects an institution.
 
 Each command logs in separately and does not use the workers' shared token. None acts on a call: an assign, a check, an
-enroll or a reject made here would pass by the law, the budget of 20 and the trail.
+enroll or a reject made here would bypass the law, the budget of 20 and the trail.
 """
 
 from datetime import UTC, datetime

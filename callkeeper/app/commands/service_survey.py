@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from callkeeper.app.certification.evidence import redis_now
 from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import Failed, safe, say, say_json
 from callkeeper.calls.metrics.counting import Figures
@@ -41,8 +42,8 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
     """Show what traffic says of each assumption about the service.
 
     Each holds, is contradicted, or was not seen yet. Exits with 1 if one is contradicted. --ask sends at most 30 requests,
-    all of them logins or reads: never a check, an assign, an enroll or a reject. Pause everything before, and have some
-    calls live: `callkeeper pause --all`.
+    all of them logins or reads: never a check, an assign, an enroll or a reject. Have some calls live, and
+    pause everything before: `callkeeper pause --all --operator YOU --because survey`.
     """
     if dry_run and not ask:
         raise click.UsageError("--dry-run is about --ask")
@@ -99,8 +100,7 @@ def _ask() -> None:
 
     async def asked(redis: "Redis", keys: Keys) -> tuple[int, str]:
         figures, store = Figures(), Store(redis, keys=keys, rps=settings.service_rps)
-        seconds, micros = await redis.time()
-        ahead = datetime.now(UTC) - datetime.fromtimestamp(int(seconds) + int(micros) / 1e6, UTC)
+        ahead = datetime.now(UTC) - await redis_now(redis)
 
         async def permit(institution_key: str) -> None:
             await asyncio.sleep(PACE_S)
@@ -189,7 +189,7 @@ def _times(sight: Sight) -> str:
     shape = f": {safe(sight.shape)}" if sight.shape else ""
     lasted = sight.last_at - sight.first_at > timedelta(seconds=1)
     last = f", last {sight.last_at:%d %b %H:%M:%S}" if lasted else ""
-    return f"{sight.n} times{at}, first {sight.first_at:%d %b %H:%M:%S}{last} UTC{shape}"
+    return f"{sight.times}{at}, first {sight.first_at:%d %b %H:%M:%S}{last} UTC{shape}"
 
 
 def _as_json(row: SurveyRow) -> dict[str, object]:

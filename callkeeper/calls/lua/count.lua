@@ -5,13 +5,13 @@
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, `lately` rows and last
 -- words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys, `number`
 -- that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the process's own
--- clock, `cpu` its share of a core, `doing` what it does now,
--- `is_last` '1' if the process shuts down. A process that vanished is remembered for
--- `vanished_kept_s`. `rest` are (field, increment) pairs. Rows have '+' in front of their field, or '-' if they ended,
--- words '='. `#` marks the sums of an institution's hour, as slots and increments in turn: they are added to a string of
--- `day_bytes` a day; `slots` is how many an hour has. `~` marks hits of rules by the day. `hours` and `hits` are prefixes of keys.
--- words '='. What was seen of the service has '*' in front of `assumption|answer|institution`, and `n|shape` as its value:
--- `survey` keeps of each answer how often it was seen, when first and last, and since when at each of a few institutions.
+-- clock, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if the process shuts down. A process that
+-- vanished is remembered for `vanished_kept_s`.
+-- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last words.
+-- '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day with `slots`
+-- an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
+-- '*' is an answer that was seen, `assumption|answer|institution`, with the value `n|shape`. `survey` keeps of each answer
+-- how often it was seen, when first and last, and since when at each of at most MOST_PLACES institutions.
 -- Returns 1, or 0 for a repetition.
 local MOST_PLACES = 8
 local now = now_ms()
@@ -20,14 +20,13 @@ local function see(what, value)
     local n, shape = string.match(value, '^(%d+)|(.*)$')
     local field = assumption .. '|' .. answer
     local known = redis.call('HGET', survey_key, field)
-    known = known and cjson.decode(known) or {n = 0, first = now, at = {}, places = 0}
+    known = known and cjson.decode(known) or {n = 0, first = now, at = {}}
     known.n = known.n + tonumber(n)
     known.last = now
     if shape ~= '' then known.shape = shape end
-    if institution ~= '' and not known.at[institution] and known.places < MOST_PLACES then
-        known.at[institution] = now
-        known.places = known.places + 1
-    end
+    local places = 0
+    for _ in pairs(known.at) do places = places + 1 end
+    if institution ~= '' and not known.at[institution] and places < MOST_PLACES then known.at[institution] = now end
     redis.call('HSET', survey_key, field, cjson.encode(known))
 end
 local running = kind .. ' ' .. name
@@ -62,7 +61,7 @@ end
 if #ARGV < rest then return 1 end
 local minute = minute .. string.format('%d', math.floor(now / 60000))
 local day, hour = string.format('%d', math.floor(now / 86400000)), math.floor(now / 3600000) % 24
-local has_sums = false
+local has_new_day, has_hits = false, false
 local zeros
 local function sum_up(institution, slots_and_increments)
     local of_day = hours .. day .. ':' .. institution
@@ -70,7 +69,7 @@ local function sum_up(institution, slots_and_increments)
         -- All its bytes at once: Redis doubles the memory of a string that grows.
         zeros = zeros or string.rep('\0', day_bytes)
         redis.call('SET', of_day, zeros, 'EX', hours_kept_s + 86400)
-        has_sums = true
+        has_new_day = true
     end
     local increments = {}
     for slot, by in string.gmatch(slots_and_increments, '(%d+) (%d+)') do
@@ -90,7 +89,7 @@ for n = rest, #ARGV, 2 do
         sum_up(field, ARGV[n + 1])
     elseif sign == '~' then
         redis.call('HINCRBY', hits .. day, field, ARGV[n + 1])
-        redis.call('EXPIRE', hits .. day, hits_kept_s)
+        has_hits = true
     elseif sign == '*' then
         see(field, ARGV[n + 1])
     elseif sign == '=' then
@@ -101,10 +100,11 @@ for n = rest, #ARGV, 2 do
         redis.call('HSET', counted_key, ARGV[n], now)
     end
 end
-if has_sums then
+if has_new_day then
     redis.call('SET', hours_since_key, now, 'NX')
     redis.call('EXPIRE', hours_since_key, hours_kept_s)
 end
+if has_hits then redis.call('EXPIRE', hits .. day, hits_kept_s) end
 redis.call('EXPIRE', figures_key, kept_s)
 redis.call('EXPIRE', minute, minute_kept_s)
 redis.call('EXPIRE', counted_key, minute_kept_s)

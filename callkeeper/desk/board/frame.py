@@ -11,10 +11,11 @@ from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.metrics.snapshot import Minute
 from callkeeper.desk.board.alarms import Alarm, alarms_of
 from callkeeper.desk.board.board_context import BoardContext
-from callkeeper.desk.board.groups import Group, groups_of
+from callkeeper.desk.board.groups import Group, groups_of, shares_of
 from callkeeper.desk.board.hour import Tile, tiles_of
 from callkeeper.desk.board.overview import InstitutionRow, institution_rows, refused_by
 from callkeeper.desk.board.rows import LiveCall
+from callkeeper.desk.board.states import StateName, StateStyle
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ class Frame:
     @property
     def live(self) -> int:
         return sum(len(group.calls) for group in self.groups)
+
+    @property
+    def shares(self) -> list[tuple[StateName, StateStyle, int]]:
+        """Return how many live calls are in each state, good ones first; states without calls are left out."""
+        return shares_of(live for group in self.groups for live in group.calls)
 
     @property
     def releases(self) -> list[str]:

@@ -16,10 +16,8 @@ from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.keys import CallId
 from callkeeper.desk.access.rights import Person
 from callkeeper.desk.access.visitor import Visitor
-from callkeeper.desk.board.alarms import IncidentReader, merged
-from callkeeper.desk.board.audience import frame_for
+from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.call_page import CallRenderer, call_page
-from callkeeper.desk.board.frame import Frame
 from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.renderer import Renderer, View
 from callkeeper.desk.desk import Desk
@@ -68,8 +66,7 @@ class Streams:
                     continue
                 seen = frame.n
                 view = renderer.view(frame, only, person.institutions)
-                announcement = _announcement(frame_for(frame, person.institutions))
-                event = updates.of(view, announcement, lamp=AWAY if frame.is_stale else "")
+                event = updates.of(view, view.said, lamp=AWAY if frame.is_stale else "")
                 if event is not None:
                     yield event
                     await self._pause(0 if is_first else len(event) / BYTES_A_SECOND)
@@ -103,12 +100,6 @@ class Streams:
                 change = await listener.next(CALL_POLL_S)
                 while change is not None and change.call_id != known.call_id and not listener.is_over:
                     change = await listener.next(CALL_POLL_S)
-
-
-def _announcement(frame: Frame) -> str:
-    """Return the number of alarms and the first one, for screen readers."""
-    alarms = merged(frame.alarms)
-    return f"{len(alarms)} need{'' if len(alarms) > 1 else 's'} a human: {alarms[0].title}" if alarms else ""
 
 
 class PageUpdates:

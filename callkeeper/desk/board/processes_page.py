@@ -54,7 +54,7 @@ class ProcessRow:
 def doing_words(doing: Doing | None, kind: str) -> str:
     """Return what a process does, for people."""
     if doing is None:
-        return "not told by this release"
+        return "not reported by this release"
     if kind == "web":
         return _counted(doing.streams, "open stream")
     if doing.shift_s is None:

@@ -25,7 +25,7 @@ from callkeeper.calls.rules.book import RuleBook
 from callkeeper.desk.board.alarms import Alarm, merged
 from callkeeper.desk.board.audience import Institutions, frame_for
 from callkeeper.desk.board.frame import Frame
-from callkeeper.desk.board.groups import Group, precedence, shares_of
+from callkeeper.desk.board.groups import Group, precedence
 from callkeeper.desk.board.rows import LiveCall, row_of
 
 FOLDED_AFTER: Final = 24
@@ -58,13 +58,15 @@ Order = Mapping[str, tuple[str, ...]]
 class View:
     """What one page shows at one moment: markup by slot, and for each list its slots in order, outer lists first.
 
-    ``marks``: what tells whether a slot's markup has changed, where that is not the markup itself.
+    ``marks``: what tells whether a slot's markup has changed, where that is not the markup itself. ``said``: what screen
+    readers are told of the open alarms.
     """
 
     now: datetime
     html: Mapping[str, str]
     order: Order
     marks: Mapping[str, str] = field(default_factory=dict)
+    said: str = ""
 
 
 class Renderer:
@@ -117,19 +119,24 @@ class Renderer:
         }
         order: dict[str, tuple[str, ...]] = {}
         marks: dict[str, str] = {}
-        self._write_alarms(frame, only, html, order)
+        alarms = self._alarms_for(frame.alarms, only)
+        self._write_alarms(frame, alarms, only, html, order)
         if only is None:
             self._write_overview(frame, html, order)
         if only is not None or is_direct(frame):
             self._write_groups(frame, only, html, order, marks)
         else:
             self._write_first(frame, html, order)
-        return View(frame.context.now, html, order, marks)
+        return View(frame.context.now, html, order, marks, _said(alarms))
 
     def _write_alarms(
-        self, frame: Frame, only: str | None, html: dict[str, str], order: dict[str, tuple[str, ...]]
+        self,
+        frame: Frame,
+        alarms: Sequence[Alarm],
+        only: str | None,
+        html: dict[str, str],
+        order: dict[str, tuple[str, ...]],
     ) -> None:
-        alarms = self._alarms_for(frame.alarms, only)
         html["alarms-head"] = self.piece("alarms_head", alarms)
         html["alarms-rest"] = self.piece("alarms_rest", alarms, _choices(frame, only), True, only or "")
         said: set[str] = set()
@@ -276,7 +283,6 @@ def _environment(base: str, sees_people: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        shares_of=shares_of,
         base=base,
         sees_people=sees_people,
         drawing={"cells": cells, "bars": bars, "line": line, "area": area},
@@ -337,3 +343,10 @@ def area(values: Sequence[float], *, width: float = 120, height: float = 28) -> 
     """Return the path of the area beneath a course."""
     course = line(values, width=width, height=height)
     return f"{course}L{width:g} {height:g}L0 {height:g}z" if course else ""
+
+
+def _said(alarms: Sequence[Alarm]) -> str:
+    """Return the number of open alarms and the first one, for screen readers."""
+    open_ones = [alarm for alarm in alarms if not alarm.known]
+    needs = "needs" if len(open_ones) == 1 else "need"
+    return f"{len(open_ones)} {needs} a human: {open_ones[0].title}" if open_ones else ""

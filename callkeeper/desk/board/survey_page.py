@@ -56,7 +56,7 @@ class _Seen:
         at = [key for key in sorted(sight.at) if self.person.may_see(key)]
         where = f" at {', '.join(at)}" if at else ""
         shape = f": {sight.shape}" if sight.shape else ""
-        return f"{sight.n} times{where}{shape}"
+        return f"{sight.times}{where}{shape}"
 
     def lines(self, row: SurveyRow) -> Sequence[str]:
         """Return what was seen otherwise, the contradictions first."""

@@ -29,7 +29,15 @@ export interface Filters {
   institution?: string;
   phone?: string;
   id?: string;
-  phase?: "live" | "ended" | "settled";
+  phase?: "live" | "ended" | "settled" | "all";
+  state?: string;
+  outcome?: string;
+  rule?: string;
+  policy?: string;
+  operator?: string;
+  since?: string;
+  until?: string;
+  q?: string;
 }
 
 /** One event of the stream. `gone`: the call was pushed but never listed. `reset`: changes were missed. */
@@ -232,7 +240,7 @@ export class Desk {
    * older state than before. `filters` may name one institution, number or id.
    */
   async *changes(
-    filters: Omit<Filters, "phase"> = {},
+    filters: Pick<Filters, "institution" | "phone" | "id"> = {},
     lastEventId: string | null = null,
   ): AsyncGenerator<Change, void, undefined> {
     const joined = new Joined();

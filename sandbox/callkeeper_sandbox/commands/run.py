@@ -55,9 +55,10 @@ def addresses(demo: Demo) -> Text:
 
 
 def _outcomes(demo: Demo) -> dict[str, str]:
-    """Return where outcomes are posted and what signs them, if anywhere."""
+    """Return where outcomes are posted and where their key is, if they are posted."""
     url = demo.environ.get("CALLKEEPER_OUTCOME_URL")
-    return {"outcomes": f"{url}  (signed with {demo.environ['CALLKEEPER_OUTCOME_SECRET']})"} if url else {}
+    key = f"signed with CALLKEEPER_OUTCOME_SECRET in {_shown(demo.environ_file)}"
+    return {"outcomes": f"{url}  ({key})"} if url else {}
 
 
 def _shown(path: Path) -> str:
@@ -159,7 +160,8 @@ _POLL_EVERY_S = 0.5
     default=None,
     type=click.Path(path_type=Path, resolve_path=True),
     metavar="FILE",
-    help="The stand-in answers as the service in this file was seen to answer; `callkeeper service survey` writes it.",
+    help="The stand-in answers as the service in this file was seen to answer. `callkeeper service survey --export` "
+    "writes it.",
 )
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the web process. Default: a free one.")
 @click.option(

@@ -65,7 +65,7 @@ async def test_process_of_an_earlier_release_is_shown_without_what_it_does(rig: 
     key = Keys().process("box-2-77-abcd")
     await rig.redis.hdel(key, "doing", "cpu", "version", "rules", "ahead")
     page = await rig.page("/processes")
-    assert "not told by this release" in page
+    assert "not reported by this release" in page
     [old] = [process for process in await FigureReader(rig.redis).processes() if process.kind == "worker"]
     assert (old.cpu, old.doing, old.version) == (None, None, "")
 

@@ -109,8 +109,8 @@ def test_command_asks_the_service_and_counts_the_answers(redis_url: str, sandbox
     ran = CliRunner(env=environ).invoke(main, ["service", "survey", "--ask"])
     assert ran.exit_code == 0, ran.output
     assert "requests were sent" in ran.stderr
-    assert "(past-end-refused), 1 times at cu-1" in ran.stdout
-    assert "(not-found-with-404), 1 times at cu-1" in ran.stdout
+    assert "(past-end-refused), 1 time at cu-1" in ran.stdout
+    assert "(not-found-with-404), 1 time at cu-1" in ran.stdout
     with BlockingRedis.from_url(redis_url) as client:
         [(_, fields)] = client.xrange(Keys().audit)
         assert fields[b"detail"].startswith(b"survey: ")

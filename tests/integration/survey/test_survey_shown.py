@@ -175,7 +175,7 @@ async def test_contradiction_is_an_incident_once_until_somebody_acknowledges_it(
 
     await seen(redis, USUAL, CONTRADICTED)
     [(key, advice)] = await told()
-    assert (key, advice.startswith("It is refused (1 times). ")) == (KEY, True)
+    assert (key, advice.startswith("It is refused (1 time). ")) == (KEY, True)
     await Acknowledging(redis, Keys()).acknowledge(
         IncidentKind.ASSUMPTION_WRONG, KEY, operator="ann", lasts=timedelta(hours=1)
     )
@@ -196,10 +196,10 @@ async def test_page_shows_the_table_and_only_institutions_of_the_visitor(
         rig.visitor.person = Person(id="bo", operator="bo", role=Role.AGENT, institutions=frozenset({KEY}))
         limited = await rig.page("/survey")
     contradicted = page.partition('id="contradicted"')[2].partition("</section>")[0]
-    for words in ("assign-over-refused", "1 times at cu-1", "the refusal is recorded", "[assign] automatic"):
+    for words in ("assign-over-refused", "1 time at cu-1", "the refusal is recorded", "[assign] automatic"):
         assert words in contradicted, words
     assert "assign-over-refused" not in page.partition('id="holds"')[2]
-    assert re.search(r"numbers-e164\), 1 times at cu-2: phoneNumber a text of 12", page)
+    assert re.search(r"numbers-e164\), 1 time at cu-2: phoneNumber a text of 12", page)
     assert "cu-2" not in limited.partition("<main")[2]
     rule, _ = rule_of("GET", "/board/survey")
     assert rule.role is Role.AGENT
@@ -218,7 +218,7 @@ def test_command_shows_table_json_and_file(redis_url: str, tmp_path: Path) -> No
         FigureWriter(figures, Author.here(COMMAND)).write(redis, is_last=True)
     table = survey(redis_url)
     assert table.exit_code == 1
-    assert "contradicts: it is refused (assign-over-refused), 1 times at cu-1" in table.output
+    assert "contradicts: it is refused (assign-over-refused), 1 time at cu-1" in table.output
     assert "setting: [assign] automatic of the rules file" in table.output
     file = tmp_path / "service.toml"
     listed = survey(redis_url, "--json", "--export", str(file))

@@ -75,6 +75,7 @@ GOOD = CallEvidence(
     trail=TRAIL,
     hung_up_at=at(39.9),
     requests={"answered": 30},
+    survey=(Row("paging", "holds"),),
 )
 
 
@@ -98,7 +99,7 @@ def retimed(what: str, seconds: float) -> tuple[Entry, ...]:
 def test_good_call_certifies_everything_that_is_required() -> None:
     """A silent call in watch-only mode whose trail is in order holds; what is not installed was not seen."""
     found = judged(GOOD)
-    assert [name for name, each in found.items() if each.state is not HOLDS] == ["outcomes", "survey"]
+    assert [name for name, each in found.items() if each.state is not HOLDS] == ["outcomes"]
     assert all_hold(tuple(found.values()))
     assert conclusion(verdicts(GOOD)) == "Every required promise holds."
 
@@ -214,7 +215,7 @@ def test_each_fault_changes_its_own_verdict(name: str) -> None:
     found = judged(replace(GOOD, **changes))
     assert {each: found[each].state for each in expected} == expected
     others = {each for each, verdict in found.items() if verdict.state is not HOLDS} - expected.keys()
-    assert others <= {"outcomes", "survey"}
+    assert others <= {"outcomes"}
     is_good = all(state is HOLDS for state in expected.values()) or name in OPTIONAL
     assert all_hold(tuple(found.values())) is is_good
 
@@ -235,6 +236,7 @@ def test_no_call_is_a_broken_promise_of_finding_it() -> None:
         "sample",
         "readable",
         "unlimited",
+        "survey",
     }
 
 

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
+from callkeeper.calls.merging import merged
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
+from callkeeper.calls.record import Asked
 from tests.records import stored_value
 from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
 
@@ -89,3 +91,14 @@ def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: lis
         numbers = [statement.number for statement in numbered if isinstance(statement, kind)]
         kept = stored_value(folded, field)
         assert (kept.number if kept else None) == max(numbers, default=None)
+
+
+def test_merge_keeps_an_open_question_and_a_doubt_and_an_acknowledgement() -> None:
+    """A question that was handled hides no open one; what was acknowledged is not asked again; a doubt stays one."""
+    handled, open_ = (
+        Asked(rule=rule, because="", asked_at=NOW, closed_by=by) for rule, by in (("a", "ann"), ("b", None))
+    )
+    other = call(voice_id="alt-1", asked=open_, unenroll_closed_by="bob", recheck_from=NOW)
+    found = merged(call(asked=handled), other, NOW)
+    assert found.statements.open_question == open_
+    assert (found.statements.unenroll_closed_by, found.plan.recheck_from) == ("bob", NOW)

@@ -72,7 +72,7 @@ def unclassified(calls: int) -> list[Minute]:
 def odd_ids(entries: int, *, known_s: float = 0.0) -> Survey:
     """Return a survey with so many impossible voice ids, first seen 20 s ago; known since so many seconds."""
     first_ms, now_ms = (NOW - timedelta(seconds=20)).timestamp() * 1000, NOW.timestamp() * 1000
-    sight = Sight(n=entries, first=first_ms, last=now_ms, at={"cu-1": first_ms}, places=1)
+    sight = Sight(n=entries, first=first_ms, last=now_ms, at={"cu-1": first_ms})
     return Survey({"voice-id-alphabet": {"odd-id": sight}}, {"cu-1": now_ms - known_s * 1000} if known_s else {})
 
 

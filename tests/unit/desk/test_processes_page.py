@@ -20,7 +20,7 @@ def process(name: str, kind: str = "worker", silent_s: float = 0.4, **more: obje
 @pytest.mark.parametrize(
     ("doing", "kind", "words"),
     [
-        (None, "worker", "not told by this release"),
+        (None, "worker", "not reported by this release"),
         (Doing(), "worker", "waits for a job"),
         (Doing(shift_s=2.6), "worker", "shift of 3 s, nothing in flight"),
         (Doing(shift_s=9, calls=1, listings=2), "worker", "shift of 9 s, 1 call, 2 listings in flight"),

@@ -92,3 +92,12 @@ def test_usual_answers_are_counted_once_a_second() -> None:
     seen.now_s = 1.0
     seen.answered("cu-1", 100)
     assert len(seen.names) == 2 * once
+
+
+def test_earlier_answer_says_nothing_of_a_later_request() -> None:
+    """Another worker found out what became of the 401; what was sent again then timed out, and was carried out."""
+    seen = Seen()
+    seen.patterns.turned_away("c:cu-1:v-1", EffectKind.ENROLL, TokenLapsed("enroll", "status 401"))
+    seen.patterns.turned_away("c:cu-1:v-1", EffectKind.ENROLL, ServiceUnavailable("enroll", "no answer"))
+    seen.patterns.established("cu-1", "c:cu-1:v-1", EffectKind.ENROLL, EffectState.CONFIRMED)
+    assert seen.odd == []
