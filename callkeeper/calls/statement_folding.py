@@ -4,7 +4,7 @@ Of two statements about the same, the one that Redis received later counts, in w
 """
 
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
@@ -34,9 +34,10 @@ accepts one then."""
 
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
     """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
-    call = replace(call, statements=replace(call.statements, were_made=True))
+    call = _with(call, were_made=True)
     if not isinstance(note, Resolved):
         call = _read_soon(call, now)
+    said = call.statements
     match note:
         case Verified():
             identity = Identity(
@@ -49,47 +50,40 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
                 number=note.number,
             )
             entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
-            call = replace(
-                call,
-                statements=replace(call.statements, identity=stronger(call.statements.identity, identity)),
-                written=replace(call.written, verdict=None),
-            )
+            call = _to_be_judged(_with(call, identity=stronger(said.identity, identity)))
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [entry]
         case Distrusted():
             word = _word(note, reason=note.reason)
             entry = _entry(note, now, "distrusted", because=note.reason or None)
-            call = replace(
-                call,
-                statements=replace(call.statements, distrusted=later(call.statements.distrusted, word)),
-                written=replace(call.written, verdict=None),
-            )
+            call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
             return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [entry]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
             entry = _entry(note, now, "assign", person_id=note.person_id)
-            return replace(
-                call, statements=replace(call.statements, assign_wish=later(call.statements.assign_wish, word))
-            ), [entry]
+            return _with(call, assign_wish=later(said.assign_wish, word)), [entry]
         case Withdrawn():
-            last = max(call.statements.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
-            call = replace(
-                call,
-                statements=replace(call.statements, withdrawn={**call.statements.withdrawn, note.what: last}),
-                written=replace(call.written, verdict=None),
-            )
+            last = max(said.withdrawn.get(note.what, 0), statement_order(note.number, note.said_at))
+            call = _to_be_judged(_with(call, withdrawn={**said.withdrawn, note.what: last}))
             return without_withdrawn(call), [_entry(note, now, "withdrawn", asked=note.what)]
         case OptedOut():
-            return replace(
-                call, seen=replace(call.seen, opted_out=True), written=replace(call.written, verdict=None)
-            ), [_entry(note, now, "opted_out")]
+            call = _to_be_judged(replace(call, seen=replace(call.seen, opted_out=True)))
+            return call, [_entry(note, now, "opted_out")]
         case CheckWish():
-            return replace(
-                call, statements=replace(call.statements, check_wish=later(call.statements.check_wish, _word(note)))
-            ), [_entry(note, now, "check")]
+            return _with(call, check_wish=later(said.check_wish, _word(note))), [_entry(note, now, "check")]
         case Resolved():
             return _resolved(call, note, now)
         case _:
             assert_never(note)
+
+
+def _with(call: Call, **said: Any) -> Call:
+    """Return a call with statements changed."""
+    return replace(call, statements=replace(call.statements, **said))
+
+
+def _to_be_judged(call: Call) -> Call:
+    """Return a call whose next verdict is written in any case."""
+    return replace(call, written=replace(call.written, verdict=None))
 
 
 def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:

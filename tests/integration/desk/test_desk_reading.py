@@ -108,6 +108,9 @@ async def test_desk_filters(desk: DeskRig) -> None:
 
     assert await found() == await found(phase="live") == await found(phone="5550109999") == [other.voice_id]
     assert await found(phase="settled", id=call.alternate_id) == [call.voice_id]
+    (reason,) = {each["reason"] for each in (await desk.http.get("/calls?phase=settled")).json()["calls"]}
+    assert await found(outcome=reason) == await found(state="settled") == [call.voice_id]
+    assert (await desk.http.get("/calls?phone=x")).status_code == 400
     assert await found(institution=KEY) == [other.voice_id]
 
 

@@ -1,8 +1,14 @@
 """The free questions: what is sent, what is not, and what is seen."""
 
+import asyncio
 import re
 from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 
+import httpx
+import pytest
 from click.testing import CliRunner
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
@@ -10,12 +16,19 @@ from redis.asyncio import Redis
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import Survey, rows_of
-from callkeeper.service.asking import MOST, PLAN
+from callkeeper.service import Secret, ServiceConfig, ServiceUnavailable
+from callkeeper.service.asking import MOST, PLAN, Asking
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from tests.survey_traffic import Traffic
 
+CONFIG = ServiceConfig(
+    base_url="https://service.example",
+    access_token=Secret("a-secret-token"),
+    email=Secret("bot@bank.example"),
+    password=Secret("a-secret-password"),
+)
 ASKED = ("unknown-headers", "content-type", "login-keeps-earlier", "not-found-words", "queue-paging", "queue-past-end")
 
 
@@ -129,3 +142,44 @@ def test_dry_run_lists_each_request_and_needs_no_settings() -> None:
     numbers = [int(found[1]) for line in ran.output.splitlines() if (found := re.match(r" ?(\d+)\. ", line))]
     assert numbers == list(range(1, sum(each.most for each in PLAN) + 1))
     assert "checkVoiceAuthentication=true" not in ran.output
+
+
+class Odd(httpx.AsyncBaseTransport):
+    """Answers each request with one head and body, or never."""
+
+    def __init__(self, date: str | None = None) -> None:
+        self._date = date
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer with a token and a date; without a date, never."""
+        if self._date is None:
+            await asyncio.Event().wait()
+        body = b'{"success":true,"token":"t","institutionKeys":[]}'
+        return httpx.Response(200, headers={"date": self._date or ""}, stream=httpx.ByteStream(body))
+
+
+def asking(transport: httpx.AsyncBaseTransport, deadline_s: float) -> Asking:
+    """Return the questions, sent over a transport."""
+
+    async def permit(_key: str) -> None:
+        """Permit it."""
+
+    config = replace(CONFIG, deadline_s=deadline_s)
+    now = partial(datetime.now, UTC)
+    return Asking(
+        config, lambda *_: None, operators=lambda _: "bot", transport=transport, permit=permit, now=now, only=None
+    )
+
+
+async def test_service_that_never_answers_ends_the_questions() -> None:
+    """The command does not wait for ever."""
+    with pytest.raises(ServiceUnavailable, match="TimeoutError"):
+        await asking(Odd(), 0.05).run()
+
+
+@pytest.mark.parametrize("date", ["Thu, 26 Nov 2026 10:00:00 -0000", "yesterday", "Thu, 26 Nov 2026 10:00:00 GMT"])
+async def test_odd_date_of_an_answer_ends_nothing(date: str) -> None:
+    """A Date header without a zone, or one that is no date, only says nothing of the clock."""
+    questions = asking(Odd(date), 5)
+    await questions.run()
+    assert questions.sent
