@@ -118,7 +118,7 @@ def test_secrets_of_an_older_run_are_completed(tmp_path: Path, lacking: str) -> 
 
 @pytest.mark.timeout(120)
 def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
-    """Outcomes are posted and signed as printed, an origin is allowed, own rules decide, calls go to the named archive."""
+    """Outcomes are signed with the key in the printed file, an origin is allowed, own rules decide, an archive is used."""
     taken: list[tuple[bytes, dict[str, str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -146,6 +146,7 @@ def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
             assert process.stdout is not None
             shown = dict(line.split(maxsplit=1) for line in islice(process.stdout, 9) if len(line.split()) > 1)
+            written = dict(line.split("=", 1) for line in (tmp_path / "data/demo.env").read_text().splitlines())
             asked = httpx.get(
                 f"http://127.0.0.1:{port}/desk/calls", headers={"Origin": "https://agents.example"}, trust_env=False
             )
@@ -153,7 +154,9 @@ def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
         server.shutdown()
     assert process.returncode == 0, rest
     assert asked.headers["access-control-allow-origin"] == "https://agents.example"
-    key = shown["outcomes"].partition("signed with ")[2].rstrip(")\n")
+    (key,) = shlex.split(written["CALLKEEPER_OUTCOME_SECRET"])
+    assert "demo.env" in shown["outcomes"]
+    assert key not in "".join(shown.values())
     assert {verify(body, headers, key)["type"] for body, headers in taken} >= {"call.authenticated"}
     with closing(sqlite3.connect(archive)) as kept:
         tables = [name for (name,) in kept.execute("select name from sqlite_master where type = 'table'")]

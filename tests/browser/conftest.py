@@ -14,13 +14,13 @@ from tests.browser.stage import Stage, launch
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = [
+    "board_crowded",
+    "agent_page",
     "axe_finds_nothing_serious",
     "search_finds_a_section",
     "unresolved_effect_is_shown_on_top_and_resolved_by_a_person",
-    "board_crowded",
     "board_measured",
     "outcomes_page",
-    "agent_page",
 ]
 """One test builds the documentation site early, so that the others of it need not wait for that."""
 

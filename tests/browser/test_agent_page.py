@@ -15,6 +15,8 @@ from tests.browser.test_board_for_everybody import violations
 
 expect.set_options(timeout=20_000)
 
+pytestmark = pytest.mark.xdist_group("agent page")  # its processes are started once
+
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/agent_page.py"
 
 
