@@ -265,6 +265,10 @@ class Lookup:
 
         Obstacles on effects that end by themselves are left out, because they are no reason to refuse a statement.
         """
+        # A record can be merged into another between the two steps of a look. The second look then finds that one.
+        return await self._look(institution_key, any_id) or await self._look(institution_key, any_id)
+
+    async def _look(self, institution_key: str, any_id: str) -> Known | None:
         call_id, is_certain = await self._resolve(institution_key, any_id)
         if call_id is None:
             return None

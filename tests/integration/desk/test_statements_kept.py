@@ -11,6 +11,7 @@ from callkeeper.calls.fold import fold_note, new_call
 from callkeeper.calls.notes import MOST_WAITING, AssignWish, Distrusted, parse_note
 from callkeeper.calls.record import Call, Phase, Reason, encode_call
 from callkeeper.calls.store.keys import CallId, Retention
+from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call as SandboxCall
@@ -310,3 +311,28 @@ async def test_statement_that_a_merge_carries_is_pending_until_it_was_read(desk:
     await desk.store.keep(held, encode_call(heard), entries=lines)
     assert await desk.store.merge(held, heard, other)
     assert await state_by(desk, call.alternate_id, said) == ("pending", [])
+
+
+async def test_call_that_is_merged_during_a_look_is_found(desk: DeskRig) -> None:
+    """A look resolves the id first, and then reads the record. Between the two a worker may merge it."""
+    await desk.run(5)
+    call = desk.stage.call(END)
+    await desk.run(5)
+    place, other = CallId(KEY, call.alternate_id), CallId(KEY, call.voice_id)
+    said = Distrusted(operator="ann", said_at=desk.clock.now, wish="1" * 32)
+    await desk.store.note(place, said)
+    [held] = [held for held in await desk.store.claim(10) if held.member == place.member]
+    record = Call(institution_key=KEY, voice_id=place.voice_id)
+    await desk.store.keep(held, encode_call(record))
+
+    class Merging(Lookup):
+        """A lookup during whose first look the record is merged."""
+
+        async def _resolve(self, institution_key: str, any_id: str) -> tuple[CallId | None, bool]:
+            found = await super()._resolve(institution_key, any_id)
+            await desk.store.merge(held, record, other)
+            return found
+
+    known = await Merging(desk.redis, keys=desk.store.keys).known(*place)
+    assert known is not None
+    assert known.call_id == other
