@@ -53,16 +53,15 @@ class AnswerPatterns:
             self._login_refused(error)
         if endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
             return
-        if isinstance(error, ServiceBusy | TurnedAway):
+        if error is None:
+            self._was_answered(institution_key, seconds)
+        elif isinstance(error, ServiceBusy | TurnedAway):
             self._busy(institution_key, has_time=error.retry_after_s is not None)
         elif isinstance(error, ServiceUnavailable) and error.status in (500, 503):
             if self._always_fails(institution_key, str(error.status)):
                 self._tell("failing-institution", f"{error.status}-one-institution", institution_key)
-        elif isinstance(error, AccessRefused) and error.arrived:
-            if self._always_fails(institution_key, "401"):
-                self._tell("refused-401-scope", "401-one-institution", institution_key)
-        elif error is None:
-            self._was_answered(institution_key, seconds)
+        elif isinstance(error, AccessRefused) and error.arrived and self._always_fails(institution_key, "401"):
+            self._tell("refused-401-scope", "401-one-institution", institution_key)
 
     def _was_answered(self, institution_key: str, seconds: float) -> None:
         now_s = self.clock()

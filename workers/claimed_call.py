@@ -239,9 +239,7 @@ class Claim:
     def see(self, seen: Iterable[Shown]) -> None:
         """Count what was seen of the service's behaviour where its document is silent."""
         counting = self.tools.counting
-        label = counting.label(self.call_id.institution_key)
-        for one in seen:
-            counting.figures.see(one.assumption, one.answer, label, one.shape)
+        counting.figures.see_all(seen, counting.label(self.call_id.institution_key))
 
     def effect(self, kind: EffectKind) -> Effect:
         return self.call.effect(kind)

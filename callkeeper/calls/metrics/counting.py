@@ -6,13 +6,13 @@ integers, so that Redis can add them. Sums are stored in millionths.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from callkeeper.calls.metrics.catalogue import FIGURES, Figure
-from callkeeper.service.open_questions import USUAL
+from callkeeper.service.open_questions import USUAL, Shown
 
 SUM: Final = "sum"
 _MILLION: Final = 1_000_000
@@ -118,11 +118,17 @@ class Figures:
             institution_key: Where it was seen.
             shape: Field names, types, lengths and words of the Spec. It is shown, so it never holds a value of a person.
         """
-        key = Sighting(assumption, answer, "" if answer == USUAL else institution_key)
+        self.see_all((Shown(assumption, answer, shape),), institution_key)
+
+    def see_all(self, seen: Iterable[Shown], institution_key: str) -> None:
+        """Count several answers, seen at one institution. Every answer about a call brings some, so this is short."""
         with self._lock:
-            count, last = self._seen.get(key, (0, ""))
-            if count or len(self._seen) < MOST_FIELDS:
-                self._seen[key] = count + 1, shape[:MOST_WORDS] or last
+            counts = self._seen
+            for assumption, answer, shape in seen:
+                key = Sighting(assumption, answer, "" if answer == USUAL else institution_key)
+                count, last = counts.get(key, (0, ""))
+                if count or len(counts) < MOST_FIELDS:
+                    counts[key] = count + 1, shape[:MOST_WORDS] or last
 
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
         """Add a value, in seconds or checks, to a histogram."""
