@@ -1,7 +1,8 @@
 """What holds at the moment of a decision and is not the call's own: its institution, pauses, Redis, and the load."""
 
-from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 from callkeeper.calls.record import Obstacles
 
@@ -9,8 +10,7 @@ LATE_TOLERANCE = timedelta(seconds=0.3)
 """How late workers may be before reads are delayed in favour of checks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, gc=False):
     """What a decision must know besides the call, the rules and the time.
 
     ``live`` is the number of live calls of all institutions, ``late`` how late workers are, ``busy`` the share of a core

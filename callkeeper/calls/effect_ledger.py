@@ -36,7 +36,7 @@ DONE = frozenset({EffectState.APPLIED, EffectState.CONFIRMED})
 """States in which the effect is known to be in force."""
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One effect and its state.
 
     ``was_read_since``: stored details were read after the intention. ``status_before`` is the status they had.

@@ -55,7 +55,7 @@ class Reason(StrEnum):
     UNCONFIRMED = "unconfirmed"  # a person made a statement about it, and the service never showed it
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Candidate(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A member the service matched to the caller's number. No more of a person is kept.
 
     Spec: Person match (five of its fields are sensitive and are dropped when parsed).
@@ -66,7 +66,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     person_type: str | None = None
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What the service's record of the call said when it was last read. Spec: Phone call record."""
 
     read_at: datetime
@@ -102,7 +102,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the service created its record, by the service's clock."""
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class History(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Which checks showed what, as bit sets: bit ``n - 1`` is check ``n``.
 
     ``answered`` are the checks that got an answer. ``policies`` is by policy name, ``signs`` by fact name.
@@ -134,7 +134,7 @@ def _joined(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) | other.get(name, 0) for name in one | other}
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The caller's identity was established by other means: by whom, how, and as which person."""
 
     person_id: str
@@ -153,7 +153,7 @@ ASKED = "asked by rule"
 """The beginning of the attention reason of a call on which a rule asks a person. The rule's name follows."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Asked(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A rule asks a person about the call. ``closed_by`` is who has handled it; None before."""
 
     rule: str
@@ -162,7 +162,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     closed_by: str | None = None
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Word(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A person's statement at the desk: to distrust the caller, to assign, or to make a check."""
 
     operator: str
@@ -184,7 +184,7 @@ class Mark(StrEnum):
     SUSPECTED = "suspected"  # another voice, a risky device or a red policy, and the voice was not authenticated
 
 
-class Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Marks of one or more calls (``kinds``; a newer release may know others), and by what they are found.
 
     ``person_id`` is the member, ``has_number`` tells whether there is a phone number too.
@@ -199,7 +199,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.person_id == other.person_id and self.has_number == other.has_number
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _Part(msgspec.Struct, frozen=True, gc=False):
     """A part of a record."""
 
 
@@ -391,7 +391,7 @@ class Obstacles(_Part, frozen=True):
     """Set if Redis has changed: until then an effect that it lost may still be in flight."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """Everything we keep of one call. See the module's docstring."""
 
     institution_key: str
@@ -453,6 +453,7 @@ StoredCall = msgspec.defstruct(
     ],
     omit_defaults=True,
     forbid_unknown_fields=True,
+    gc=False,
 )
 """A record as it is stored: the fields of all parts side by side, so that parts can change and stored records do not."""
 

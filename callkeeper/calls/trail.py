@@ -52,7 +52,7 @@ Result = Literal[
 ]
 
 
-class Tried(msgspec.Struct, frozen=True, array_like=True):
+class Tried(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The result of one rule in one decision.
 
     ``fact`` is the first condition that failed, ``wanted`` the value the rule requires, ``was`` the actual value.
@@ -69,7 +69,7 @@ class Tried(msgspec.Struct, frozen=True, array_like=True):
     forbidden: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One entry of a trail. ``n`` is the number of a check, of 20; ``took_ms`` is the service's response time.
 
     A decision can be understood years later, without the rules file of that day. It holds ``facts`` (those that are not

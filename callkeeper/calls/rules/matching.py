@@ -5,10 +5,11 @@ decide. What the law forbids is held, with every reason.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Final, assert_never
+
+import msgspec
 
 from callkeeper.calls.facts import BY_VOICE, Facts, Value
 from callkeeper.calls.law import forbidden
@@ -33,8 +34,7 @@ from callkeeper.calls.trail import Result, Tried
 DATE: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The result of a rule within the law.
 
     ``asked`` is what the rule asks for, ``outcome`` what remains of it, ``forbidden`` the law's reasons if that is
