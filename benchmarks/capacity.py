@@ -120,6 +120,19 @@ def need(per_s: float, live: int, costs: Costs, workers: int = 0) -> Need:
     )
 
 
+STEP: Final = 500
+MOST: Final = 1_000_000
+
+
+def most_calls(institutions: int, costs: Costs) -> int:
+    """Return how many live calls one Redis carries, in steps of ``STEP``; 0 if not even the first."""
+
+    def installations(live: int) -> int:
+        return need(requests_per_s(live, institutions), live, costs).installations
+
+    return (bisect_left(range(STEP, MOST, STEP), 2, key=installations)) * STEP
+
+
 def answer(effort: Effort) -> Answer:
     """Measure the costs, compare the estimates with other sizes, and return what installations need."""
     few, many = (watch(effort.of(live), workers, effort) for live, workers in MEASURED)
@@ -157,5 +170,15 @@ def answer(effort: Effort) -> Answer:
         ),
         f"Each worker and each Redis uses at most {BUSY:.0%} of a core. More Redis servers mean more installations.",
     )  # fmt: skip
+    most = {institutions: most_calls(institutions, costs) for institutions in (1, 100, 2000)}
+    largest = Table(
+        "The largest installation that one Redis carries",
+        ("institutions", "live calls", "requests per s", "workers"),
+        tuple(
+            (count, live, round(per_s := requests_per_s(live, count)), need(per_s, live, costs).workers)
+            for count, live in most.items()
+        ),
+        "With more calls, divide the institutions among installations with a Redis each (CALLKEEPER_INSTITUTIONS).",
+    )
     goal = Goal.at_most("requests, cores, memory: error at most, %", Spread.of([100 * max(errors)]), 25.0)
-    return Answer("How large must an installation be?", (compared, table, goals_table(goal)))
+    return Answer("How large must an installation be?", (compared, table, largest, goals_table(goal)))

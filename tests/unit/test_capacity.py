@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.capacity import Costs, costs_of, need, requests_per_s
+from benchmarks.capacity import STEP, Costs, costs_of, most_calls, need, requests_per_s
 from benchmarks.scale import Watched
 from callkeeper.calls.schedule.reads import BUSY
 
@@ -51,3 +51,11 @@ def test_costs_never_become_negative() -> None:
     """Noise of a measurement cannot give an installation that needs less with more calls."""
     found = costs_of(watched(1000, 3.0, 0.2), watched(5000, 2.0, 0.1))
     assert found == Costs(0.3, 0.0, 0.2, 0.0, 70.0, 3.0)
+
+
+@pytest.mark.parametrize("institutions", [1, 100])
+def test_largest_installation_has_one_redis(institutions: int) -> None:
+    """The calls that one Redis carries need one; some more need another."""
+    live = most_calls(institutions, COSTS)
+    found = [need(requests_per_s(calls, institutions), calls, COSTS).installations for calls in (live, live + STEP)]
+    assert found == [1, 2]
