@@ -9,9 +9,9 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.calls.store.audit_log import AuditLog
 from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.authorization import Doors, Gate
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.access.emergency import EmergencyLogin
-from callkeeper.desk.access.gate import Doors, Gate
 from callkeeper.desk.access.people import Accounts, Sessions
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import Auditor, Visitor, with_visitor

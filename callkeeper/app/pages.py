@@ -13,8 +13,8 @@ from callkeeper.app.connection_limit import room_for_others
 from callkeeper.app.credentials import refuse_weak_password
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.desk.access.authorization import Doors, Gate
 from callkeeper.desk.access.emergency import EmergencyLogin
-from callkeeper.desk.access.gate import Doors, Gate
 from callkeeper.desk.access.oidc import Provider
 from callkeeper.desk.access.people import Accounts, Sessions
 from callkeeper.desk.access.visitor import Auditor

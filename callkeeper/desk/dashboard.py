@@ -16,7 +16,7 @@ Weaknesses of its release 0.9, and what this module does about each:
   ``eval`` gets only texts of the package's own files.
 - It redirects to the host in the Host header. Here it never redirects.
 
-The gate in front of it is `callkeeper.desk.access.gate`.
+The gate in front of it is `callkeeper.desk.access.authorization`.
 """
 
 import re

@@ -28,7 +28,7 @@ class Control(NamedTuple):
 CONTROLS: Final = (
     Control(
         "every route needs its role",
-        "callkeeper/desk/access/gate.py",
+        "callkeeper/desk/access/authorization.py",
         "if rule.admits(found.person):",
         "if rule is not None:",
         "tests/people/test_sessions_and_roles.py",
@@ -92,7 +92,7 @@ CONTROLS: Final = (
     ),
     Control(
         "form tokens belong to a session",
-        "callkeeper/desk/access/gate.py",
+        "callkeeper/desk/access/authorization.py",
         'form_tokens(cookie.encode("utf-8", "replace"))',
         'form_tokens(b"the same")',
         "tests/people/test_sessions_and_roles.py",
@@ -451,7 +451,7 @@ CONTROLS: Final = (
     ),
     Control(
         "guesses of a browser that has logged in are counted separately",
-        "callkeeper/desk/access/gate.py",
+        "callkeeper/desk/access/authorization.py",
         "if self._known is not None and self._known.is_valid(cookie):",
         "if self._known is None:",
         "tests/audit/test_login.py",
@@ -459,7 +459,7 @@ CONTROLS: Final = (
     ),
     Control(
         "other sites cannot embed pages",
-        "callkeeper/desk/access/gate.py",
+        "callkeeper/desk/access/authorization.py",
         "        if is_embedded(request.headers):\n",
         "        if request is None:\n",
         "tests/unit/desk/test_access.py",
@@ -523,7 +523,7 @@ CONTROLS: Final = (
     ),
     Control(
         "other sites cannot change anything",
-        "callkeeper/desk/access/gate.py",
+        "callkeeper/desk/access/authorization.py",
         "not is_same_site(request.headers)",
         "request is None",
         "tests/integration/web/test_dashboard.py",

@@ -19,7 +19,7 @@ from callkeeper.calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EV
 from callkeeper.calls.store.audit_log import Audited, AuditEntry, AuditEvent, AuditLog, csv_of
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
-from callkeeper.desk.access.gate import SESSION, Doors
+from callkeeper.desk.access.authorization import SESSION, Doors
 from callkeeper.desk.access.people import Sessions
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import Auditor

@@ -21,7 +21,7 @@ from callkeeper.calls.record import Call, Names, encode_call
 from callkeeper.calls.store import audit_log
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import CallId, Keys
-from callkeeper.desk.access.gate import SESSION
+from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.rights import Role
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.archivist import sqlite_archive

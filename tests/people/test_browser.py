@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from callkeeper.desk.access.gate import SESSION
+from callkeeper.desk.access.authorization import SESSION
 from callkeeper_sandbox.demo.demonstration import Secrets
 from tests.acceptance.stack import Stack, stack, until
 from tests.browser.stage import Stage, action_form, launch, line

@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.store.keys import Keys
-from callkeeper.desk.access.gate import SESSION
+from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.people import Accounts, SessionRecord, Sessions
 from callkeeper.desk.access.rights import Role
 from tests.people.conftest import ENVIRON, HTML, Site

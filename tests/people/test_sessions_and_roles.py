@@ -21,7 +21,7 @@ from callkeeper.app.web_app import web_app
 from callkeeper.calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.desk.access import access_changes
-from callkeeper.desk.access.gate import SESSION, forms_of
+from callkeeper.desk.access.authorization import SESSION, forms_of
 from callkeeper.desk.access.people import IDLE, Sessions, hash_password
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.routes import RULES, rule_of

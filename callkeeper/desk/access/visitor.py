@@ -65,7 +65,7 @@ class Visitor:
 
 
 def visitor_of(request: Mapping[str, Any]) -> Visitor:
-    """Return the visitor of a request or its scope, whom `callkeeper.desk.access.gate` has identified."""
+    """Return the visitor of a request or its scope, whom `callkeeper.desk.access.authorization` has identified."""
     visitor: Visitor = request[_VISITOR]
     return visitor
 

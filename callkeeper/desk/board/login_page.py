@@ -23,7 +23,15 @@ from starlette.routing import Route
 
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent
-from callkeeper.desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
+from callkeeper.desk.access.authorization import (
+    SESSION,
+    Doors,
+    cookie_of,
+    forms_of,
+    is_foreign,
+    is_same_site,
+    set_cookie,
+)
 from callkeeper.desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from callkeeper.desk.access.password_turns import PasswordTurns, TooManyWait
 from callkeeper.desk.access.people import Account, Accounts, hash_password

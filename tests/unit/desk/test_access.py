@@ -13,9 +13,9 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.store.attempt_limiter import ALLOWED, LoginLimiter
 from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access.authorization import KNOWN_S, RENEWED_S, Gate, cookie_of
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
-from callkeeper.desk.access.gate import KNOWN_S, RENEWED_S, Gate, cookie_of
 from callkeeper.desk.signed_tokens import Signer
 from callkeeper.service import Secret
 from tests.signed_in import gate_of
