@@ -13,8 +13,8 @@ from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import safe, say, say_json
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.breakers import ACCOUNT, Breaker, retry_service
-from callkeeper.calls.store.gate_table import GateRow, gate_table
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.service_gate_table import GateRow, gate_table
 
 
 @click.group(invoke_without_command=True)
