@@ -22,6 +22,7 @@ from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, ListName, Plac
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.outcome_messages import TEST, TestMessage, message_id, message_of
+from callkeeper.calls.outcomes_of_trails import CallOutcome, outcomes
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
 from callkeeper.calls.store.claims import Store
@@ -29,7 +30,6 @@ from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attemp
 from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_errors import ErrorArea
 from callkeeper.calls.store.queries import Known, Lookup
-from callkeeper.calls.webhook_outcomes import CallOutcome, outcomes
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.retry import OUTCOMES

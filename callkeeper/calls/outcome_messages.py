@@ -10,9 +10,9 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from callkeeper.calls.outcomes_of_trails import CallOutcome, OutcomeType
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.keys import CallId
-from callkeeper.calls.webhook_outcomes import CallOutcome, OutcomeType
 
 VERSION: Final = 1
 TEST: Final = CallId("", "test")

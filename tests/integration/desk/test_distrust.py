@@ -8,8 +8,8 @@ import pytest
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
 from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Phase, Reason
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig

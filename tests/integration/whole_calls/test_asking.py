@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.named_lists import NamedLists
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.rules import Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi

@@ -7,8 +7,8 @@ import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind

@@ -11,12 +11,12 @@ from callkeeper.calls.claimed_item import LEASE, ClaimedItem
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason, encode_call, parse_call, with_effect
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.service import NotSent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind

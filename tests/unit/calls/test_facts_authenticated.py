@@ -7,12 +7,12 @@ import pytest
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import Facts, has_result
 from callkeeper.calls.law import forbidden
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.rules.replay import _Court
 from callkeeper.calls.settlement import close
 from callkeeper.calls.steps import Check, Settle, Wait
 from callkeeper.calls.trail import Entry
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
 from tests.records import facts_of_record

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.outcome_messages import MEANINGS, example_of
+from callkeeper.calls.outcomes_of_trails import Cause, outcomes
 from callkeeper.calls.trail import Entry
-from callkeeper.calls.webhook_outcomes import Cause, outcomes
 from tests.outcome_schemas import keeps_to_its_schema, validator_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
