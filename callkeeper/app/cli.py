@@ -46,7 +46,7 @@ COMMANDS: Final = {
         "Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
     ),
     "jobs": CommandEntry("jobs", "List the RQ jobs of our queue, enqueue failed ones again, delete jobs."),
-    "outcomes": CommandEntry("outcome_deliveries", "Show which outcomes were posted, post them again, post a test."),
+    "outcomes": CommandEntry("outcomes", "Show which outcomes were posted, post them again, post a test."),
     "pause": CommandEntry(
         "pause_and_resume",
         "Stop enrolls and rejects (--effects, the default), or everything automatic but reading (--all).",
@@ -73,7 +73,7 @@ COMMANDS: Final = {
     "schedule": CommandEntry("schedule", "Show when checks are made, and fit the times to your own calls."),
     "secret": CommandEntry("new_secret", "Make credentials."),
     "service": CommandEntry(
-        "gate_state", "Show which requests may not simply go now: of all institutions, of one, or of one kind."
+        "service", "Show which requests may not simply go now: of all institutions, of one, or of one kind."
     ),
     "tokens": CommandEntry("people_and_tokens", "Issue, list and revoke the tokens by which software uses the desk."),
     "users": CommandEntry(
