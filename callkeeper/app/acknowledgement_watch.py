@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.acknowledgement import Acknowledgement
 from callkeeper.calls.incident import Incident
-from callkeeper.calls.incidents import found_in, symptoms_of
+from callkeeper.calls.incident_detection import found_in, symptoms_of
 from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from callkeeper.calls.incident import Incident, IncidentKind
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.catalogue import FIGURES, Figure
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.snapshot import FigureReader, Present, Process, Snapshot, Spread, read_present

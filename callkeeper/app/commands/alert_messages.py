@@ -15,7 +15,7 @@ from callkeeper.app.terminal import Failed, Misused, say, say_table
 from callkeeper.calls.acknowledgement import LONGEST, SHORTEST, Acknowledgement
 from callkeeper.calls.alerts import AlertMessage, AlertTone, OpenAlert
 from callkeeper.calls.incident import IncidentKind
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.writing import host
 from callkeeper.calls.store.acknowledging import Acknowledging

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from callkeeper.app.doctor.finding import Finding, Severity, Topic, fault, warning
 from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.breakers import ACCOUNT
 from callkeeper.calls.store.keys import Keys

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK
 from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.record import ASKED, NEWER, Call
 from callkeeper.calls.store.keys import CallId, Keys, parse_member

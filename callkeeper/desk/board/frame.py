@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from callkeeper.calls.incident import IncidentKind
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.metrics.snapshot import Minute
 from callkeeper.desk.board.alarms import Alarm, alarms_of

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.breakers import retry_service

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from callkeeper.calls.webhook_outcomes import outcomes
 from redis.asyncio import Redis
 
 from callkeeper.app.certification.evidence import OutcomeDelivery, gather
@@ -11,7 +12,6 @@ from callkeeper.app.certification.verdicts import PromiseState, verdicts
 from callkeeper.app.commands.service_survey import survey_rows
 from callkeeper.calls.store.delivery_log import Attempt, DeliveryLog
 from callkeeper.calls.store.keys import KEYS
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.service.push_event import parse_push
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.rig import KEY, PHONE, Rig

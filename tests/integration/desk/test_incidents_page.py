@@ -22,7 +22,7 @@ from callkeeper.app.parsing import alert_addresses
 from callkeeper.calls.acknowledgement import LONGEST, Acknowledgement
 from callkeeper.calls.alerts import AlertMessage, alerts_of
 from callkeeper.calls.incident import IncidentKind
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.audit_log import AuditEvent

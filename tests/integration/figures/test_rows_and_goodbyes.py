@@ -3,7 +3,7 @@
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.signals import SignalReader, Signals

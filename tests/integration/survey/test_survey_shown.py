@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.cli import main
 from callkeeper.calls.incident import IncidentKind
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.signals import LastCounted
 from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread

@@ -1,11 +1,11 @@
 """The messages of outcomes."""
 
 import pytest
+from callkeeper.calls.webhook_outcomes import CallOutcome, Cause
 
 from callkeeper.calls.outcome_messages import MEANINGS, example_of, message_id, message_of, schema_name, schemas
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
-from callkeeper.calls.webhook_outcomes import CallOutcome, Cause
 from tests.unit.calls.specimens import NOW, call
 
 OUTCOME = CallOutcome(3, "held", Entry(at=NOW, what="decided", forbidden=("paused",)), Cause(effect="enroll", rule="r"))

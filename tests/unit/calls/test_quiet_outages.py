@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.incident import Incident
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import Figures, field_name

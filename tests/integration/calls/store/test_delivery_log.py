@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from callkeeper.calls.incident import IncidentKind
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.outcome_messages import TestMessage

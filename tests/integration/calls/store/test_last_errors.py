@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import AGAIN_S, LASTS, ErrorArea, ErrorNotes, LastError, parse_errors

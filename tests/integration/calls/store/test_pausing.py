@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from callkeeper.app.connections import receiver_redis
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.calls.incident import IncidentKind
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope

@@ -8,7 +8,7 @@ import pytest
 
 from callkeeper.calls.acknowledgement import Acknowledgement
 from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
-from callkeeper.calls.incidents import incidents_of
+from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.metrics.signals import LastCounted, Lately, Replaced, Signals, Unstarted
