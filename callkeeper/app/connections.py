@@ -29,7 +29,7 @@ from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedS
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.redis_location import RedisLocation, Sentinels, Tls
-from callkeeper.calls.store.scripts import SentinelView
+from callkeeper.calls.store.script_runner import SentinelView
 
 
 class CommandPacking:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.alerts import OpenAlert
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 
 LEADS_MS: Final = 30_000
 """How long a process leads without renewing it, in milliseconds. Longer than sending a message takes."""

@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 
 ALLOWED: Final = 10
 """Failures in a row that are each answered and logged as failures."""

@@ -26,7 +26,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys, institution_part
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 
 ACCOUNT: Final = ""
 """Used for the service account in place of an institution's key."""

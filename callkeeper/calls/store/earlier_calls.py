@@ -23,7 +23,7 @@ from callkeeper.calls.facts import is_suspected, research_of
 from callkeeper.calls.record import Call, Mark, Marks
 from callkeeper.calls.statuses import FRAUD
 from callkeeper.calls.store.keys import CallId, Keys
-from callkeeper.calls.store.scripts import Batching
+from callkeeper.calls.store.script_runner import Batching
 from callkeeper.service import Secret
 from callkeeper.service.endpoints import is_same_id
 

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.claimed_item import ClaimedItem
 from callkeeper.calls.record import NEWER, SCHEMA
 from callkeeper.calls.store.keys import Keys, names_of
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 
 SHORTEST_MS: Final = 500
 LONGEST_MS: Final = 5000

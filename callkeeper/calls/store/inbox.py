@@ -18,7 +18,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_member, institution_part
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 
 MOST_NOTED = 100
 """How many of a member's calls get that note, the last enrolled first. It limits what forged statements cost."""

@@ -16,7 +16,7 @@ from callkeeper.calls.notes import Pushed, encode_note
 from callkeeper.calls.settlement import CONFIRM_LOOKS_S
 from callkeeper.calls.store.keys import KEYS, CallId, Keys, Retention, institution_member
 from callkeeper.calls.store.script import Arg
-from callkeeper.calls.store.scripts import Batching, Scripts
+from callkeeper.calls.store.script_runner import Batching, Scripts
 from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper.service.push_event import PushEvent
 

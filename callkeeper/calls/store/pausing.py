@@ -18,7 +18,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.script import Script
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 
 WATCHED_EVERY_S: Final = 1.0
 """Seconds between two looks of a process that does not claim."""

@@ -31,7 +31,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.store.keys import Keys, institution_part
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 
 MARGIN: Final = 0.95
 """The share of a configured rate that is used; the rest is for requests that leave later than they get their permit."""

@@ -16,7 +16,7 @@ from callkeeper.app.doctor.redis_server import store_findings
 from callkeeper.app.redis_location import RedisLocation, parse_location
 from callkeeper.calls.store.job_queue import Waker, calls_queue
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 from tests.faults.sentinel import Watched, watched_redis
 
 

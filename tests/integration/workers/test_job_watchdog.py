@@ -11,7 +11,7 @@ from callkeeper.calls.notes import Pushed
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
 from workers.job_watchdog import LATE_MS, QUIET_S, SOON_MS

@@ -15,7 +15,7 @@ from callkeeper.calls.record import Call, Plan, encode_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.script import ScriptName
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START

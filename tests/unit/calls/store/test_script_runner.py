@@ -8,7 +8,7 @@ import pytest
 from fakeredis import FakeAsyncRedis
 
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.scripts import ScriptCall, Scripts
+from callkeeper.calls.store.script_runner import ScriptCall, Scripts
 
 
 class Silent(Scripts):

@@ -25,7 +25,7 @@ from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.script import Arg, Script, ScriptName
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.calls.store.sso_token import RedisTokenStore
 from callkeeper.service import Secret
 from callkeeper.service.push_event import PushEvent

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from callkeeper.calls.store.scripts import Batching
+from callkeeper.calls.store.script_runner import Batching
 
 
 class Doubling:
