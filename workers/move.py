@@ -1,6 +1,6 @@
 """Advances one claimed call: decide, take the step, repeat until the call has to wait. Settles it at its end.
 
-Before each step that sends or books something, ``workers.request_gate`` is asked. The steps are in ``workers.checks``
+Before each step that sends or books something, ``workers.held_requests`` is asked. The steps are in ``workers.checks``
 (request a listing, read, check) and ``workers.effects`` (assign, enroll, reject).
 """
 
@@ -39,7 +39,7 @@ from callkeeper.calls.trail import Entry
 from workers.checks import check, decline, look_back, read, request_listing, unite_spellings
 from workers.claimed_call import Claim, attention
 from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
-from workers.request_gate import pass_gate
+from workers.held_requests import pass_gate
 
 
 async def settle(claim: Claim, reason: Reason) -> None:

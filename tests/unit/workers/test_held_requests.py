@@ -14,7 +14,7 @@ from callkeeper.calls.store.request_budget import Permit
 from tests.records import with_stored
 from tests.unit.calls.specimens import NOW, call, seconds
 from tests.unit.workers.claims import HeldClaim, as_claim
-from workers.request_gate import TURN_AGAIN_S, pass_gate, permits_of
+from workers.held_requests import TURN_AGAIN_S, pass_gate, permits_of
 from workers.service_gate import Held, Why
 
 CHOSEN = Assignment("p-1", "the only candidate")
