@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import FigureReader, Process, Snapshot
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import EFFECTS, Stage
 from callkeeper.calls.rules.file import parse_toml
@@ -23,7 +24,6 @@ from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.trail import Entry
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.service.endpoints import canonical_id
 
 UNREADABLE = "AnswerUnreadable"

@@ -12,10 +12,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.outcome_messages import TEST_TYPE, TestMessage, message_id, message_of, payload_digest
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.store.delivery_log import Attempt, DeliveryLog, place_of
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known, Queries
-from callkeeper.calls.webhook_outcomes import outcomes
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.board.call_page import path_of

@@ -4,12 +4,12 @@ import json
 from datetime import timedelta
 
 import pytest
-from callkeeper.calls.webhook_outcomes import outcomes
 from redis.asyncio import Redis
 
 from callkeeper.app.certification.evidence import OutcomeDelivery, gather
 from callkeeper.app.certification.verdicts import PromiseState, verdicts
 from callkeeper.app.commands.service_survey import survey_rows
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.store.delivery_log import Attempt, DeliveryLog
 from callkeeper.calls.store.keys import KEYS
 from callkeeper.service.push_event import parse_push

@@ -1,9 +1,9 @@
 """The messages of outcomes."""
 
 import pytest
-from callkeeper.calls.webhook_outcomes import CallOutcome, Cause
 
 from callkeeper.calls.outcome_messages import MEANINGS, example_of, message_id, message_of, schema_name, schemas
+from callkeeper.calls.outcomes_of_trails import CallOutcome, Cause
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from tests.unit.calls.specimens import NOW, call

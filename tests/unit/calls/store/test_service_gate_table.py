@@ -1,12 +1,12 @@
 """The gate's table as people see it."""
 
-from callkeeper.calls.store.gate_table import GateState, gate_table
 from fakeredis import FakeAsyncRedis
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
+from callkeeper.calls.store.service_gate_table import GateState, gate_table
 from tests.unit.calls.specimens import NOW
 
 KEYS = Keys()
