@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.store import scripts
+from callkeeper.calls.store import script_runner
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import CallId
@@ -149,7 +149,7 @@ async def test_a_write_waits_for_the_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A push, a statement and an effect's `sent` are confirmed by the replica, also by one that has just joined."""
-    monkeypatch.setattr(scripts, "POLL_EVERY_S", 0)
+    monkeypatch.setattr(script_runner, "POLL_EVERY_S", 0)
     await site.push()
     await site.state()
     assert await site.waits() == 0
