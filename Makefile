@@ -10,11 +10,14 @@ UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --no-d
 PROVIDER := tests/people/provider
 TYPESCRIPT := client/typescript
 
+# Fails with a reason if there is no npm: $(call needs_npm,reason)
+needs_npm = command -v npm >/dev/null || { echo "$(1), and there is no npm: apt-get install nodejs npm"; exit 1; }
+
 # Tests start processes by the dozen: none of them need compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install
+.PHONY: help run release version docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -43,15 +46,24 @@ run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web
 
 DIST ?= dist
 
-release: $(STAMP) ## Build wheels, sdists, bill of materials and checksums in dist/; print the lines for CHANGELOG.md
+# npm packs the modes of files, which would differ with the umask.
+PACKED = client/web/* $(addprefix $(TYPESCRIPT)/,LICENSE README.md package.json dist/*)
+
+release: $(STAMP) $(TYPESCRIPT)/dist/index.js ## Build wheels, sdists, npm packages, bill of materials and checksums in dist/; print the lines for CHANGELOG.md
+	@$(call needs_npm,A release has two packages for npm)
 	@rm -rf $(DIST)
 	@$(BIN)/python -m hatchling build -d $(abspath $(DIST))
 	@for part in client sandbox; do (cd $$part && $(abspath $(BIN))/python -m hatchling build -d $(abspath $(DIST))) || exit 1; done
-	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o $(DIST)/callkeeper.cdx.json
-	@cd $(DIST) && sha256sum -- *.whl *.tar.gz *.json > SHA256SUMS && cat SHA256SUMS
+	@chmod u=rw,go=r $(PACKED)
+	@npm pack --silent --pack-destination $(DIST) ./client/web ./$(TYPESCRIPT) >/dev/null
+	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON --output-reproducible -o $(DIST)/callkeeper.cdx.json
+	@cd $(DIST) && sha256sum -- *.whl *.tar.gz *.tgz *.json > SHA256SUMS && cat SHA256SUMS
 	@printf '\nAfter the release, CHANGELOG.md must have these lines (%s):\n\n## %s\n\nCommit: `%s`\n' \
 	  'tests/README.md says why' "$$($(BIN)/python -m hatchling version)" "$$(git rev-parse HEAD)"
 	@test -z "$$(git status --porcelain)" || printf '\nThe build contains uncommitted changes: commit them and build again.\n'
+
+version: $(STAMP) ## Write a version into every file that names it: ARGS=1.2.0 for a release, ARGS=1.3.0.dev0 after it
+	@$(BIN)/python -m tests.rollout.version $(ARGS)
 
 BUILD ?= build
 
@@ -140,15 +152,15 @@ browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): 
 	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder tests/browser $(ARGS)
 
 $(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json
-	@command -v npm >/dev/null || { echo "A certified OpenID provider is run for these tests: apt-get install nodejs npm"; exit 1; }
+	@$(call needs_npm,A certified OpenID provider is run for these tests)
 	@cd $(PROVIDER) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch node_modules/.installed
 
 $(TYPESCRIPT)/node_modules/.installed: $(TYPESCRIPT)/package-lock.json
-	@command -v npm >/dev/null || { echo "The TypeScript client is compiled and tested: apt-get install nodejs npm"; exit 1; }
+	@$(call needs_npm,The TypeScript client is compiled for its tests and for a release)
 	@cd $(TYPESCRIPT) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch node_modules/.installed
 
 $(TYPESCRIPT)/dist/index.js: $(TYPESCRIPT)/node_modules/.installed $(TYPESCRIPT)/src/index.ts $(TYPESCRIPT)/tsconfig.json docs/openapi.json client/web/callkeeper-call.d.ts
-	@cd $(TYPESCRIPT) && npm run --silent build >/dev/null && npx tsc --noEmit --strict --lib es2022,dom ../web/callkeeper-call.d.ts
+	@cd $(TYPESCRIPT) && rm -rf dist && npm run --silent build >/dev/null && npx tsc --noEmit --strict --lib es2022,dom ../web/callkeeper-call.d.ts
 
 typescript: $(TYPESCRIPT)/dist/index.js ## Generate the TypeScript client from docs/openapi.json, compile it strictly, test it
 	@cd $(TYPESCRIPT) && npm test --silent
@@ -157,7 +169,8 @@ people: $(STAMP) $(PROVIDER)/node_modules/.installed ## People who log in: roles
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/people $(ARGS)
 
-screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a phone, a call, the sandbox's page
+screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a phone, its other pages, the sandbox's page
+	@command -v pngquant >/dev/null || { echo "The pictures are made small by pngquant: apt-get install pngquant"; exit 1; }
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m tests.browser.screenshots
 

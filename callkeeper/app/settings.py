@@ -278,7 +278,7 @@ class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
     )
     """The signing key: whsec_ and 24 to 64 bytes in base64. During a rotation two, separated by a comma."""
     may_be_private: bool = defaulted("CALLKEEPER_OUTCOME_PRIVATE", parsing.yes_or_no, "no", False)
-    """yes: outcomes may be posted to this machine or a private network. Default no. Behind a proxy that decides."""
+    """yes: outcomes may be posted to this machine or a private network. Default no. A proxy decides itself."""
     ca_file: Path | None = optional("CALLKEEPER_OUTCOME_CA", parsing.authorities, "/etc/ssl/outcome-ca.pem")
     """Certificates of the authorities trusted for the receiver of outcomes, a PEM file. Default: the system's."""
     proxy: Proxy | None = optional("CALLKEEPER_OUTCOME_PROXY", parsing.proxy, _PROXY, secret=True)

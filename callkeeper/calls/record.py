@@ -277,7 +277,7 @@ class Seen(_Part, frozen=True):
     history: History = History()
     """What the checks' answers showed. A release without this field drops it, and rules then see too few checks."""
     answered_for: str | None = None
-    """Who was assigned when a check was last answered; "" for nobody, None in records of 0.2.0."""
+    """Who was assigned when a check was last answered; "" for nobody, None in records of release 0.2.0."""
     unusable_answers: int = 0
     """The checks of ``history`` that say nothing of that person's voice: answered before they were assigned, or after the
     end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""

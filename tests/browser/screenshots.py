@@ -1,12 +1,18 @@
 """``make screenshots``: takes the documentation's screenshots of a running demonstration with simulated callers.
 
-It invents metrics for the hour before the demonstration, so that the small charts show data.
+It invents metrics for the hour and the week before the demonstration, so that charts and plots show data.
 """
 
 import random
+import re
+import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +21,14 @@ from redis import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.metrics.hourly import Slot, slot_of_delay
+from callkeeper.calls.metrics.writing import Author, FigureWriter, host
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.rules_in_force import put_in_force
 from callkeeper_sandbox.demo.demonstration import demonstration
 from tests.acceptance.stack import Stack
+from tests.acceptance.test_desk import SECRET, Receiver
 from tests.browser.stage import Stage, action_form, launch, line
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
@@ -27,6 +37,7 @@ OUTAGE_S: Final = 60
 """Longer than an idle shift, so that a shift ends during the outage and its job is shown as failed."""
 OUTAGE: Final = ("queue", "read", "check", "assign", "enroll", "reject_voice")
 WALL: Final = {"width": 1600, "height": 1000}
+PAGE: Final = {"width": 1600, "height": 900}
 PHONE: Final[dict[str, Any]] = {
     "viewport": {"width": 390, "height": 844},
     "device_scale_factor": 2,
@@ -40,9 +51,11 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        demonstration(Path(folder), workers=2, seed=7) as demo,
+        receiving() as outcomes,
+        demonstration(Path(folder), workers=2, seed=7, worker_environ=outcomes) as demo,
         sync_playwright() as playwright,
     ):
+        invent_a_week(demo.redis_url)
         invent_an_hour(demo.redis_url)
         stage = Stage(launch(playwright), Stack(demo, Path(folder)))
         try:
@@ -75,11 +88,31 @@ def take(stage: Stage) -> None:
     sandbox.locator("input[name=headers]").evaluate_all(mask)
     shoot(sandbox, "sandbox")
     shoot(jobs(stage, "finished"), "jobs")
+    take_pages(stage)
     for target in OUTAGE:
         stage.stack.fault(target, "answer", status=503)
     board.goto(f"{stage.web_url}/board")
     board.wait_for_timeout(OUTAGE_S * 1000)
     shoot(jobs(stage, "failed"), "jobs-outage")
+
+
+def take_pages(stage: Stage) -> None:
+    """Take the pages that the board links to, as they are read beside a document."""
+    client: Any = stage.stack.redis  # its stubs cannot know that answers are bytes here
+    posted = client.zrevrange(Keys().outbox.deliveries, 0, -1)
+    message = next(found[1] for one in posted if b"call.authenticated" in one and (found := _ID.search(one)))
+    for name, path in {
+        "calls": "/calls?state=settled",
+        "plots": "/plots?span=week",
+        "rules": "/rules",
+        "processes": "/processes",
+        "survey": "/survey",
+        "message": f"/outcomes/message?id={message.decode()}",
+    }.items():
+        page = stage.board(path, viewport=PAGE)
+        for taken, shown in SHOWN.items():
+            page.evaluate(RENAME, [taken, shown])
+        shoot(page, name)
 
 
 def jobs(stage: Stage, registry: str) -> Page:
@@ -110,8 +143,54 @@ def shoot(page: Page, name: str) -> None:
     """Take a screenshot of the top of a page."""
     page.wait_for_timeout(800)
     path = FOLDER / f"{name}.png"
-    page.screenshot(path=path)
+    width, height = page.evaluate(USED)
+    page.screenshot(path=path, clip={"x": 0, "y": 0, "width": width, "height": height})
+    subprocess.run(["pngquant", "--force", "--strip", "--speed=1", "--output", path, path], check=True)  # noqa: S603, S607
     print(f"{path.relative_to(FOLDER.parents[1])}  {path.stat().st_size / 1000:.0f} kB")  # noqa: T201  (a command)
+
+
+@contextmanager
+def receiving() -> Iterator[dict[str, str]]:
+    """Run a receiver of outcomes; yield the settings with which workers post to it."""
+    receiver = Receiver()
+    threading.Thread(target=receiver.server.serve_forever, daemon=True).start()
+    try:
+        yield {
+            "CALLKEEPER_OUTCOME_URL": receiver.url,
+            "CALLKEEPER_OUTCOME_SECRET": SECRET,
+            "CALLKEEPER_OUTCOME_PRIVATE": "yes",
+        }
+    finally:
+        receiver.server.shutdown()
+        receiver.server.server_close()
+
+
+def invent_a_week(redis_url: str) -> None:
+    """Write invented sums and hits of rules for the last week, and that other rules were in force before."""
+    draw, now_ms, figures = random.Random(7), int(time.time() * 1000), Figures()  # noqa: S311  (a picture)
+    moment = [0]
+    writer = FigureWriter(figures, Author("past", "web"), now_ms=lambda: moment[0])
+    with Redis.from_url(redis_url) as redis:
+        was: Any = redis.get(Keys().rules)
+        before = load_rules("watch-only")
+        put_in_force(
+            redis, Keys(), before.digest, "watch-only", before.text, host=host(), release=version("callkeeper")
+        )
+        redis.set(Keys().rules, was)
+        redis.set(Keys().hours_since, now_ms - 7 * 86_400_000)
+        for hours_ago in range(24 * 7, 0, -1):
+            moment[0] = now_ms - hours_ago * 3_600_000
+            hour = time.gmtime(moment[0] / 1000)
+            is_open = 8 <= hour.tm_hour < 19 and hour.tm_wday < 6
+            for key, share in INSTITUTIONS.items():
+                for _ in range(int(share * (draw.uniform(25, 45) if is_open else draw.uniform(0, 3)))):
+                    figures.sum_up(key, Slot.STARTED)
+                    figures.sum_up(key, draw.choices(*_RESULTS)[0])
+                    figures.sum_up(key, slot_of_delay(draw.lognormvariate(0.8, 0.6)))
+                    figures.count(figure.DECISIONS, *draw.choices(*_HITS)[0])
+            writer.write(redis)
+        for kept in (Keys().running, Keys().processes):
+            redis.zremrangebyscore(kept, "-inf", now_ms - 30_000)
 
 
 def invent_an_hour(redis_url: str) -> None:
@@ -148,6 +227,34 @@ def invented_minute(draw: random.Random, calls: int) -> Figures:
     return figures
 
 
+INSTITUTIONS: Final = {"cu-1": 1.0, "cu-2": 0.6, "bank-1": 1.4}
+SHOWN: Final = {
+    host(): "callkeeper-1",
+    version("callkeeper"): version("callkeeper").removesuffix(".dev0"),
+    "http://127.0.0.1": "https://core.example",
+}
+"""What pictures show instead of the machine and the commit with which they were taken."""
+_ID: Final = re.compile(rb'"id":"([^"]+)"')
+USED: Final = """() => {
+  const end = (document.querySelector("main") ?? document.body).getBoundingClientRect().bottom;
+  return [innerWidth, Math.min(innerHeight, Math.ceil(end))];
+}"""
+"""Width and height of the top of a page, without the empty rest of a short one."""
+RENAME: Final = """([from, to]) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text; (text = texts.nextNode()); ) text.data = text.data.replaceAll(from, to);
+}"""
+_RESULTS: Final = ((Slot.AUTHENTICATED, Slot.ENROLLED, Slot.UNDECIDED, Slot.REJECTED, Slot.RED), (70, 8, 18, 1, 3))
+_HITS: Final = (
+    (
+        ("authenticated", "live", "hold"),
+        ("verified", "live", "enroll"),
+        ("verified, but another voice", "live", "ask"),
+        ("another voice on a risky device", "live", "reject"),
+        ("otherwise", "live", "hold"),
+    ),
+    (60, 12, 2, 1, 25),
+)
 _DECISIONS: Final = (
     ("otherwise", "live", "hold"),
     ("verified", "live", "enroll"),

@@ -59,6 +59,13 @@ def test_pages_fit_from_phone_to_wall(stage: Stage, pages: list[str], width: int
         assert_fits(stage.board(path, viewport={"width": width, "height": height}))
 
 
+def test_survey_is_read_without_scrolling_to_the_side(stage: Stage, pages: list[str]) -> None:
+    """On a desktop every column of the tables is within the window: long assumptions are wrapped."""
+    page = stage.board("/survey", viewport={"width": 1280, "height": 800})
+    hidden = "tables => tables.map(table => table.scrollWidth - table.parentElement.clientWidth)"
+    assert max(page.locator(".survey-table").evaluate_all(hidden)) <= 0
+
+
 def test_value_of_a_bar_is_read_with_the_pointer_and_without(stage: Stage, pages: list[str]) -> None:
     """Pointing at a bar shows when and how many; the same is in its title, and in the table that Enter unfolds."""
     page = stage.board(pages[0])

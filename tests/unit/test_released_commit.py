@@ -1,15 +1,20 @@
 """The commit of the previous release is read from CHANGELOG.md, and the version says whether a commit is a release."""
 
 import re
+import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.rollout.released import ROOT, released_commit
+from tests.rollout.version import IMAGES, PACKAGES, files, named, spelled, written
 
 NEW, OLD = "a" * 40, "0123456789" * 4
+HEADINGS = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+RELEASES = [heading for heading in HEADINGS if heading != "Unreleased"]
+VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+PLACES = PACKAGES | IMAGES
+OF_OTHERS = ("requirements.txt", "requirements-dev.txt", "requirements-redis8.txt", "package-lock.json")
 
 
 def test_newest_release_with_a_commit_counts() -> None:
@@ -46,28 +51,57 @@ def test_version_says_whether_a_commit_is_a_release() -> None:
 
     So a process, a wheel and an image of another commit never pass for the release.
     """
-    newest, *older = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    version = version_of(ROOT)
+    newest, *older = HEADINGS
     if newest == "Unreleased":
-        number, suffix = version.rsplit(".", 1)
-        assert suffix == "dev0", f"{version} is the version of a release, but CHANGELOG.md begins with Unreleased"
+        number, suffix = VERSION.rsplit(".", 1)
+        assert suffix == "dev0", f"{VERSION} is the version of a release, but CHANGELOG.md begins with Unreleased"
         assert as_numbers(number) > as_numbers(older[0])
     else:
-        assert version == newest
-    assert {version_of(ROOT / part) for part in ("client", "sandbox")} == {version}
+        assert newest == VERSION
 
 
-def test_kubernetes_files_name_the_newest_release() -> None:
-    """The image that the manifests name was released."""
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    newest = next(heading for heading in re.findall(r"^## (.+)$", text, re.MULTILINE) if heading != "Unreleased")
-    (image,) = yaml.safe_load((ROOT / "deploy/kubernetes/kustomization.yaml").read_text(encoding="utf-8"))["images"]
-    assert image["newTag"] == newest
+@pytest.mark.parametrize("name", PLACES)
+def test_file_names_the_version(name: str) -> None:
+    """Every package, of Python and of npm, has the project's version. Files that name an image name a released one."""
+    wanted = RELEASES[0] if name in IMAGES else spelled(name, VERSION)
+    assert set(named((ROOT / name).read_text(encoding="utf-8"), PLACES[name])) == {wanted}, "make version"
 
 
-def version_of(folder: Path) -> str:
-    """Return the version in a folder's pyproject.toml."""
-    return str(tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+def test_no_other_file_names_a_version() -> None:
+    """A file that `make version` does not know would name an old release for ever.
+
+    Sentences about what a release stores or does may name it; they have the word "release". Lock files name others'
+    versions, and CHANGELOG.md all of ours.
+    """
+    known = {*RELEASES, VERSION, spelled("package.json", VERSION)}
+    ours = re.compile(rf"(?<![\d.])({'|'.join(map(re.escape, known))})(?!\.?\d)")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
+    forgotten = []
+    for name in listed.stdout.split("\0"):
+        if not name or name.startswith(("tests/", "CHANGELOG.md")) or name.endswith((*OF_OTHERS, ".png")):
+            continue
+        text = (ROOT / name).read_text(encoding="utf-8")
+        text = written(text, PLACES[name], "") if name in PLACES else text
+        lines = enumerate(text.splitlines(), 1)
+        forgotten += [f"{name}:{n}" for n, line in lines if ours.search(line) and "release" not in line.lower()]
+    assert forgotten == []
+
+
+@pytest.mark.parametrize("version", ["1.2.3", "1.3.0.dev0"])
+def test_every_file_can_be_given_another_version(version: str) -> None:
+    """`make version` writes a release into every file, and any other version into those of packages only."""
+    assert dict(files(version)) == (PLACES if version == "1.2.3" else PACKAGES)
+    for name, pattern in files(version):
+        before = (ROOT / name).read_text(encoding="utf-8")
+        after = written(before, pattern, spelled(name, version))
+        assert named(after, pattern) == [spelled(name, version)] * len(named(before, pattern))
+        assert len(after.splitlines()) == len(before.splitlines())
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_package_has_the_license(name: str) -> None:
+    """The license must go with every copy, and each package is one: its folder has the text, which is packed."""
+    assert (ROOT / name).with_name("LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def as_numbers(version: str) -> tuple[int, ...]:

@@ -78,11 +78,12 @@ def test_commit_hooks_run_the_checks_of_make() -> None:
 
 
 def test_release_is_built_of_the_commit_that_its_tag_names() -> None:
-    """The workflow compares tag and version before it builds anything."""
+    """The workflow compares tag and version before it builds anything, and has Node for the packages for npm."""
     (build,) = yaml.safe_load((WORKFLOWS[0].parent / "release.yml").read_text())["jobs"].values()
     commands = [step.get("run", "") for step in build["steps"]]
     compared = next(n for n, command in enumerate(commands) if "GITHUB_REF_NAME" in command)
-    assert compared < commands.index("make release")
+    node = next(n for n, step in enumerate(build["steps"]) if "setup-node" in step.get("uses", ""))
+    assert max(compared, node) < commands.index("make release")
 
 
 def test_every_place_with_owners_exists() -> None:

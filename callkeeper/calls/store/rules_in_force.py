@@ -49,7 +49,7 @@ def put_in_force(
         now = RulesInForce(digest, name, since, host, release)
         client.set(keys.rules, msgspec.json.encode(now))
     assert now is not None  # noqa: S101  (one of the two)
-    if last is None or last.digest != digest:  # workers up to 0.2.0 write no history
+    if last is None or last.digest != digest:  # workers up to release 0.2.0 write no history
         client.lpush(keys.rules_history, msgspec.json.encode(now))
         client.ltrim(keys.rules_history, 0, KEPT - 1)
     return now

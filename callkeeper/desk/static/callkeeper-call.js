@@ -351,7 +351,8 @@ const make = (kind, properties = {}, ...children) => {
 };
 const labelled = (text, field) => make("label", {}, text, field);
 
-export class CallkeeperCall extends HTMLElement {
+// A server that renders pages may import this file too: there is no HTMLElement, and nothing to define.
+export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
   static observedAttributes = ["desk", "institution", "call", "phone", "token-url"];
   #watch = null; #call = null; #parts = {}; #form = null; #isQueued = false; #why = "";
 
@@ -657,4 +658,5 @@ const FORMS = {
 /** A function that returns the answer of POST /desk/agent-tokens, or a promise of it; instead of `token-url`. */
 CallkeeperCall.prototype.getToken = null; // not a field: it would replace what the page set before this script was loaded
 
-if (!customElements.get("callkeeper-call")) customElements.define("callkeeper-call", CallkeeperCall);
+const known = globalThis.customElements;
+if (known && !known.get("callkeeper-call")) known.define("callkeeper-call", CallkeeperCall);

@@ -206,6 +206,17 @@ async def test_page_shows_the_table_and_only_institutions_of_the_visitor(
     assert rule_of("POST", "/board/survey")[0].role is Role.ADMIN
 
 
+async def test_page_shows_names_of_the_document_as_code(
+    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """Assumptions are written for a document; on the page their names are set as code, without its marks."""
+    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
+    async with rig.http, rig.browser:
+        page = await rig.page("/survey")
+    assert "<code>phoneCall</code>" in page
+    assert "`" not in page
+
+
 def test_command_shows_table_json_and_file(redis_url: str, tmp_path: Path) -> None:
     """It exits with 1 if something is contradicted; the file names the variants for the sandbox, and nothing else."""
     clean = survey(redis_url)
