@@ -1,8 +1,8 @@
 """The gate to the service: asked once before every request, told once after it.
 
 It keeps one table of scopes, which all workers share: the account, an institution, and the kinds of requests of either.
-Each scope is open, limited to a rate, or closed until a time; what people close is in it too (`calls.store.service_gate_table`
-shows all of it). A request passes if every scope that covers it lets it pass:
+Each scope is open, limited to a rate, or closed until a time; what people close is in it too
+(`calls.store.service_gate_table` shows all of it). A request passes if every scope that covers it lets it pass:
 
 - closed: a breaker, a pause that the service asked for, or a bar after a 401 (the client's, per process);
 - limited: the request budget, one check at a time while checks bring no results, the look-backs of a minute.

@@ -1,4 +1,4 @@
-"""The board as an application: its pages, its stream, its forms. The gate (`desk.access.authorization`) is in front of it."""
+"""The board as an application: its pages, its stream, its forms. `desk.access.authorization` is in front of it."""
 
 import asyncio
 import mimetypes
