@@ -9,7 +9,7 @@ SERVICE = frozenset({"aiohttp", "httpx", "httpx_aiohttp", "standardwebhooks"})
 ARCHIVE = frozenset({"sqlalchemy", "alembic", "psycopg"})
 LOGINS = frozenset({"authlib", "joserfc", "argon2", "zxcvbn"})
 PAGES = frozenset({"starlette", "uvicorn", "rq_dashboard", "flask", "jinja2", "markdown_it", "prometheus_client"})
-SELDOM = frozenset({"apprise", "phonenumbers"}) | ARCHIVE
+SELDOM = frozenset({"apprise", "phonenumbers", "opentelemetry"}) | ARCHIVE
 
 COMMAND = "from callkeeper.app.cli import main; main({}, standalone_mode=False)"
 
@@ -32,3 +32,21 @@ def test_a_process_imports_only_what_it_needs(statement: str, unwanted: frozense
     code = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  (our own code)
     assert unwanted & set(done.stderr.split()) == set()
+
+
+EVERYTHING = """
+import importlib, pkgutil
+import callkeeper, receiver, workers
+named = [each.name for top in (callkeeper, receiver, workers) for each in pkgutil.walk_packages(top.__path__, top.__name__ + ".")]
+for name in set(named) - {"callkeeper.app.telemetry", "callkeeper.app.otlp_figures", "callkeeper.archive.migrations.env"}:
+    if name != "callkeeper.__main__" and ".migrations.versions." not in name:
+        importlib.import_module(name)
+assert len(named) > 250
+"""
+
+
+def test_two_modules_alone_import_opentelemetry() -> None:
+    """Without a collector neither is imported, so a process costs and needs nothing of it."""
+    code = f"import sys\n{EVERYTHING}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  (our own code)
+    assert [name for name in done.stdout.split() if name.startswith("opentelemetry")] == []
