@@ -125,8 +125,10 @@ class OtelTracer:
         links: Sequence[SpanPlace],
     ) -> Iterator[TraceSpan]:
         """Return a span that is current while its block runs."""
-        begin = self._below(trace, name) if trace and not is_first else (None if trace is None else Context())
-        forced = _forced.set(first_span(trace) if trace and is_first else None)
+        begin: Context | None = None  # the current span is the parent, if there is one
+        if trace is not None:
+            begin = Context() if is_first else self._below(trace, name)
+        forced = _forced.set(first_span(trace) if trace is not None and is_first else None)
         try:
             span = self._tracer.start_span(
                 name,
