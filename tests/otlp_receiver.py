@@ -81,7 +81,10 @@ class OtlpReceiver:
     def figures(self) -> list[tuple[dict[str, str | int], dict[str, Metric]]]:
         """Return the sender and the metrics by name, of each export."""
         return [
-            (words_of(source.resource.attributes), {each.name: each for scope in source.scope_metrics for each in scope.metrics})
+            (
+                words_of(source.resource.attributes),
+                {each.name: each for scope in source.scope_metrics for each in scope.metrics},
+            )
             for body in list(self.metrics)
             for source in ExportMetricsServiceRequest.FromString(body).resource_metrics
         ]

@@ -79,7 +79,10 @@ async def by_scraping(rig: Rig) -> Samples:
     text = generate_latest(await read_everything(rig.redis)).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {
-        (sample.name, frozenset((k, f"{float(v):g}" if k == "le" else v) for k, v in sample.labels.items())): sample.value
+        (
+            sample.name,
+            frozenset((k, f"{float(v):g}" if k == "le" else v) for k, v in sample.labels.items()),
+        ): sample.value
         for sample in samples
     }
 
@@ -101,14 +104,22 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
     }
     assert len(sent) > 300
     assert (sender["service.name"], sender["service.instance.id"]) == ("callkeeper", "ck")
-    assert all(each.sum.is_monotonic and each.sum.aggregation_temporality == 2 for each in metrics.values() if each.HasField("sum"))
+    assert all(
+        each.sum.is_monotonic and each.sum.aggregation_temporality == 2
+        for each in metrics.values()
+        if each.HasField("sum")
+    )
 
 
 async def test_one_process_sends_the_figures(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
     """Of two web processes one sends. Another goes on with the same series when it ends, and no sum grows by that."""
     taken: list[bool] = []
     one, other = (export_of(rig.redis, receiver, taken) for _ in range(2))
-    assert [await one.export(rig.redis), await other.export(rig.redis), await one.export(rig.redis)] == [True, False, True]
+    assert [await one.export(rig.redis), await other.export(rig.redis), await one.export(rig.redis)] == [
+        True,
+        False,
+        True,
+    ]
     await one._lead(rig.redis, wanted=0)
     assert await other.export(rig.redis)
     assert taken == [True] * 3

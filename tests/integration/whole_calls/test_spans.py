@@ -71,9 +71,7 @@ def sent() -> Iterator[Sent]:
         yield sent
 
 
-async def test_trace_of_a_call_shows_what_was_decided_and_sent(
-    sandbox_asgi: Asgi, redis: Redis, sent: Sent
-) -> None:
+async def test_trace_of_a_call_shows_what_was_decided_and_sent(sandbox_asgi: Asgi, redis: Redis, sent: Sent) -> None:
     """Claims are below the push. Below each are its decisions, and the requests with what became of them."""
     spy = Spy(sandbox_asgi.transport)
     rig = Rig(sandbox_asgi, redis, transport=spy)
@@ -207,7 +205,9 @@ async def test_outcome_is_posted_in_the_trace_of_its_call(courier: Courier, sent
     posts = [each for each in sent.named("POST outcome") if trace_of(each) == END_EVENT]
     assert "call.settled" in {word(each, "callkeeper.message") for each in posts}
     assert {word(each, "http.response.status_code") for each in posts} <= {200, 204}
-    deliveries = {id_of(each): parent_of(each) for each in sent.named("deliver outcomes") if trace_of(each) == END_EVENT}
+    deliveries = {
+        id_of(each): parent_of(each) for each in sent.named("deliver outcomes") if trace_of(each) == END_EVENT
+    }
     assert {parent_of(each) for each in posts} <= deliveries.keys()
     assert set(deliveries.values()) == {first_span(END_EVENT).span}
 

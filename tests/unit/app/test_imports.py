@@ -37,7 +37,8 @@ def test_a_process_imports_only_what_it_needs(statement: str, unwanted: frozense
 EVERYTHING = """
 import importlib, pkgutil
 import callkeeper, receiver, workers
-named = [each.name for top in (callkeeper, receiver, workers) for each in pkgutil.walk_packages(top.__path__, top.__name__ + ".")]
+tops = (callkeeper, receiver, workers)
+named = [each.name for top in tops for each in pkgutil.walk_packages(top.__path__, top.__name__ + ".")]
 for name in set(named) - {"callkeeper.app.telemetry", "callkeeper.app.otlp_figures", "callkeeper.archive.migrations.env"}:
     if name != "callkeeper.__main__" and ".migrations.versions." not in name:
         importlib.import_module(name)

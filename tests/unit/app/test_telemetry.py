@@ -19,7 +19,16 @@ from opentelemetry.trace import SpanKind as Kind
 
 from callkeeper.app.telemetry import ENDS_WITHIN_S, DeliveryWatch, OtelTracer, WatchedExporter, _Ids, in_time, resource
 from callkeeper.calls.claimed_item import LeaseLost
-from callkeeper.service.tracing import SpanKind, SpanPlace, first_span, follow, new_trace, span, trace_headers, traced_by
+from callkeeper.service.tracing import (
+    SpanKind,
+    SpanPlace,
+    first_span,
+    follow,
+    new_trace,
+    span,
+    trace_headers,
+    traced_by,
+)
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver, spans_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -205,7 +214,9 @@ class Sending:
         watch = DeliveryWatch(structlog.wrap_logger(None, processors=[self.logged]), "spans")
         exporter = WatchedExporter(OTLPSpanExporter(f"{receiver.url}/v1/traces", timeout=1.0), watch)
         self.provider = TracerProvider(id_generator=_Ids(), shutdown_on_exit=False)
-        self.provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=64, schedule_delay_millis=50, max_export_batch_size=16))
+        self.provider.add_span_processor(
+            BatchSpanProcessor(exporter, max_queue_size=64, schedule_delay_millis=50, max_export_batch_size=16)
+        )
         self.tracer = OtelTracer(self.provider)
 
     @property
