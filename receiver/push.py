@@ -28,7 +28,7 @@ from callkeeper.calls.store.intake import CALL_END, CALL_START, DOCTOR, Intake
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.service.open_questions import USUAL
 from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
-from callkeeper.service.tracing import HEADER, SpanKind, SpanPlace, TraceSpan, place_in, span
+from callkeeper.service.tracing import HEADER, SpanAttributes, SpanKind, SpanPlace, TraceSpan, place_in, span
 from receiver import responses
 from receiver.authentication import PushAuthentication
 from receiver.push_patterns import PushPatterns
@@ -244,8 +244,8 @@ class PushEndpoint:
         repetition of another one, or decide what is traced.
         """
         event_id = secrets.token_hex(16)
-        with span("POST /push", SpanKind.SERVER, trace=event_id, is_first=True, links=[sender]) as receiving:
-            receiving.note(method="POST", route="/push")
+        about = SpanAttributes(method="POST", route="/push")
+        with span("POST /push", SpanKind.SERVER, trace=event_id, is_first=True, links=[sender], **about) as receiving:
             answer = await self._answer(body, event_id, receiving)
             receiving.note(status=answer.status_code)
             return answer

@@ -34,7 +34,7 @@ from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.metrics.writing import Author, Kind
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.traceback_filter import filtered_traceback
-from callkeeper.service.tracing import SpanAttributes, SpanKind, SpanPlace, TraceSpan, first_span, traced_by
+from callkeeper.service.tracing import SpanAttributes, SpanKind, SpanPlace, TraceSpan, first_span, is_trace, traced_by
 
 ENDS_WITHIN_S: Final = 2.0
 """How long the end of the process waits for spans that are not sent yet. Platforms kill after 10 s."""
@@ -125,6 +125,7 @@ class OtelTracer:
         links: Sequence[SpanPlace],
     ) -> Iterator[TraceSpan]:
         """Return a span that is current while its block runs."""
+        trace = trace if trace is not None and is_trace(trace) else None  # a stored one may be anything
         begin: Context | None = None  # the current span is the parent, if there is one
         if trace is not None:
             begin = Context() if is_first else self._below(trace, name)
