@@ -59,7 +59,7 @@ from callkeeper.service import ResellerError
 from callkeeper.service.client import Reseller
 from callkeeper.service.endpoints import is_same_id
 from callkeeper.service.open_questions import Shown
-from callkeeper.service.tracing import SpanKind, TraceSpan, first_span, follow, new_trace, span
+from callkeeper.service.tracing import SpanKind, TraceSpan, first_span, follow, is_trace, new_trace, span
 from workers.counting import Counting
 from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
@@ -179,7 +179,7 @@ class Claim:
             is_old = any(isinstance(note, Listed) and note.is_first_look for note in notes)
             age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_old)
             call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
-        known = list(dict.fromkeys([*traces_of(notes), *([call.trace] if call.trace else [])]))
+        known = list(dict.fromkeys([*traces_of(notes), *([call.trace] if call.trace and is_trace(call.trace) else [])]))
         trace = follow_trace(known[0] if known else None)
         if trace != call.trace:
             call = replace(call, trace=trace)
