@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import metadata
 from secrets import token_hex
@@ -195,9 +195,11 @@ class FigureExport:
         return True
 
     async def _lead(self, redis: "Redis", *, wanted: int) -> bool:
-        given: Mapping[str, str | int] = {
-            "leader_key": self._keys.figures_leader,
-            "process": self._process,
-            "leads_ms": int(self._every_s * 3000),
-        }
-        return bool(await Scripts(redis, keys=self._keys).call("lead", wanted=wanted, **given))
+        leads = await Scripts(redis, keys=self._keys).call(
+            "lead",
+            leader_key=self._keys.figures_leader,
+            process=self._process,
+            leads_ms=int(self._every_s * 3000),
+            wanted=wanted,
+        )
+        return bool(leads)

@@ -28,6 +28,7 @@ from opentelemetry.sdk.resources import (
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
 
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.claimed_item import LeaseLost
@@ -165,8 +166,8 @@ class OtelTracer:
         place, current = first_span(trace), api.get_current_span().get_span_context()
         if current.is_valid and current.trace_id == int(trace, 16):
             return None
-        sampled = self._sampler.should_sample(Context(), int(trace, 16), name).decision.is_sampled()
-        parent = api.NonRecordingSpan(_context(place, is_sampled=sampled))
+        decision = self._sampler.should_sample(Context(), int(trace, 16), name).decision
+        parent = api.NonRecordingSpan(_context(place, is_sampled=decision is Decision.RECORD_AND_SAMPLE))
         return api.set_span_in_context(parent, Context())
 
 

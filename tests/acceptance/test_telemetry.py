@@ -224,7 +224,8 @@ def test_telemetry_sends_the_figures_once(traced: Traced) -> None:
 
     def is_sent() -> bool:
         _, metrics = traced.collector.figures[-1]
-        return sum(point.as_int for point in metrics["callkeeper_pushes"].sum.data_points) == pushes() > 0
+        sent: int = sum(point.as_int for point in metrics["callkeeper_pushes"].sum.data_points)
+        return sent == pushes() > 0
 
     until(lambda: traced.collector.figures, 10, "figures")
     until(is_sent, 20, "the pushes to be sent")

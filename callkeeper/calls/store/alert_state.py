@@ -34,8 +34,10 @@ class AlertState:
             redis.exceptions.RedisError: Redis is down or refuses writes.
         """
         wanted = 0 if lets_go else 1
-        given = {"leader_key": self._keys.alert_leader, "process": self._process, "leads_ms": LEADS_MS}
-        return bool(await self._scripts.call("lead", wanted=wanted, **given))
+        leads = await self._scripts.call(
+            "lead", leader_key=self._keys.alert_leader, process=self._process, leads_ms=LEADS_MS, wanted=wanted
+        )
+        return bool(leads)
 
     async def load(self) -> dict[str, OpenAlert]:
         """Return the alerts that were sent. Entries in another version's format are left out."""

@@ -169,7 +169,7 @@ def test_error_is_exported_without_its_message(worker: Process) -> None:
 def test_lost_lease_is_no_error(worker: Process) -> None:
     """It ends a claim in order: another worker goes on, or a note came."""
     with traced_by(worker.tracer), pytest.raises(LeaseLost), span("claim"):
-        raise LeaseLost("notes")
+        raise LeaseLost("c:cu-1:v", "notes")
     found = worker.spans["claim"]
     assert found.status.is_unset
     assert dict(found.attributes or {}) == {"callkeeper.lease_lost": "notes"}
