@@ -31,7 +31,8 @@ class Front:
         self.service_url = ""
         self.known = threading.Event()
         self.seen: list[tuple[str, str]] = []
-        front, client = self, httpx.Client(trust_env=False, timeout=10)
+        self.client = httpx.Client(trust_env=False, timeout=10)
+        front = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -43,7 +44,7 @@ class Front:
                 named = {
                     k: v for k, v in self.headers.items() if k.lower() not in {"host", "content-length", "connection"}
                 }
-                answer = client.request(self.command, front.service_url + self.path, content=body, headers=named)
+                answer = front.client.request(self.command, front.service_url + self.path, content=body, headers=named)
                 self.send_response(answer.status_code)
                 self.send_header("content-type", answer.headers.get("content-type", "application/json"))
                 self.send_header("content-length", str(len(answer.content)))
@@ -130,7 +131,7 @@ class Traced:
 def traced_stack(data: Path, *, workers: int) -> Iterator[Traced]:
     """Run web, workers, a collector, and somebody who listens at both ends."""
     front, outcomes = Front(), TracedReceiver()
-    with otlp_receiver() as collector, serving(front.server), serving(outcomes.server):
+    with otlp_receiver() as collector, front.client, serving(front.server), serving(outcomes.server):
         otel = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "api-key=canary-collector-key",

@@ -162,8 +162,9 @@ async def test_statement_begins_the_trace_of_what_follows_from_it(desk: DeskRig,
     await desk.run(10)
     said = await desk.say(call, "verified", person_id="p-1", validation_type="OneTimePasswordAuth")
     await desk.run(10)
-    first, *others = sent.of(said.json()["action"])
-    assert (first.name, id_of(first)) == ("statement verified", first_span(said.json()["action"]).span)
+    trace = said.json()["watch"].rpartition("/")[2]
+    first, *others = sent.of(trace)
+    assert (first.name, id_of(first)) == ("statement verified", first_span(trace).span)
     assert "claim" in {each.name for each in others}
 
 
