@@ -117,7 +117,8 @@ async def move(claim: Claim) -> None:
         is_silent = claim.call.life.phase is Phase.HINTED and await _is_silent(claim)
         with span("decide") as deciding:
             step = decide(claim.call, claim.context(is_silent=is_silent), claim.tools.book, now)
-            deciding.note(**_words_of(step))
+            if deciding.is_recorded:
+                deciding.note(**_words_of(step))
         if isinstance(step, WriteFacts):
             write_facts(claim, step)
             step = step.then

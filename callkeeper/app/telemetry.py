@@ -79,9 +79,14 @@ class _OtelSpan:
         self._span = span
         self._kind = kind
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the span was sampled."""
+        return self._span.is_recording()
+
     def note(self, **attributes: Unpack[SpanAttributes]) -> None:
         """Add to what the span says."""
-        if self._span.is_recording():
+        if self.is_recorded:
             self._span.set_attributes(named(attributes, self._kind))
 
     def fail(self, kind: str) -> None:

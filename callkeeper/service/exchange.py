@@ -222,16 +222,16 @@ class Exchange:
         is_repeat: bool = False,
     ) -> ServiceResponse:
         endpoint = request.endpoint
-        with span(
-            endpoint.title,
-            SpanKind.CLIENT,
-            endpoint=request.operation,
-            host=self._host,
-            method=endpoint.method,
-            route=endpoint.path,
-            institution=request.institution_key,
-            resends=int(is_repeat),
-        ) as sending:
+        with span(endpoint.title, SpanKind.CLIENT) as sending:
+            if sending.is_recorded:
+                sending.note(
+                    endpoint=request.operation,
+                    host=self._host,
+                    method=endpoint.method,
+                    route=endpoint.path,
+                    institution=request.institution_key,
+                    resends=int(is_repeat),
+                )
             sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
             response = await transport.handle_async_request(sent)
             answer = await receive(response, self._config.max_body_bytes)

@@ -123,6 +123,10 @@ class SpanAttributes(TypedDict, total=False):
 class TraceSpan(Protocol):
     """A span that has begun."""
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether anybody will see what it says. Ask before you put together words for a span that is often made."""
+
     def note(self, **attributes: Unpack[SpanAttributes]) -> None:
         """Add to what the span says."""
 
@@ -153,6 +157,7 @@ class _NoSpan:
     """Stands for every span of a process without a tracer."""
 
     __slots__ = ()
+    is_recorded = False
 
     def __enter__(self) -> Self:
         return self
