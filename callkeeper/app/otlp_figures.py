@@ -41,7 +41,7 @@ from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.metrics.writing import host
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.scripts import Scripts
+from callkeeper.calls.store.leadership import Leadership
 from callkeeper.desk.metrics import read_everything
 
 SINCE: Final = "since"
@@ -172,7 +172,7 @@ class FigureExport:
                         await self.export(redis)
             finally:
                 with suppress(RedisError, OSError):
-                    await self._lead(redis, wanted=0)
+                    await self.leadership(redis).lead(lets_go=True)
 
     async def export(self, redis: "Redis") -> bool:
         """Send the figures once, if this process is or becomes the leader; return whether it is.
@@ -180,7 +180,7 @@ class FigureExport:
         Raises:
             redis.exceptions.RedisError: Redis is down or refuses writes.
         """
-        if not await self._lead(redis, wanted=1):
+        if not await self.leadership(redis).lead():
             return False
         now_ms = time.time_ns() // 1_000_000
         client: Any = redis  # its stubs cannot know that answers are bytes here
@@ -194,12 +194,7 @@ class FigureExport:
         self._note(result is MetricExportResult.SUCCESS)
         return True
 
-    async def _lead(self, redis: "Redis", *, wanted: int) -> bool:
-        leads = await Scripts(redis, keys=self._keys).call(
-            "lead",
-            leader_key=self._keys.figures_leader,
-            process=self._process,
-            leads_ms=int(self._every_s * 3000),
-            wanted=wanted,
-        )
-        return bool(leads)
+    def leadership(self, redis: "Redis") -> Leadership:
+        """Return this process's part in being the one that sends."""
+        leads_ms = int(self._every_s * 3000)
+        return Leadership(redis, self._keys, at=self._keys.figures_leader, process=self._process, leads_ms=leads_ms)

@@ -120,7 +120,7 @@ async def test_one_process_sends_the_figures(rig: Rig, counted: FigureWriter, re
         False,
         True,
     ]
-    await one._lead(rig.redis, wanted=0)
+    await one.leadership(rig.redis).lead(lets_go=True)
     assert await other.export(rig.redis)
     assert taken == [True] * 3
     senders = [sender for sender, _ in receiver.figures]
