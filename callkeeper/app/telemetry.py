@@ -10,13 +10,14 @@ of its own sends them, and the end of the process waits for it for two seconds a
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar, Token
 from importlib import metadata
-from typing import Any, Final, Unpack
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
 
 from opentelemetry import trace as api
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import (
     SERVICE_INSTANCE_ID,
@@ -49,13 +50,16 @@ _KINDS: Final = {
     SpanKind.CLIENT: api.SpanKind.CLIENT,
     SpanKind.CONSUMER: api.SpanKind.CONSUMER,
 }
-_STANDARD: Final = {
+_NAMES: Final = {name: f"callkeeper.{name}" for name in SpanAttributes.__annotations__} | {
     "host": "server.address",
     "method": "http.request.method",
     "resends": "http.request.resend_count",
+    "route": "url.template",
     "status": "http.response.status_code",
 }
-"""SpanAttributes that have a name in OpenTelemetry's conventions. ``url.full`` is left out: it holds ids."""
+"""The exported names, those of OpenTelemetry's conventions where there are any. ``url.full`` is left out: it holds ids."""
+
+_NAMES_OF_SERVERS: Final = _NAMES | {"route": "http.route"}
 
 _forced: ContextVar[SpanPlace | None] = ContextVar("ids of the span that is being made", default=None)
 
@@ -73,11 +77,27 @@ class _Ids(RandomIdGenerator):
 
 
 class _OtelSpan:
-    """One span. An attribute without a value is left out."""
+    """One span, current while its block runs. An attribute without a value is left out."""
+
+    __slots__ = ("_kind", "_span", "_token")
 
     def __init__(self, span: api.Span, kind: SpanKind) -> None:
         self._span = span
         self._kind = kind
+        self._token: Token[Context] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = attach(api.set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._end_with(error)
+        if self._token is not None:
+            detach(self._token)
+        self._span.end()
 
     @property
     def is_recorded(self) -> bool:
@@ -94,7 +114,7 @@ class _OtelSpan:
         self._span.set_attribute("error.type", kind)
         self._span.set_status(api.StatusCode.ERROR)
 
-    def end_with(self, error: BaseException) -> None:
+    def _end_with(self, error: BaseException) -> None:
         """Mark the span as failed, with types and code places. Messages may hold what a person said."""
         if isinstance(error, NO_FAILURES):
             self.note(lease_lost=error.why if isinstance(error, LeaseLost) else type(error).__name__)
@@ -107,9 +127,9 @@ class _OtelSpan:
 
 def named(attributes: SpanAttributes, kind: SpanKind) -> dict[str, str | int]:
     """Return attributes under the names that they are exported with."""
-    standard = _STANDARD | {"route": "http.route" if kind is SpanKind.SERVER else "url.template"}
-    found: dict[str, Any] = {standard.get(name, f"callkeeper.{name}"): value for name, value in attributes.items()}
-    return {name: value for name, value in found.items() if value != ""}
+    names = _NAMES_OF_SERVERS if kind is SpanKind.SERVER else _NAMES
+    given: Any = attributes.items()
+    return {names[name]: value for name, value in given if value != ""}
 
 
 class OtelTracer:
@@ -119,7 +139,6 @@ class OtelTracer:
         self._tracer = provider.get_tracer("callkeeper", metadata.version("callkeeper"))
         self._sampler = provider.sampler
 
-    @contextmanager
     def span(
         self,
         name: str,
@@ -129,7 +148,7 @@ class OtelTracer:
         trace: str | None,
         is_first: bool,
         links: Sequence[SpanPlace],
-    ) -> Iterator[TraceSpan]:
+    ) -> AbstractContextManager[TraceSpan]:
         """Return a span that is current while its block runs."""
         trace = trace if trace is not None and is_trace(trace) else None  # a stored one may be anything
         begin: Context | None = None  # the current span is the parent, if there is one
@@ -148,13 +167,7 @@ class OtelTracer:
             )
         finally:
             _forced.reset(forced)
-        shown = _OtelSpan(span, kind)
-        with api.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
-            try:
-                yield shown
-            except BaseException as error:
-                shown.end_with(error)
-                raise
+        return _OtelSpan(span, kind)
 
     def header(self) -> str | None:
         """Return the trace header of a request that the current span sends."""
