@@ -204,7 +204,7 @@ generate: $(STAMP) ## Write every page and index that is made from the code
 	cp callkeeper/desk/static/callkeeper-call.js client/web/
 
 # What the image and the platforms install.
-IMAGE_EXTRAS = web worker sandbox archive oidc alerts
+IMAGE_EXTRAS = web worker sandbox archive oidc alerts otel
 
 lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper --no-emit-package callkeeper-sandbox \

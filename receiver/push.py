@@ -28,9 +28,12 @@ from callkeeper.calls.store.intake import CALL_END, CALL_START, DOCTOR, Intake
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.service.open_questions import USUAL
 from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
+from callkeeper.service.tracing import HEADER, SpanAttributes, SpanKind, SpanPlace, TraceSpan, place_in, span
 from receiver import responses
 from receiver.authentication import PushAuthentication
 from receiver.push_patterns import PushPatterns
+
+TRACE: Final = HEADER.encode()
 
 BODY_LIMIT: Final = 16 * 1024
 """In bytes. A push has some 300."""
@@ -98,10 +101,7 @@ class PushCounting:
         self.patterns.note(event)
         self.figures.see("push-fields", USUAL)
         self.figures.see("push-media-type", USUAL)
-        kind = event.type if event.type in {CALL_START, CALL_END} else "other"
-        if event.is_test:
-            kind = "doctor" if event.institution_key == DOCTOR else "sample"
-        self.figures.count(figure.PUSHES, kind)
+        self.figures.count(figure.PUSHES, kind_of(event))
         self.figures.observe(figure.PUSH_ANSWER, took_s)
         lag = None if event.is_test else lag_of(event, received_at)
         if lag is not None:
@@ -119,6 +119,13 @@ _CONTRADICTING: Final = {
     "too_large": ("push-media-type", "push-too-large"),
 }
 """What a refused push with the right header contradicts."""
+
+
+def kind_of(event: PushEvent) -> str:
+    """Return the kind of an event as a figure and a span name it."""
+    if event.is_test:
+        return "doctor" if event.institution_key == DOCTOR else "sample"
+    return event.type if event.type in {CALL_START, CALL_END} else "other"
 
 
 def lag_of(event: PushEvent, received_at: datetime) -> timedelta | None:
@@ -200,7 +207,7 @@ class PushEndpoint:
             return responses.client_left()
         except BodyTooLarge:
             return self._refuse("too_large", responses.too_large())
-        return await self._take(body)
+        return await self._take(body, place_in(headers.get(TRACE)))
 
     def _check_headers(
         self, request: Request, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
@@ -230,7 +237,20 @@ class PushEndpoint:
             self._log.warning("attempts_limited", where="push", address=who)
         return self._refuse("credentials", responses.unauthorized())
 
-    async def _take(self, body: bytes) -> Response:
+    async def _take(self, body: bytes, sender: SpanPlace | None) -> Response:
+        """Record an authentic body and return the answer, within the first span of the event's trace.
+
+        The event's id is its trace. A trace that the sender names is only linked to: with it, an event could pass for the
+        repetition of another one, or decide what is traced.
+        """
+        event_id = secrets.token_hex(16)
+        about = SpanAttributes(method="POST", route="/push")
+        with span("POST /push", SpanKind.SERVER, trace=event_id, is_first=True, links=[sender], **about) as receiving:
+            answer = await self._answer(body, event_id, receiving)
+            receiving.note(status=answer.status_code)
+            return answer
+
+    async def _answer(self, body: bytes, event_id: str, receiving: TraceSpan) -> Response:
         """Record an authentic body and return the answer. A job is enqueued after the answer has been sent.
 
         That happens within the request, not in a separate task, so a graceful stop waits for it but the sender does
@@ -239,9 +259,12 @@ class PushEndpoint:
         try:
             event = parse_push(body)
         except PushUnreadable as problem:
+            receiving.fail("unreadable")
             answer = responses.unreadable(problem.field, problem.remedy)
             return self._refuse("unreadable", answer, field=problem.field)
-        event_id, received_at, began_s = secrets.token_hex(16), self._now(), time.perf_counter()
+        voice_id = event.voice_id or event.alternate_voice_id or ""
+        receiving.note(institution=event.institution_key, voice_id=voice_id, push=kind_of(event))
+        received_at, began_s = self._now(), time.perf_counter()
         try:
             wake = await self._record(event, event_id)
         except NotRecorded as problem:
@@ -252,6 +275,7 @@ class PushEndpoint:
                 error=type(problem.__cause__).__name__,
             )
             self._counting.refused("not_recorded")
+            receiving.fail("not_recorded")
             return responses.unavailable()
         self._counting.accepted(event, received_at, time.perf_counter() - began_s)
         self._log.info(

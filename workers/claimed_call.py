@@ -6,7 +6,8 @@ lines and requests carry them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,7 +38,7 @@ from callkeeper.calls.notes import (
     entry_expected,
     fold_order,
     parse_note,
-    trace_of,
+    traces_of,
 )
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import ASKED, Call, Obstacles, Phase, encode_call, parse_call, with_effect
@@ -56,8 +57,9 @@ from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ResellerError
 from callkeeper.service.client import Reseller
-from callkeeper.service.endpoints import follow, is_same_id, new_trace
+from callkeeper.service.endpoints import is_same_id
 from callkeeper.service.open_questions import Shown
+from callkeeper.service.tracing import SpanKind, TraceSpan, first_span, follow, is_trace, new_trace, span
 from workers.counting import Counting
 from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
@@ -72,7 +74,7 @@ def follow_member(institution_key: str, voice_id: str | None = None) -> None:
 
 
 def follow_trace(trace: str | None = None) -> str:
-    """Bind a trace to the log and requests of this task, a new one if none is given, and return it."""
+    """Bind a trace to the log, requests and spans of this task, a new one if none is given, and return it."""
     trace = trace or new_trace()
     bind_contextvars(trace_id=trace)
     follow(trace)
@@ -120,7 +122,8 @@ class Claim:
     """A call while a worker holds its lease.
 
     ``entries`` are added to the trail with the next write. ``permits`` is how many requests may be sent at once.
-    ``has_assigned`` tells whether an assign of ours was applied.
+    ``has_assigned`` tells whether an assign of ours was applied. ``begins_trace`` tells whether no event led to the
+    claim, ``earlier_traces`` are those of the events before the newest one.
     """
 
     tools: Tools
@@ -135,6 +138,8 @@ class Claim:
     permits: int = 0
     has_assigned: bool = False
     is_over: bool = False
+    begins_trace: bool = False
+    earlier_traces: Sequence[str] = ()
 
     @classmethod
     def begin(
@@ -174,14 +179,38 @@ class Claim:
             is_old = any(isinstance(note, Listed) and note.is_first_look for note in notes)
             age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_old)
             call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
-        trace = follow_trace(trace_of(notes) or call.trace)
+        known = list(dict.fromkeys([*traces_of(notes), *([call.trace] if call.trace and is_trace(call.trace) else [])]))
+        trace = follow_trace(known[0] if known else None)
         if trace != call.trace:
             call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, item.now)
-        claim = cls(tools, institutions, item, call_id, call, summary, entries, tools.monotonic())
+        claim = cls(
+            tools,
+            institutions,
+            item,
+            call_id,
+            call,
+            summary,
+            entries,
+            tools.monotonic(),
+            begins_trace=not known,
+            earlier_traces=known[1:],
+        )
         if notes:
             claim.see(seen_in_notes(before, notes))
         return claim
+
+    def span(self) -> AbstractContextManager[TraceSpan]:
+        """Begin the claim's span. Events before the newest one have traces of their own, which it links to."""
+        return span(
+            "claim",
+            SpanKind.CONSUMER,
+            is_first=self.begins_trace,
+            links=[first_span(trace) for trace in self.earlier_traces],
+            institution=self.call_id.institution_key,
+            voice_id=self.call_id.voice_id,
+            notes=len(self.item.notes),
+        )
 
     @property
     def now(self) -> datetime:

@@ -15,6 +15,7 @@ from callkeeper.calls.claimed_item import ListName, Placement
 from callkeeper.calls.decide import decide
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.settlement import CONFIRM_LOOKS_S, HINT_LIVES, is_not_found
 from callkeeper.calls.statement_folding import may_return
 from callkeeper.calls.steps import (
@@ -30,12 +31,14 @@ from callkeeper.calls.steps import (
     Rest,
     Send,
     Settle,
+    Step,
     Wait,
     Withdraw,
     WriteDecision,
     WriteFacts,
 )
 from callkeeper.calls.trail import Entry
+from callkeeper.service.tracing import SpanAttributes, span
 from workers.checks import check, decline, look_back, read, request_listing, unite_spellings
 from workers.claimed_call import Claim, attention
 from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
@@ -112,7 +115,10 @@ async def move(claim: Claim) -> None:
         await claim.look_up_earlier()
         now = claim.now
         is_silent = claim.call.life.phase is Phase.HINTED and await _is_silent(claim)
-        step = decide(claim.call, claim.context(is_silent=is_silent), claim.tools.book, now)
+        with span("decide") as deciding:
+            step = decide(claim.call, claim.context(is_silent=is_silent), claim.tools.book, now)
+            if deciding.is_recorded:
+                deciding.note(**_words_of(step))
         if isinstance(step, WriteFacts):
             write_facts(claim, step)
             step = step.then
@@ -125,6 +131,23 @@ async def move(claim: Claim) -> None:
         if claim.is_over:
             return
     raise RuntimeError(f"the steps did not end after {MAX_STEPS}: a bug in decide")
+
+
+def _words_of(step: Step) -> SpanAttributes:
+    """Return what a span says of a decision."""
+    deed = step.then if isinstance(step, WriteFacts) else step
+    words = SpanAttributes(step=type(deed).__name__)
+    match deed:
+        case Send() | Withdraw() | Establish():
+            words["effect"] = deed.kind
+        case Settle():
+            words["reason"] = deed.reason
+        case Intend() | WriteDecision():
+            if isinstance(deed, Intend):
+                words["effect"] = deed.kind
+            if isinstance(deed.verdict, Verdict):
+                words |= SpanAttributes(rule=deed.verdict.rule, outcome=deed.verdict.outcome)
+    return words
 
 
 async def _is_silent(claim: Claim) -> bool:
@@ -151,7 +174,10 @@ async def _take(claim: Claim, step: Deed) -> None:
         case Intend():
             await intend(claim, step)
         case Send():
-            await send(claim, step.kind)
+            with span(f"send {step.kind}", effect=step.kind) as sending:
+                await send(claim, step.kind)
+                effect = claim.effect(step.kind)
+                sending.note(state=effect.state, attempt=effect.attempts)
         case RequestListing():
             await request_listing(claim)
         case Withdraw():

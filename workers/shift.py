@@ -28,6 +28,7 @@ from callkeeper.calls.store.claims import MOST_OF_ONE
 from callkeeper.calls.store.keys import CallId, names_of
 from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.calls.trail import Entry
+from callkeeper.service.tracing import SpanKind, span
 from workers.claimed_call import FORGET, Claim, Tools, follow_member, follow_trace
 from workers.job_summary import JobSummary
 from workers.managed_institutions import RELOAD_AT_ONCE_S, Institutions
@@ -324,10 +325,17 @@ class Shift:
             follow_member(*owner)
             if self.institutions.obstacle(owner.institution_key) == FOREIGN:
                 await self.institutions.refresh(max_age_s=RELOAD_AT_ONCE_S)
-            await move(Claim.begin(self.tools, self.institutions, item, owner, self.summary))
+            claim = Claim.begin(self.tools, self.institutions, item, owner, self.summary)
+            with claim.span() as handling:
+                await move(claim)
+                handling.note(phase=claim.call.life.phase)
             return
         follow_member(owner)
         follow_trace()
+        with span("list queue", SpanKind.CONSUMER, is_first=True, institution=owner):
+            await self._list(item, owner)
+
+    async def _list(self, item: ClaimedItem, owner: str) -> None:
         if not self.institutions.are_known:
             await self.tools.store.save(item, None, Placement(NOT_KNOWN_YET_MS))
         elif await self.institutions.knows(owner):

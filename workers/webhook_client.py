@@ -26,8 +26,8 @@ from standardwebhooks import Webhook
 
 from callkeeper.calls.outcome_messages import Message, payload_digest
 from callkeeper.service import Secret
-from callkeeper.service.endpoints import trace_headers
 from callkeeper.service.proxy import Proxy
+from callkeeper.service.tracing import SpanKind, span, trace_headers
 from workers.receiver_answer import beginning_of
 
 DEADLINE_S: Final = 5.0
@@ -172,6 +172,16 @@ class WebhookClient:
 
         Of an id only visible ASCII may be in a header, so the rest is percent-encoded there.
         """
+        host = urlsplit(self.url).hostname or ""
+        with span("POST outcome", SpanKind.CLIENT, method="POST", host=host, message=message.type) as posting:
+            posted = await self._post(message_id, message)
+            if posted.status is not None:
+                posting.note(status=posted.status)
+            if posted.answer is not Answer.TAKEN:
+                posting.fail(posted.error or str(posted.status))
+            return posted
+
+    async def _post(self, message_id: str, message: Message) -> Posted:
         message_id = quote(message_id, safe=_VISIBLE)
         body, now = msgspec.json.encode(message), self.now()
         signatures = (webhook.sign(message_id, now, body.decode()) for webhook in self.webhooks)

@@ -30,6 +30,7 @@ from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attemp
 from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_errors import ErrorArea
 from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.service.tracing import SpanKind, span
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.retry import OUTCOMES
@@ -115,6 +116,14 @@ class Deliveries(Outbox):
         """Send a call's next outcomes in order. The first that is not accepted holds up those behind it."""
         follow_member(*known.call_id)
         follow_trace(known.call.trace)
+        institution_key, voice_id = known.call_id
+        is_first = known.call.trace is None
+        with span(
+            "deliver outcomes", SpanKind.CONSUMER, is_first=is_first, institution=institution_key, voice_id=voice_id
+        ):
+            await self._send_next(item, known, cursor)
+
+    async def _send_next(self, item: ClaimedItem, known: Known, cursor: Cursor) -> None:
         if any(line.what == "unreadable" for line in known.trail):
             self.store.unreadable("trail", known.call_id.institution_key)
         known_outcomes = outcomes(known.trail)

@@ -19,13 +19,21 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "archive": ("alembic", "psycopg", "sqlalchemy"),
     "oidc": ("authlib", "joserfc"),
     "alerts": ("apprise",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 """Modules that can be imported if an extra is installed."""
 
 
 def is_installed(extra: str) -> bool:
     """Tell whether an extra is installed, without importing it."""
-    return all(find_spec(module) is not None for module in MODULES[extra])
+    return all(map(_is_there, MODULES[extra]))
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package that it is in
+        return False
 
 
 def missing(extras: Iterable[str]) -> list[str]:

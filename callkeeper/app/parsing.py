@@ -146,6 +146,11 @@ requested_by: Final = per_institution(_username, "username")
 keep_archive: Final = per_institution(span("yd", "1d", "9999y"), "length")
 
 
+def is_true(text: str) -> bool:
+    """Read a boolean of OpenTelemetry: everything except "true" is false."""
+    return text.lower() == "true"
+
+
 def yes_or_no(text: str) -> bool:
     """Read ``yes`` or ``no``."""
     return one_of(("yes", "no"))(text) == "yes"
@@ -273,6 +278,19 @@ def outcome_url(text: str) -> str:
     """Read the address to which outcomes are posted."""
     _split_address(text, why_https="outcomes travel over it", may_have_query=True)
     return text
+
+
+def collector(text: str) -> str:
+    """Read the base address of a collector. Plain http is usual within a cluster: spans and figures hold no secrets."""
+    _split_address(text)
+    return text
+
+
+def otlp_headers(text: str) -> Secret:
+    """Read headers for a collector: ``name=value`` with commas between them."""
+    are_pairs = all(name.strip() and value.strip() for name, _, value in (p.partition("=") for p in text.split(",")))
+    ensure(are_pairs and is_visible(text), "must be name=value, separated by commas")
+    return Secret(text)
 
 
 def issuer(text: str) -> str:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
 from typing import Final
 
@@ -127,12 +127,25 @@ def _wait_for(child: int) -> int:
 
 def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
     """Return the extras that settings need besides that of the process, each with the variable that needs it."""
+    telemetry = settings.telemetry
     asked = {
         "alerts": ("CALLKEEPER_ALERT_URLS", bool(settings.alerts.addresses)),
         "archive": ("CALLKEEPER_ARCHIVE_URL", settings.archive is not None),
+        "otel": ("OTEL_EXPORTER_OTLP_ENDPOINT", telemetry is not None and not telemetry.is_disabled),
         "oidc": ("CALLKEEPER_OIDC_ISSUER", isinstance(settings, WebSettings) and settings.oidc is not None),
     }
     return {extra: variable for extra, (variable, is_set) in asked.items() if is_set}
+
+
+def telemetry_of(
+    settings: WebSettings | WorkerSettings, kind: Kind, log: FilteringBoundLogger
+) -> AbstractContextManager[None]:
+    """Return what sends spans and figures while it is entered; nothing where there is no collector."""
+    if settings.telemetry is None or settings.telemetry.is_disabled:
+        return nullcontext()
+    from callkeeper.app.telemetry import telemetry  # noqa: PLC0415  (OpenTelemetry is imported only with a collector)
+
+    return telemetry(settings.telemetry, settings.store, kind, log)
 
 
 def require_single_redis(place: RedisLocation) -> None:

@@ -105,6 +105,37 @@ class AlertSettings(SettingsSection, frozen=True, kw_only=True):
     """Where alerts are sent: apprise URLs, separated by commas; page=URL gets only urgent ones. Unset: none are sent."""
 
 
+class TelemetrySettings(SettingsSection, frozen=True, kw_only=True):
+    """The collector of traces and figures. OpenTelemetry's own variables; its SDK reads further ones itself."""
+
+    endpoint: str = required("OTEL_EXPORTER_OTLP_ENDPOINT", parsing.collector, "http://otel-collector:4318")
+    """Where traces and figures are sent by OTLP over HTTP; needs the extra otel. Unset: nowhere."""
+    headers: Secret | None = optional(
+        "OTEL_EXPORTER_OTLP_HEADERS", parsing.otlp_headers, "api-key=<as issued>", secret=True
+    )
+    """name=value of headers for the collector, separated by commas."""
+    protocol: str = defaulted(
+        "OTEL_EXPORTER_OTLP_PROTOCOL", parsing.one_of(("http/protobuf",)), "http/protobuf", "http/protobuf"
+    )
+    """How to talk to the collector: http/protobuf, the only one that callkeeper has."""
+    is_disabled: bool = defaulted("OTEL_SDK_DISABLED", parsing.is_true, "false", False)
+    """true: nothing is sent, although there is a collector. Default false."""
+    traces: str = defaulted("OTEL_TRACES_EXPORTER", parsing.one_of(("otlp", "none")), "otlp", "otlp")
+    """none: no traces are sent. Default otlp."""
+    metrics: str = defaulted("OTEL_METRICS_EXPORTER", parsing.one_of(("otlp", "none")), "otlp", "otlp")
+    """none: no figures are sent. Default otlp: one web process sends those of all processes."""
+    every_ms: int = defaulted("OTEL_METRIC_EXPORT_INTERVAL", parsing.between(1000, 3_600_000), "60000", 60_000)
+    """Milliseconds between two exports of the figures, 1000 to 3600000. Default 60000."""
+
+    @property
+    def sends_traces(self) -> bool:
+        return not self.is_disabled and self.traces == "otlp"
+
+    @property
+    def sends_figures(self) -> bool:
+        return not self.is_disabled and self.metrics == "otlp"
+
+
 class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
     """Where calls are kept for years."""
 
@@ -210,6 +241,7 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
 
     store: StoreSettings = part(StoreSettings)
     alerts: AlertSettings = part(AlertSettings)
+    telemetry: TelemetrySettings | None = part(TelemetrySettings, only_if="OTEL_EXPORTER_OTLP_ENDPOINT")
     port: int = defaulted("PORT", parsing.between(0, 65535), "8000", 8000)
     """The port that the web process listens on; platforms set it. Default 8000."""
     push_headers: Headers = required("CALLKEEPER_PUSH_HEADERS", credentials.push_headers, _PUSH_HEADERS, secret=True)
@@ -295,6 +327,7 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
 
     store: StoreSettings = part(StoreSettings)
     alerts: AlertSettings = part(AlertSettings)
+    telemetry: TelemetrySettings | None = part(TelemetrySettings, only_if="OTEL_EXPORTER_OTLP_ENDPOINT")
     service: ServiceSettings = part(ServiceSettings)
     institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2")
     """The institutions to act for, separated by commas. Default: all that the service account manages."""

@@ -4,8 +4,8 @@ Pushes replace each other in the inbox, and so do listings (``note_id``), so a t
 What people say is a *statement*. Each has an inbox field of its own, so no unread one is replaced, and a number from
 Redis. Of several statements about the same, the one with the highest number counts.
 
-``listed_of`` drops personal data: of a person match three fields are kept (id, name, type). ``trace_of`` returns the id
-of the event behind notes: the one that the push or the statement was answered with.
+``listed_of`` drops personal data: of a person match three fields are kept (id, name, type). ``traces_of`` returns the
+ids of the events behind notes: those that pushes and statements were answered with.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,8 @@ import msgspec
 
 from callkeeper.calls.record import SCHEMA, Call, Candidate, NewerRecord, encode_call, parse_call
 from callkeeper.service import PersonMatch, QueueEntry
-from callkeeper.service.endpoints import is_trace, is_voice_id, spelling_of
+from callkeeper.service.endpoints import is_voice_id, spelling_of
+from callkeeper.service.tracing import is_trace
 
 MOST_WAITING = 100
 """From this many notes in an inbox on no statement is accepted: workers are far behind, or a client repeats itself."""
@@ -235,10 +236,10 @@ def parse_note(stored: bytes) -> Note:
     return _DECODER.decode(stored)
 
 
-def trace_of(notes: Sequence[Note]) -> str | None:
-    """Return the trace of the newest event among notes; None if there is none."""
+def traces_of(notes: Sequence[Note]) -> list[str]:
+    """Return the traces of the events among notes, the newest first."""
     events = [event for event in map(_event, notes) if event is not None]
-    return max(events)[1] if events else None
+    return [trace for _, trace in sorted(events, reverse=True)]
 
 
 def _event(note: Note) -> tuple[datetime, str] | None:

@@ -30,6 +30,7 @@ from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from callkeeper.desk.feed import Feed
 from callkeeper.desk.problems import Problem, not_found, too_many_waiting
+from callkeeper.service.tracing import SpanKind, span
 
 POLL_EVERY_S: Final = 1.0
 """Seconds between two looks at the result while waiting, also if no change is announced."""
@@ -104,10 +105,20 @@ class Actions:
             await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
             kept = await self._kept(kept_at, request)
         accepted = kept or accepted
-        if assigned is not None:
-            origin = ActionOrigin(body.operator, self._now(), token.name, uuid4().hex)
-            await self._leave(call_id, assigned.note(origin))
-        await self._leave(call_id, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)))
+        with span(
+            f"statement {action}",
+            SpanKind.SERVER,
+            trace=accepted.action_id,
+            is_first=True,
+            institution=place.institution_key,
+            voice_id=place.voice_id,
+            action=action,
+        ):
+            if assigned is not None:
+                origin = ActionOrigin(body.operator, self._now(), token.name, uuid4().hex)
+                await self._leave(call_id, assigned.note(origin))
+            origin = ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)
+            await self._leave(call_id, body.note(origin))
         self._log.info(
             "desk_heard",
             institution=place.institution_key,

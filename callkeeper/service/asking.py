@@ -29,10 +29,10 @@ from callkeeper.service.endpoints import (
     Request,
     canonical_id,
     header_value,
-    new_trace,
 )
 from callkeeper.service.errors import ResellerError, ServiceUnavailable
 from callkeeper.service.open_questions import USUAL, See
+from callkeeper.service.tracing import HEADER, new_trace
 from callkeeper.service.transport import ServiceResponse, http_request, receive
 
 MOST: Final = 30
@@ -308,7 +308,7 @@ class Asking:
 
     async def _headers(self, key: str) -> None:
         traceparent = f"00-{new_trace()}-0000000000000001-01"
-        traced = await self._one(key, "a queue with traceparent", {"traceparent": traceparent})
+        traced = await self._one(key, "a queue with traceparent", {HEADER: traceparent})
         if _is_read(traced) or _is_refused(traced):
             name = USUAL if _is_read(traced) else "headers-refused"
             self._see("unknown-headers", name, key, f"status {traced.status_code}")

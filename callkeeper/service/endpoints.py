@@ -3,16 +3,10 @@
 Errors and logs use the name of an endpoint. An identifier may come from a forged push. Whatever it contains, it is
 quoted or refused, so that it stays one part of the path, and a header value stays one header. The Spec shows no
 alphabet for voice ids and institution keys; ours are the widest that are safe in a header, a path and a Redis key.
-
-A task that handles an event sets its trace. All its requests carry that trace, under the header name that tracing tools
-know. A trace is a random number and says nothing about a call or a person. Assumed (`unknown-headers`): the service
-ignores unknown headers. The Spec names the headers that it reads.
 """
 
 import re
-import secrets
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
@@ -132,6 +126,11 @@ class Endpoint:
     path: str
     mode: AuthMode
 
+    @property
+    def title(self) -> str:
+        """Return the method and the path with a placeholder for the identifier."""
+        return f"{self.method} {self.path}"
+
     def at(self, identifier: str | None = None) -> str:
         """Return the path with its identifier, quoted as one path part.
 
@@ -188,34 +187,6 @@ def institution_of(scope: str) -> str:
     return scope.partition(" ")[2]
 
 
-HEADER: Final = "traceparent"
-"""The header of W3C Trace Context: version, trace id, the request's own id, flags."""
-
-_TRACE: Final = re.compile(r"[0-9a-f]{32}")
-_current: ContextVar[str | None] = ContextVar("trace", default=None)
-
-
-def new_trace() -> str:
-    """Return a new trace."""
-    return secrets.token_hex(16)
-
-
-def is_trace(text: str) -> bool:
-    """Tell whether a text is a trace: 32 hexadecimal digits, not all zero."""
-    return _TRACE.fullmatch(text) is not None and text.strip("0") != ""
-
-
-def follow(trace: str) -> None:
-    """Set the trace of all further requests of this task."""
-    _current.set(trace)
-
-
-def trace_headers() -> dict[str, str]:
-    """Return the trace header for a request that is about to be sent; none if no trace is set."""
-    trace = _current.get()
-    return {} if trace is None else {HEADER: f"00-{trace}-{secrets.token_hex(8)}-01"}
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request before it has a token: the path is complete and quoted, the query as it is sent."""
@@ -232,7 +203,12 @@ class Request:
     @property
     def scope(self) -> str:
         """Return what a 401 may be about: operation and institution. A check is another operation than a read."""
-        return scope_of("check" if self.is_check else self.endpoint.name, self.institution_key)
+        return scope_of(self.operation, self.institution_key)
+
+    @property
+    def operation(self) -> str:
+        """Return the endpoint's name, or that of a check."""
+        return "check" if self.is_check else self.endpoint.name
 
     @property
     def institution_key(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
@@ -21,7 +22,7 @@ from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from callkeeper.service.answer_shapes import AnswerLooks
 from callkeeper.service.config import ServiceConfig
-from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of, trace_headers
+from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of
 from callkeeper.service.errors import (
     AccessRefused,
     AnswerUnreadable,
@@ -36,6 +37,7 @@ from callkeeper.service.login_session import Session
 from callkeeper.service.open_questions import See
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import Login, SsoToken, TokenStore
+from callkeeper.service.tracing import SpanKind, span, trace_headers
 from callkeeper.service.transport import (
     BodyRefused,
     FirstByte,
@@ -88,6 +90,7 @@ class Exchange:
         now: Callable[[], datetime],
     ) -> None:
         self._config = config
+        self._host = urlsplit(config.base_url).hostname or ""
         self._reads = reads_transport(config) if reads is None else reads
         self._effects = effects_transport(config) if effects is None else effects
         self._clock = clock
@@ -205,7 +208,7 @@ class Exchange:
         answer = await self._send(transport, request, token, first_byte)
         other = await session.record_answer(token, scope, answer.status_code, may_repeat=may_repeat)
         if other is not None:
-            answer = await self._send(transport, request, other, first_byte)
+            answer = await self._send(transport, request, other, first_byte, is_repeat=True)
             await session.record_answer(other, scope, answer.status_code, is_repeat=True)
         return answer
 
@@ -215,10 +218,27 @@ class Exchange:
         request: Request,
         token: SsoToken | None,
         first_byte: FirstByte | None = None,
+        *,
+        is_repeat: bool = False,
     ) -> ServiceResponse:
-        sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
-        response = await transport.handle_async_request(sent)
-        return await receive(response, self._config.max_body_bytes)
+        endpoint = request.endpoint
+        with span(endpoint.title, SpanKind.CLIENT) as sending:
+            if sending.is_recorded:
+                sending.note(
+                    endpoint=request.operation,
+                    host=self._host,
+                    method=endpoint.method,
+                    route=endpoint.path,
+                    institution=request.institution_key,
+                    resends=int(is_repeat),
+                )
+            sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
+            response = await transport.handle_async_request(sent)
+            answer = await receive(response, self._config.max_body_bytes)
+            sending.note(status=answer.status_code)
+            if answer.status_code >= 400:
+                sending.fail(str(answer.status_code))
+            return answer
 
     async def _in_time(self, request: Request, sending: Awaitable[ServiceResponse]) -> ServiceResponse:
         failure: ResellerError

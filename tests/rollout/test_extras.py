@@ -37,6 +37,7 @@ OIDC = {
 }
 ARCHIVE = {"CALLKEEPER_ARCHIVE_URL": "sqlite:////nowhere/archive.db"}
 ALERTS = {"CALLKEEPER_ALERT_URLS": "jsons://alerts.bank.example/callkeeper"}
+OTEL = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
 pytestmark = [pytest.mark.night, pytest.mark.timeout(400)]
 
@@ -183,7 +184,7 @@ def test_web_alone(install: Callable[[str], Environment]) -> None:
     serves_web(place)
     serves_web(place, CALLKEEPER_ADMIN="watch:tramline-copper-okra-9")
     place.lacks("worker", "worker")
-    for extra, given in (("oidc", OIDC), ("archive", ARCHIVE), ("alerts", ALERTS)):
+    for extra, given in (("oidc", OIDC), ("archive", ARCHIVE), ("alerts", ALERTS), ("otel", OTEL)):
         place.lacks(extra, "web", **WEB, **given)
     assert "callkeeper[oidc]" in place.run("doctor", "--only", "web", **WEB, **OIDC)[1]
 
@@ -193,6 +194,11 @@ def test_web_with_logins(install: Callable[[str], Environment]) -> None:
     serves_web(install("web,oidc"), **OIDC)
 
 
+def test_web_with_a_collector(install: Callable[[str], Environment]) -> None:
+    """With `web,otel` the web process runs with a collector, also if nobody is there."""
+    serves_web(install("web,otel"), **OTEL)
+
+
 def test_worker_alone(install: Callable[[str], Environment]) -> None:
     """With `worker` a worker runs, but does not start with a setting that needs another extra."""
     place = install("worker")
@@ -200,6 +206,7 @@ def test_worker_alone(install: Callable[[str], Environment]) -> None:
     place.lacks("web", "web")
     place.lacks("archive", "worker", **WORKER, **ARCHIVE)
     place.lacks("alerts", "worker", **WORKER, **ALERTS)
+    place.lacks("otel", "worker", **WORKER, **OTEL)
     assert place.run("doctor", "--only", "worker", **WORKER)[1].startswith("ok ")
 
 

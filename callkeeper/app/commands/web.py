@@ -12,6 +12,7 @@ from callkeeper.app.process import (
     report_unstarted,
     require_extras,
     require_single_redis,
+    telemetry_of,
     warn_of_unknown_variables,
 )
 from callkeeper.app.serving import WebServer, listen
@@ -50,7 +51,7 @@ def web(host: str | None, port: int | None) -> None:
     except RulesError as error:
         report_unstarted(settings.store, "web")
         raise Failed(*error.lines) from None
-    collect_seldom()
-    with listener:
+    with telemetry_of(settings, "web", log), listener:
+        collect_seldom()
         if not WebServer(app, listener, log, leave=app.state.leave).serve_until_stopped():
             raise click.ClickException("the web process could not be started")

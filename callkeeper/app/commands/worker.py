@@ -11,6 +11,7 @@ from callkeeper.app.process import (
     report_unstarted,
     require_extras,
     require_single_redis,
+    telemetry_of,
     warn_of_unknown_variables,
 )
 from callkeeper.app.settings import WorkerSettings
@@ -33,7 +34,8 @@ def worker() -> None:
         log.warning("secrets_removed", variables=removed)
     warn_of_unknown_variables(log)
     try:
-        run_worker(settings, log)
+        with telemetry_of(settings, "worker", log):
+            run_worker(settings, log)
     except RulesError as error:
         report_unstarted(settings.store, "worker")
         say("the rules have faults, nothing was started:", *(f"  {line}" for line in error.lines), err=True)

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.alerts import OpenAlert
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.script_runner import Scripts
+from callkeeper.calls.store.leadership import Leadership
 
 LEADS_MS: Final = 30_000
 """How long a process leads without renewing it, in milliseconds. Longer than sending a message takes."""
@@ -23,9 +23,8 @@ class AlertState:
     def __init__(self, redis: "Redis", keys: Keys, process: str) -> None:
         """Set up. ``process`` is a name that no other process has."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._scripts = Scripts(redis, keys=keys)
+        self._leadership = Leadership(redis, keys, at=keys.alert_leader, process=process, leads_ms=LEADS_MS)
         self._keys = keys
-        self._process = process
 
     async def lead(self, *, lets_go: bool = False) -> bool:
         """Become or stay the leader if nobody else leads; return whether this process leads. ``lets_go``: step down.
@@ -33,8 +32,7 @@ class AlertState:
         Raises:
             redis.exceptions.RedisError: Redis is down or refuses writes.
         """
-        wanted = 0 if lets_go else 1
-        return bool(await self._scripts.call("lead", process=self._process, leads_ms=LEADS_MS, wanted=wanted))
+        return await self._leadership.lead(lets_go=lets_go)
 
     async def load(self) -> dict[str, OpenAlert]:
         """Return the alerts that were sent. Entries in another version's format are left out."""

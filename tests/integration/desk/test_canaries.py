@@ -6,20 +6,27 @@ credential in Redis (the token's own key aside), logs, desk answers or outcomes;
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
 from callkeeper.app.logs import describe_exception, keep_to_vocabulary, render_json
+from callkeeper.app.telemetry import OtelTracer
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
+from callkeeper.service.tracing import traced_by
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig
@@ -204,8 +211,18 @@ async def desk_answers(rig: DeskRig) -> str:
     return "\n".join(told)
 
 
+@pytest.fixture
+def exporter() -> Iterator[InMemorySpanExporter]:
+    """Trace everything that this process does, and return what would be sent to a collector."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with traced_by(OtelTracer(provider)):
+        yield exporter
+
+
 async def test_nothing_that_the_service_says_of_people_stays(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis
+    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, exporter: InMemorySpanExporter
 ) -> None:
     """Promise 6: whatever the service says of people and in whichever broken way, nothing of it stays or goes anywhere."""
     rig = TellingRig(sandbox_asgi, redis, blocking_redis)
@@ -234,15 +251,17 @@ async def test_nothing_that_the_service_says_of_people_stays(
     stored, shown = await everything_in(redis), live + await desk_answers(rig) + "".join(said)
     logged, outcomes = rendered(rig.log.entries), "".join(rig.outcomes)
     await rig.deliveries.client.aclose()
-    places = {"Redis": stored, "the desk": shown, "the log": logged, "outcomes": outcomes}
+    spans = encode_spans(exporter.get_finished_spans()).SerializeToString().decode("latin-1")
+    places = {"Redis": stored, "the desk": shown, "the log": logged, "outcomes": outcomes, "spans": spans}
 
     told = rig.telling.told
     assert min(told["queue"], told["details"]) > 2 * len(BROKEN), "every way was taken"
     assert {"assign", "reject-voice", "enroll"} <= set(told)
     assert calls[0].voice_id in stored, "the search finds what is there"
     assert calls[0].voice_id in shown
+    assert calls[0].voice_id in spans
     assert [(name, word) for name, text in places.items() for word in CANARIES if word in text] == []
-    assert [name for name in ("the log", "outcomes") if PHONE in places[name]] == []
+    assert [name for name in ("the log", "outcomes", "spans") if PHONE in places[name]] == []
 
 
 def test_canaries_are_what_the_service_may_say() -> None:

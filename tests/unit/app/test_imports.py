@@ -32,3 +32,35 @@ def test_a_process_imports_only_what_it_needs(statement: str, unwanted: frozense
     code = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  (our own code)
     assert unwanted & set(done.stderr.split()) == set()
+
+
+WITHOUT = """
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "opentelemetry":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+"""
+
+EVERYTHING = """
+import importlib, pkgutil
+import callkeeper, receiver, workers
+tops = (callkeeper, receiver, workers)
+named = [each.name for top in tops for each in pkgutil.walk_packages(top.__path__, top.__name__ + ".")]
+for name in set(named) - {"callkeeper.app.telemetry", "callkeeper.app.otlp_figures", "callkeeper.archive.migrations.env"}:
+    if name != "callkeeper.__main__" and ".migrations.versions." not in name:
+        importlib.import_module(name)
+assert len(named) > 250
+"""
+
+
+def test_two_modules_alone_import_opentelemetry() -> None:
+    """Without the extra everything else works. With it, redis-py imports the SDK's metrics, but nobody imports the rest."""
+    code = f"import sys\n{EVERYTHING}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  (our own code)
+    assert {"opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.proto"} & set(
+        done.stdout.split()
+    ) == set()
+    code = f"import sys\n{WITHOUT}\n{EVERYTHING}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  (our own code)
+    assert [name for name in done.stdout.split() if name.startswith("opentelemetry")] == []

@@ -13,7 +13,7 @@ import pytest
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from callkeeper.app.logs import set_up_logging
+from callkeeper.app.logs import _REPORTERS, report_lines_to, set_up_logging
 from callkeeper.service.secret import Secret
 
 CANARY = "canary-7f3a"
@@ -201,3 +201,25 @@ def test_structlog_itself_writes_the_same_lines(stream: io.StringIO) -> None:
     set_up_logging("json", stream=stream)
     structlog.get_logger("anything").warning("token_fault")
     assert lines(stream)[0]["event"] == "token_fault"
+
+
+def test_log_can_be_reported_to_a_processor(stream: io.StringIO) -> None:
+    """It sees every line as it is written, cannot change it, and its errors stop nothing."""
+    seen: list[dict[str, Any]] = []
+
+    def report(_logger: Any, _method: str, event: Any) -> Any:
+        seen.append({**event})
+        event["event"] = "changed"
+        raise RuntimeError
+
+    report_lines_to(report)
+    try:
+        log = set_up_logging("json", stream=stream)
+        log.info("push_accepted", voice_id="voice-1", phone_number=CANARY)
+        log.error("crashed", exc_info=ValueError(CANARY))
+    finally:
+        _REPORTERS.remove(report)
+    assert [(line["event"], line["level"]) for line in seen] == [("push_accepted", "info"), ("crashed", "error")]
+    assert seen[1]["error"] == "ValueError"
+    assert CANARY not in repr(seen)
+    assert [line["event"] for line in lines(stream)] == ["push_accepted", "crashed"]

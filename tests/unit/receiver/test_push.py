@@ -334,3 +334,11 @@ async def test_every_answer_is_counted_once(intake: Failing, jobs: FakeRedis, lo
         intake.failures = [ReadOnlyError("READONLY")]
         await client.post("/push", json=EVENT, headers=AUTHENTIC)
     assert counted.seen == ["CallStart", "unreadable", *["credentials"] * (ALLOWED + 2), "not_recorded"]
+
+
+async def test_trace_from_outside_is_not_the_events_id(client: httpx.AsyncClient, intake: Failing) -> None:
+    """Two pushes that name one trace are two events; with the sender's trace as id the second would be a repetition."""
+    outside = {"traceparent": f"00-{'5' * 32}-{'7' * 16}-01"}
+    for _ in range(2):
+        assert (await client.post("/push", json=EVENT, headers=AUTHENTIC | outside)).status_code == 202
+    assert len({*intake.event_ids, "5" * 32}) == 3

@@ -1,0 +1,167 @@
+"""The figures by OTLP: the same as at /metrics, sent by one process, as one source."""
+
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from redis.asyncio import Redis
+
+from callkeeper.app.otlp_figures import SINCE, FigureExport
+from callkeeper.app.telemetry import resource
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.catalogue import FIGURES
+from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.metrics import read_everything
+from tests.otlp_receiver import OtlpReceiver, otlp_receiver, words_of
+from tests.rig import Rig
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[OtlpReceiver]:
+    """Return a collector."""
+    with otlp_receiver() as running:
+        yield running
+
+
+def export_of(redis: Redis, receiver: OtlpReceiver, taken: list[bool]) -> FigureExport:
+    """Return the export of one web process."""
+    exporter = OTLPMetricExporter(f"{receiver.url}/v1/metrics", timeout=2.0)
+    return FigureExport(lambda: redis, Keys(), exporter, resource("callkeeper", "ck"), taken.append, every_s=60)
+
+
+@pytest.fixture
+async def counted(rig: Rig) -> FigureWriter:
+    """Count everything once."""
+    writer = FigureWriter(Figures(), Author("web-1", "web"), now_ms=rig.now_ms, memory=lambda: 7, cpu_share=lambda: 0.5)
+    for each in FIGURES.values():
+        if each.bounds:
+            writer.figures.observe(each, 1.0, *["x"] * len(each.labels))
+            writer.figures.observe(each, 1e9, *["x"] * len(each.labels))
+        else:
+            writer.figures.count(each, *["x"] * len(each.labels))
+    await writer.write_async(rig.redis)
+    return writer
+
+
+def by_prometheus(metrics: dict[str, Metric]) -> Samples:
+    """Return metrics of OTLP as a backend that follows Prometheus's conventions stores them."""
+    found: Samples = {}
+
+    def keep(name: str, attributes: Any, value: float, **more: str) -> None:
+        labels = {key: str(word) for key, word in words_of(attributes).items()} | more
+        found[name, frozenset(labels.items())] = value
+
+    for name, metric in metrics.items():
+        for number in (*metric.sum.data_points, *metric.gauge.data_points):
+            value = number.as_int if number.WhichOneof("value") == "as_int" else number.as_double
+            keep(f"{name}_total" if metric.HasField("sum") else name, number.attributes, value)
+        for spread in metric.histogram.data_points:
+            below = 0
+            for bound, n in zip((*spread.explicit_bounds, math.inf), spread.bucket_counts, strict=True):
+                below += n
+                keep(f"{name}_bucket", spread.attributes, below, le=f"{bound:g}")
+            keep(f"{name}_sum", spread.attributes, spread.sum)
+            keep(f"{name}_count", spread.attributes, spread.count)
+    return found
+
+
+async def by_scraping(rig: Rig) -> Samples:
+    """Return what Prometheus reads at /metrics."""
+    text = generate_latest(await read_everything(rig.redis)).decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {
+        (
+            sample.name,
+            frozenset((k, f"{float(v):g}" if k == "le" else v) for k, v in sample.labels.items()),
+        ): sample.value
+        for sample in samples
+    }
+
+
+SHAKY = {"callkeeper_redis_memory_bytes", "callkeeper_late_seconds"}
+"""They change between two readings."""
+
+
+async def test_everything_at_metrics_is_sent_with_the_same_numbers(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
+) -> None:
+    """Every sample of /metrics, under its name and labels, and nothing else."""
+    assert await export_of(rig.redis, receiver, []).export(rig.redis)
+    [(sender, metrics)] = receiver.figures
+    sent, scraped = by_prometheus(metrics), await by_scraping(rig)
+    assert sent.keys() == scraped.keys()
+    assert {key: n for key, n in sent.items() if key[0] not in SHAKY} == {
+        key: n for key, n in scraped.items() if key[0] not in SHAKY
+    }
+    assert len(sent) > 200
+    assert (sender["service.name"], sender["service.instance.id"]) == ("callkeeper", "ck")
+    assert all(
+        each.sum.is_monotonic and each.sum.aggregation_temporality == 2
+        for each in metrics.values()
+        if each.HasField("sum")
+    )
+
+
+async def test_one_process_sends_the_figures(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+    """Of two web processes one sends. Another goes on with the same series when it ends, and no sum grows by that."""
+    taken: list[bool] = []
+    one, other = (export_of(rig.redis, receiver, taken) for _ in range(2))
+    assert [await one.export(rig.redis), await other.export(rig.redis), await one.export(rig.redis)] == [
+        True,
+        False,
+        True,
+    ]
+    await one.leadership(rig.redis).lead(lets_go=True)
+    assert await other.export(rig.redis)
+    assert taken == [True] * 3
+    senders = [sender for sender, _ in receiver.figures]
+    assert senders == [senders[0]] * 3
+    pushes = [metrics["callkeeper_shifts"].sum.data_points for _, metrics in receiver.figures]
+    assert [[(point.as_int, point.start_time_unix_nano) for point in points] for points in pushes] == [
+        [(1, pushes[0][0].start_time_unix_nano)]
+    ] * 3
+
+
+async def test_series_begin_anew_when_redis_lost_the_figures(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
+) -> None:
+    """A backend must not take the fall for a count. The first point of a series has no duration: its start is unknown."""
+    export = export_of(rig.redis, receiver, [])
+    await export.export(rig.redis)
+    await export.export(rig.redis)
+    await rig.redis.delete(Keys().figures)
+    counted.figures.count(figure.SHIFTS, "x")
+    await counted.write_async(rig.redis)
+    await export.export(rig.redis)
+    points = [metrics["callkeeper_shifts"].sum.data_points[0] for _, metrics in receiver.figures]
+    starts = [point.start_time_unix_nano for point in points]
+    assert starts[0] == starts[1] < starts[2]
+    assert [point.time_unix_nano == point.start_time_unix_nano for point in points] == [True, False, True]
+
+
+async def test_start_of_the_series_is_no_figure(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+    """Whoever reads the totals, also an earlier release, leaves it out."""
+    before = await rig.counted()
+    await export_of(rig.redis, receiver, []).export(rig.redis)
+    assert await rig.redis.hget(Keys().figures, SINCE)
+    assert (await rig.counted()).counts == before.counts
+
+
+async def test_refused_export_is_noted(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+    """A collector that answers 400 takes nothing, and the next export goes on."""
+    taken: list[bool] = []
+    receiver.status = 400
+    export = export_of(rig.redis, receiver, taken)
+    await export.export(rig.redis)
+    receiver.status = 200
+    await export.export(rig.redis)
+    assert taken == [False, True]

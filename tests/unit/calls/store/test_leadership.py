@@ -1,0 +1,31 @@
+"""One of several processes leads."""
+
+from fakeredis import FakeAsyncRedis
+
+from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.leadership import Leadership
+
+
+def of(redis: FakeAsyncRedis, process: str, at: str = "ck:figures:leader") -> Leadership:
+    """Return a process's part."""
+    return Leadership(redis, Keys(), at=at, process=process, leads_ms=30_000)
+
+
+async def test_one_process_leads_until_it_steps_down(fake_redis: FakeAsyncRedis) -> None:
+    """It stays the leader while it renews that; then another may be."""
+    one, other = of(fake_redis, "one"), of(fake_redis, "other")
+    assert [await one.lead(), await one.lead(), await other.lead()] == [True, True, False]
+    assert not await one.lead(lets_go=True)
+    assert [await other.lead(), await one.lead()] == [True, False]
+
+
+async def test_each_purpose_has_a_leader_of_its_own(fake_redis: FakeAsyncRedis) -> None:
+    """The process that sends the figures keeps no other from sending alerts."""
+    assert await of(fake_redis, "one").lead()
+    assert await of(fake_redis, "other", at=Keys().alert_leader).lead()
+
+
+async def test_leader_that_is_gone_is_followed(fake_redis: FakeAsyncRedis) -> None:
+    """Its time ends by itself."""
+    assert await of(fake_redis, "one").lead()
+    assert 0 < await fake_redis.pttl("ck:figures:leader") <= 30_000
