@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, TextIO, cast
@@ -109,8 +110,8 @@ def report_lines_to(processor: Processor) -> None:
 
 def _reporting(processor: Processor) -> Processor:
     def report(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        with suppress(Exception):
-            processor(logger, method, dict(event))
+        with suppress(Exception, structlog.DropEvent):  # one of yours that leaves a line out must not leave out ours
+            processor(logger, method, deepcopy(event))
         return event
 
     return report

@@ -288,9 +288,13 @@ def collector(text: str) -> str:
 
 def otlp_headers(text: str) -> Secret:
     """Read headers for a collector: ``name=value`` with commas between them."""
-    are_pairs = all(name.strip() and value.strip() for name, _, value in (p.partition("=") for p in text.split(",")))
-    ensure(are_pairs and is_visible(text), "must be name=value, separated by commas")
+    are_pairs = all(_OTLP_HEADER.fullmatch(pair.strip()) for pair in text.split(","))
+    ensure(are_pairs, "must be name=value, separated by commas; other characters percent-encoded")
     return Secret(text)
+
+
+_OTLP_HEADER: Final = re.compile(r"[!#-'*+\-.0-9A-Z^-z|~]+[ \t]*=[ \t]*[\x20\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+")
+"""What the SDK accepts. It would write anything else into the log as it is."""
 
 
 def issuer(text: str) -> str:

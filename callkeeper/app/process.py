@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connections import CLUSTER_REMEDY, blocking_redis, leads_to_cluster
 from callkeeper.app.environment import REMOVED, SettingsSection, unknown_variables
-from callkeeper.app.extras import require
+from callkeeper.app.extras import how_to_install, missing, require
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings
 from callkeeper.app.terminal import Misset
@@ -131,7 +131,7 @@ def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
     asked = {
         "alerts": ("CALLKEEPER_ALERT_URLS", bool(settings.alerts.addresses)),
         "archive": ("CALLKEEPER_ARCHIVE_URL", settings.archive is not None),
-        "otel": ("OTEL_EXPORTER_OTLP_ENDPOINT", telemetry is not None and not telemetry.is_disabled),
+        "otel": ("OTEL_EXPORTER_OTLP_ENDPOINT", telemetry is not None and telemetry.is_wanted),
         "oidc": ("CALLKEEPER_OIDC_ISSUER", isinstance(settings, WebSettings) and settings.oidc is not None),
     }
     return {extra: variable for extra, (variable, is_set) in asked.items() if is_set}
@@ -140,8 +140,12 @@ def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
 def telemetry_of(
     settings: WebSettings | WorkerSettings, kind: Kind, log: FilteringBoundLogger
 ) -> AbstractContextManager[None]:
-    """Return what sends spans and figures while it is entered; nothing where there is no collector."""
-    if settings.telemetry is None or settings.telemetry.is_disabled:
+    """Return what sends spans and figures while it is entered; nothing where there is no collector, or a hindrance."""
+    if settings.telemetry is None or not settings.telemetry.is_wanted:
+        return nullcontext()
+    hindrance = settings.telemetry.hindrance or (how_to_install(lacking) if (lacking := missing(["otel"])) else None)
+    if hindrance is not None:
+        log.warning("telemetry_off", because=hindrance)
         return nullcontext()
     from callkeeper.app.telemetry import telemetry  # noqa: PLC0415  (OpenTelemetry is imported only with a collector)
 
@@ -159,10 +163,11 @@ def require_single_redis(place: RedisLocation) -> None:
 
 
 def require_extras(settings: WebSettings | WorkerSettings) -> None:
-    """Make sure that what settings need is installed.
+    """Make sure that what settings need is installed, except for traces: calls are handled without them too.
 
     Raises:
         Failed: An extra is missing; the message names it and the variable.
     """
     for extra, variable in extras_of(settings).items():
-        require(variable, extra)
+        if extra != "otel":
+            require(variable, extra)

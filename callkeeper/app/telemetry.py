@@ -7,6 +7,7 @@ A collector that fails or hangs delays nothing: spans wait in a queue that drops
 of its own sends them, and the end of the process waits for it for two seconds at most.
 """
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
+from redis.exceptions import RedisError
 
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.claimed_item import LeaseLost
@@ -120,7 +122,13 @@ class _OtelSpan:
             self.note(lease_lost=error.why if isinstance(error, LeaseLost) else type(error).__name__)
             return
         name = type(error).__name__
+        if isinstance(error, asyncio.CancelledError):  # a request's deadline, or the end of the process
+            if self._kind is SpanKind.CLIENT:
+                self.fail("timeout")
+            return
         self.fail(name)
+        if isinstance(error, RedisError):  # a bug of ours has code places, an outage has none
+            return
         places = "\n".join(filtered_traceback(error))
         self._span.add_event("exception", {"exception.type": name, "exception.stacktrace": places})
 

@@ -67,6 +67,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "alert_not_told": _event("an address did not accept an alert; it is sent again", "kind", "is_over", "target"),
     "telemetry_away": _event("spans or figures did not reach the collector; they are dropped", "signal"),
     "telemetry_back": _event("spans or figures reach the collector again", "signal"),
+    "telemetry_off": _event("no spans and no figures are sent, because a setting or an extra is wrong", "because"),
     # desk
     "admin_refused": _event("a page was requested without a login or with a wrong one, or from another site", "reason"),
     "desk_refused": _event("a desk request had no valid token or ticket", "reason"),

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
-from uuid import uuid4
 
 import msgspec
 from redis.asyncio import Redis
@@ -30,7 +29,7 @@ from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from callkeeper.desk.feed import Feed
 from callkeeper.desk.problems import Problem, not_found, too_many_waiting
-from callkeeper.service.tracing import SpanKind, span
+from callkeeper.service.tracing import SpanKind, new_trace, span
 
 POLL_EVERY_S: Final = 1.0
 """Seconds between two looks at the result while waiting, also if no change is announced."""
@@ -96,7 +95,8 @@ class Actions:
         call_id = _left_under(known, place, action)
         assigned = _assigned_with(known, body) if assigns else None
         request = _fingerprint(place, action, body)
-        accepted = IdempotentRequest(uuid4().hex, request)
+        action_id = new_trace()
+        accepted = IdempotentRequest(action_id, request)
         kept_at = self._keys.wish(token.holder, idempotency_key) if idempotency_key else None
         kept = await self._kept(kept_at, request) if kept_at else None
         if kept is not None and line_of(known.trail, kept.action_id) is not None:
@@ -109,13 +109,13 @@ class Actions:
             f"statement {action}",
             SpanKind.SERVER,
             trace=accepted.action_id,
-            is_first=True,
+            is_first=accepted.action_id == action_id,  # not of a repetition: an id of a span occurs once
             institution=place.institution_key,
             voice_id=place.voice_id,
             action=action,
         ):
             if assigned is not None:
-                origin = ActionOrigin(body.operator, self._now(), token.name, uuid4().hex)
+                origin = ActionOrigin(body.operator, self._now(), token.name, new_trace())
                 await self._leave(call_id, assigned.note(origin))
             origin = ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)
             await self._leave(call_id, body.note(origin))

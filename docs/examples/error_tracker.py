@@ -4,9 +4,11 @@ The environment variable TRACKER_URL says where to. Replace ``post`` by the call
 own structlog processor to ``report_lines_to``.
 """
 
+import atexit
 import json
 import os
 import threading
+import time
 import urllib.request
 from contextlib import suppress
 from queue import Full, Queue
@@ -32,8 +34,16 @@ def send() -> None:
     """Send what waits, for ever."""
     while True:
         body = WAITING.get()
-        with suppress(OSError):
+        with suppress(Exception):
             post(body)
+        WAITING.task_done()
+
+
+def finish() -> None:
+    """Wait at the end of the process, for two seconds at most, for what is not sent yet: a crash is the last line."""
+    end_s = time.monotonic() + 2
+    while WAITING.unfinished_tasks and time.monotonic() < end_s:
+        time.sleep(0.02)
 
 
 def post(body: bytes) -> None:
@@ -44,5 +54,6 @@ def post(body: bytes) -> None:
 
 if __name__ == "__main__":
     report_lines_to(report)
+    atexit.register(finish)
     threading.Thread(target=send, daemon=True).start()
     main()

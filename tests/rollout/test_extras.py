@@ -139,9 +139,9 @@ def serves_web(place: Environment, **given: str) -> None:
         assert get(f"http://127.0.0.1:{port}/healthz") == 200
 
 
-def runs_worker(place: Environment) -> None:
+def runs_worker(place: Environment, **given: str) -> None:
     """Assert that a worker starts and waits for Redis."""
-    with place.running("worker", **WORKER) as said:
+    with place.running("worker", **WORKER, **given) as said:
         eventually(said, "redis_away|redis_unreachable|Redis")
 
 
@@ -184,7 +184,8 @@ def test_web_alone(install: Callable[[str], Environment]) -> None:
     serves_web(place)
     serves_web(place, CALLKEEPER_ADMIN="watch:tramline-copper-okra-9")
     place.lacks("worker", "worker")
-    for extra, given in (("oidc", OIDC), ("archive", ARCHIVE), ("alerts", ALERTS), ("otel", OTEL)):
+    serves_web(place, **OTEL)  # calls are handled without traces
+    for extra, given in (("oidc", OIDC), ("archive", ARCHIVE), ("alerts", ALERTS)):
         place.lacks(extra, "web", **WEB, **given)
     assert "callkeeper[oidc]" in place.run("doctor", "--only", "web", **WEB, **OIDC)[1]
 
@@ -206,7 +207,7 @@ def test_worker_alone(install: Callable[[str], Environment]) -> None:
     place.lacks("web", "web")
     place.lacks("archive", "worker", **WORKER, **ARCHIVE)
     place.lacks("alerts", "worker", **WORKER, **ALERTS)
-    place.lacks("otel", "worker", **WORKER, **OTEL)
+    runs_worker(place, **OTEL)
     assert place.run("doctor", "--only", "worker", **WORKER)[1].startswith("ok ")
 
 

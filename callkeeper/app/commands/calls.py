@@ -6,7 +6,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
-from uuid import uuid4
 
 import click
 import msgspec
@@ -41,6 +40,7 @@ from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.story import Line, Row, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words
 from callkeeper.desk.call_search import find_calls
+from callkeeper.service.tracing import new_trace
 
 _ARCHIVE_IN_USE: Final = timedelta(days=7)
 """An archive into which nothing was copied for so long is used no more: with one, workers write entries all the time."""
@@ -280,7 +280,7 @@ async def _resolve(
         effect=effect,
         operator=operator,
         said_at=datetime.now(UTC),
-        wish=uuid4().hex,
+        wish=new_trace(),
     )
     try:
         await Store(redis, keys=keys).note(call_id, note, even_settled=True)

@@ -168,6 +168,16 @@ async def test_statement_begins_the_trace_of_what_follows_from_it(desk: DeskRig,
     assert "claim" in {each.name for each in others}
 
 
+async def test_statement_that_is_repeated_has_one_span(desk: DeskRig, sent: Sent) -> None:
+    """A client repeats it under one Idempotency-Key before a worker has read it. The id of a span occurs once."""
+    call = desk.stage.call(END)
+    await desk.run(10)
+    for _ in range(2):
+        said = await desk.say(call, "distrusted", key="4711", reason="wrong answers")
+    trace = said.json()["action_id"]
+    assert [id_of(each) for each in sent.of(trace)].count(first_span(trace).span) == 1
+
+
 async def test_refused_request_is_a_failed_span(sandbox_asgi: Asgi, redis: Redis, sent: Sent) -> None:
     """A status from 400 on and a lost connection are errors of the request's span, and its claim is none."""
 

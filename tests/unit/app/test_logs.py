@@ -203,14 +203,15 @@ def test_structlog_itself_writes_the_same_lines(stream: io.StringIO) -> None:
     assert lines(stream)[0]["event"] == "token_fault"
 
 
-def test_log_can_be_reported_to_a_processor(stream: io.StringIO) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, structlog.DropEvent])
+def test_log_can_be_reported_to_a_processor(stream: io.StringIO, error: type[BaseException]) -> None:
     """It sees every line as it is written, cannot change it, and its errors stop nothing."""
     seen: list[dict[str, Any]] = []
 
     def report(_logger: Any, _method: str, event: Any) -> Any:
         seen.append({**event})
         event["event"] = "changed"
-        raise RuntimeError
+        raise error
 
     report_lines_to(report)
     try:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanKind as Kind
+from redis.exceptions import RedisError
 
 from callkeeper.app.telemetry import ENDS_WITHIN_S, DeliveryWatch, OtelTracer, WatchedExporter, _Ids, in_time, resource
 from callkeeper.calls.claimed_item import LeaseLost
@@ -173,6 +174,24 @@ def test_lost_lease_is_no_error(worker: Process) -> None:
     found = worker.spans["claim"]
     assert found.status.is_unset
     assert dict(found.attributes or {}) == {"callkeeper.lease_lost": "notes"}
+
+
+def test_deadline_of_a_request_is_a_timeout_and_the_end_of_a_process_no_failure(worker: Process) -> None:
+    """Both are a cancellation. A request is cancelled when its deadline is over, a claim when the process ends."""
+    for kind, name in ((SpanKind.CLIENT, "GET"), (SpanKind.CONSUMER, "claim")):
+        with traced_by(worker.tracer), pytest.raises(asyncio.CancelledError), span(name, kind):
+            raise asyncio.CancelledError
+    assert (worker.spans["GET"].attributes or {})["error.type"] == "timeout"
+    assert worker.spans["claim"].status.is_unset
+    assert not worker.spans["claim"].events
+
+
+def test_outage_of_redis_has_no_code_place(worker: Process) -> None:
+    """Whoever searches for code places finds bugs."""
+    with traced_by(worker.tracer), pytest.raises(RedisError), span("claim"):
+        raise RedisError("canary")
+    assert (worker.spans["claim"].attributes or {})["error.type"] == "RedisError"
+    assert not worker.spans["claim"].events
 
 
 def test_all_processes_sample_the_same_traces() -> None:
