@@ -37,6 +37,7 @@ from prometheus_client.core import Metric as Family
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.metrics.writing import host
@@ -113,7 +114,7 @@ class FigureExport:
         keys: Keys,
         exporter: MetricExporter,
         source: Resource,
-        note: Callable[[bool], None],
+        watch: DeliveryWatch,
         *,
         every_s: float,
     ) -> None:
@@ -124,14 +125,14 @@ class FigureExport:
             keys: Where the figures are.
             exporter: Sends them.
             source: Who sends them, the same for every process.
-            note: Called with whether the collector took an export.
+            watch: Logs whether the collector takes them.
             every_s: Seconds between two exports.
         """
         self._open_redis = open_redis
         self._keys = keys
         self._exporter = exporter
         self._source = source
-        self._note = note
+        self._watch = watch
         self._every_s = every_s
         self._process = f"{host()}-{os.getpid()}-{token_hex(4)}"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -140,11 +141,11 @@ class FigureExport:
 
     @classmethod
     def open(
-        cls, settings: TelemetrySettings, store: StoreSettings, source: Resource, note: Callable[[bool], None]
+        cls, settings: TelemetrySettings, store: StoreSettings, source: Resource, watch: DeliveryWatch
     ) -> "FigureExport":
         """Build the export of a web process. The SDK reads where the collector is from the environment."""
-        exporter, every_s = OTLPMetricExporter(), settings.every_ms / 1000
-        return cls(lambda: worker_redis(store.redis), store.keys, exporter, source, note, every_s=every_s)
+        exporter, every_s = OTLPMetricExporter(session=collector_session()), settings.every_ms / 1000
+        return cls(lambda: worker_redis(store.redis), store.keys, exporter, source, watch, every_s=every_s)
 
     def start(self) -> None:
         self._thread.start()
@@ -190,8 +191,8 @@ class FigureExport:
         everything = await read_everything(redis, keys=self._keys)
         since_ns, now_ns = min(since_ms, now_ms) * 1_000_000, now_ms * 1_000_000
         data = metrics_data(everything.collect(), self._source, since_ns=since_ns, now_ns=now_ns)
-        result = self._exporter.export(data)  # nothing else runs in this thread
-        self._note(result is MetricExportResult.SUCCESS)
+        # It blocks, but nothing else runs in this thread.
+        self._watch.export(lambda: self._exporter.export(data) is MetricExportResult.SUCCESS)
         return True
 
     def leadership(self, redis: "Redis") -> Leadership:

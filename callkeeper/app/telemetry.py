@@ -31,6 +31,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 
+from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.metrics.writing import Author, Kind
@@ -194,23 +195,6 @@ def _context(place: SpanPlace, *, is_sampled: bool = True) -> api.SpanContext:
     return api.SpanContext(int(place.trace, 16), int(place.span, 16), is_remote=True, trace_flags=flags)
 
 
-class DeliveryWatch:
-    """Logs once that the collector does not take a signal, and once that it takes it again."""
-
-    def __init__(self, log: Any, signal: str) -> None:
-        self._log = log
-        self._signal = signal
-        self._works = True
-
-    def note(self, was_taken: bool) -> None:
-        """Note the result of one export."""
-        if was_taken and not self._works:
-            self._log.info("telemetry_back", signal=self._signal)
-        elif self._works and not was_taken:
-            self._log.warning("telemetry_away", signal=self._signal)
-        self._works = was_taken
-
-
 class WatchedExporter(SpanExporter):
     """Passes spans to another exporter, and its results to a watch."""
 
@@ -220,12 +204,8 @@ class WatchedExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
-        try:
-            result = self._inner.export(spans)
-        except Exception:  # noqa: BLE001  (whatever a library does with a collector's answer, spans are not worth more)
-            result = SpanExportResult.FAILURE
-        self._watch.note(result is SpanExportResult.SUCCESS)
-        return result
+        was_taken = self._watch.export(lambda: self._inner.export(spans) is SpanExportResult.SUCCESS)
+        return SpanExportResult.SUCCESS if was_taken else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
         """Send no more."""
@@ -245,7 +225,7 @@ def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log
         logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{noisy}").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         if settings.sends_traces:
-            exporter = WatchedExporter(OTLPSpanExporter(), DeliveryWatch(log, "spans"))
+            exporter = WatchedExporter(OTLPSpanExporter(session=collector_session()), DeliveryWatch(log, "spans"))
             author = Author.here(kind)
             provider = TracerProvider(
                 resource=resource(f"callkeeper-{kind}", author.name), id_generator=_Ids(), shutdown_on_exit=False
@@ -257,7 +237,7 @@ def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log
             from callkeeper.app.otlp_figures import FigureExport  # noqa: PLC0415  (workers lack prometheus_client)
 
             source, watch = resource("callkeeper", store.keys.prefix), DeliveryWatch(log, "figures")
-            export = FigureExport.open(settings, store, source, watch.note)
+            export = FigureExport.open(settings, store, source, watch)
             export.start()
             stack.callback(in_time, export.stop)
         yield

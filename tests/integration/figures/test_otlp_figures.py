@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import structlog
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
+from structlog.testing import LogCapture
 
+from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.otlp_figures import SINCE, FigureExport
 from callkeeper.app.telemetry import resource
 from callkeeper.calls.metrics import catalogue as figure
@@ -32,10 +35,22 @@ async def receiver() -> AsyncIterator[OtlpReceiver]:
         yield running
 
 
-def export_of(redis: Redis, receiver: OtlpReceiver, taken: list[bool]) -> FigureExport:
+def export_of(redis: Redis, receiver: OtlpReceiver, logged: LogCapture) -> FigureExport:
     """Return the export of one web process."""
-    exporter = OTLPMetricExporter(f"{receiver.url}/v1/metrics", timeout=2.0)
-    return FigureExport(lambda: redis, Keys(), exporter, resource("callkeeper", "ck"), taken.append, every_s=60)
+    exporter = OTLPMetricExporter(f"{receiver.url}/v1/metrics", timeout=2.0, session=collector_session())
+    watch = DeliveryWatch(structlog.wrap_logger(None, processors=[logged]), "figures")
+    return FigureExport(lambda: redis, Keys(), exporter, resource("callkeeper", "ck"), watch, every_s=60)
+
+
+@pytest.fixture
+def logged() -> LogCapture:
+    """Return what is logged."""
+    return LogCapture()
+
+
+def events(logged: LogCapture) -> list[str]:
+    """Return the names of what was logged."""
+    return [entry["event"] for entry in logged.entries]
 
 
 @pytest.fixture
@@ -95,7 +110,7 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
     rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
 ) -> None:
     """Every sample of /metrics, under its name and labels, and nothing else."""
-    assert await export_of(rig.redis, receiver, []).export(rig.redis)
+    assert await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
     [(sender, metrics)] = receiver.figures
     sent, scraped = by_prometheus(metrics), await by_scraping(rig)
     assert sent.keys() == scraped.keys()
@@ -111,10 +126,11 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
     )
 
 
-async def test_one_process_sends_the_figures(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+async def test_one_process_sends_the_figures(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
+) -> None:
     """Of two web processes one sends. Another goes on with the same series when it ends, and no sum grows by that."""
-    taken: list[bool] = []
-    one, other = (export_of(rig.redis, receiver, taken) for _ in range(2))
+    one, other = (export_of(rig.redis, receiver, logged) for _ in range(2))
     assert [await one.export(rig.redis), await other.export(rig.redis), await one.export(rig.redis)] == [
         True,
         False,
@@ -122,7 +138,7 @@ async def test_one_process_sends_the_figures(rig: Rig, counted: FigureWriter, re
     ]
     await one.leadership(rig.redis).lead(lets_go=True)
     assert await other.export(rig.redis)
-    assert taken == [True] * 3
+    assert events(logged) == []
     senders = [sender for sender, _ in receiver.figures]
     assert senders == [senders[0]] * 3
     pushes = [metrics["callkeeper_shifts"].sum.data_points for _, metrics in receiver.figures]
@@ -135,7 +151,7 @@ async def test_series_begin_anew_when_redis_lost_the_figures(
     rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
 ) -> None:
     """A backend must not take the fall for a count. The first point of a series has no duration: its start is unknown."""
-    export = export_of(rig.redis, receiver, [])
+    export = export_of(rig.redis, receiver, LogCapture())
     await export.export(rig.redis)
     await export.export(rig.redis)
     await rig.redis.delete(Keys().figures)
@@ -151,17 +167,18 @@ async def test_series_begin_anew_when_redis_lost_the_figures(
 async def test_start_of_the_series_is_no_figure(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
     """Whoever reads the totals, also an earlier release, leaves it out."""
     before = await rig.counted()
-    await export_of(rig.redis, receiver, []).export(rig.redis)
+    await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
     assert await rig.redis.hget(Keys().figures, SINCE)
     assert (await rig.counted()).counts == before.counts
 
 
-async def test_refused_export_is_noted(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+async def test_refused_export_is_noted(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
+) -> None:
     """A collector that answers 400 takes nothing, and the next export goes on."""
-    taken: list[bool] = []
     receiver.status = 400
-    export = export_of(rig.redis, receiver, taken)
+    export = export_of(rig.redis, receiver, logged)
     await export.export(rig.redis)
     receiver.status = 200
     await export.export(rig.redis)
-    assert taken == [False, True]
+    assert events(logged) == ["telemetry_away", "telemetry_back"]
