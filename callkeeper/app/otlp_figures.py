@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import metadata
 from secrets import token_hex
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -31,7 +31,7 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
     Sum,
 )
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric as Family
 from redis.asyncio import Redis
@@ -47,6 +47,9 @@ from callkeeper.desk.metrics import read_everything
 
 SINCE: Final = "since"
 """The field of the totals that holds when they were first sent, in ms. It goes when they go. Readers ignore it."""
+
+SOURCE: Final = "source"
+"""The field beside it that holds a random id, by which a collector tells the figures of two installations apart."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 _Labels = tuple[tuple[str, str], ...]
@@ -124,7 +127,7 @@ class FigureExport:
             open_redis: Opens a connection in the thread's event loop.
             keys: Where the figures are.
             exporter: Sends them.
-            source: Who sends them, the same for every process.
+            source: Who sends them, the same for every process. The instance's id is added.
             watch: Logs whether the collector takes them.
             every_s: Seconds between two exports.
         """
@@ -169,11 +172,20 @@ class FigureExport:
             try:
                 while True:
                     await asyncio.sleep(self._every_s)
-                    with suppress(RedisError, OSError):
-                        await self.export(redis)
+                    await self._turn(redis)
             finally:
                 with suppress(RedisError, OSError):
                     await self.leadership(redis).lead(lets_go=True)
+
+    async def _turn(self, redis: "Redis") -> None:
+        """Export if this process leads. No error ends the thread: the next turn may succeed."""
+        try:
+            leads = await self.export(redis)
+        except Exception:  # noqa: BLE001  (Redis is away, or holds what this release cannot read: the figures are not sent)
+            self._watch.note(False)
+        else:
+            if not leads:
+                self._watch.note(True)  # another process sends them, and logs if it cannot
 
     async def export(self, redis: "Redis") -> bool:
         """Send the figures once, if this process is or becomes the leader; return whether it is.
@@ -184,16 +196,27 @@ class FigureExport:
         if not await self.leadership(redis).lead():
             return False
         now_ms = time.time_ns() // 1_000_000
-        client: Any = redis  # its stubs cannot know that answers are bytes here
-        # The first point of a series that began unseen has no duration. That is how OTLP says so: see its data model.
-        await client.hsetnx(self._keys.figures, SINCE, now_ms)
-        since_ms = int(await client.hget(self._keys.figures, SINCE) or now_ms)
+        since_ms, source = await self._begun(redis, now_ms)
         everything = await read_everything(redis, keys=self._keys)
         since_ns, now_ns = min(since_ms, now_ms) * 1_000_000, now_ms * 1_000_000
-        data = metrics_data(everything.collect(), self._source, since_ns=since_ns, now_ns=now_ns)
+        data = metrics_data(everything.collect(), source, since_ns=since_ns, now_ns=now_ns)
         # It blocks, but nothing else runs in this thread.
         self._watch.export(lambda: self._exporter.export(data) is MetricExportResult.SUCCESS)
         return True
+
+    async def _begun(self, redis: "Redis", now_ms: int) -> tuple[int, Resource]:
+        """Return when the series began, in ms, and who sends them. Both stay until Redis loses the figures.
+
+        The first point of a series that began unseen has no duration. That is how OTLP says so: see its data model.
+        """
+        figures = self._keys.figures
+        async with redis.pipeline() as pipe:
+            pipe.hsetnx(figures, SINCE, str(now_ms))
+            pipe.hsetnx(figures, SOURCE, token_hex(8))
+            pipe.hmget(figures, [SINCE, SOURCE])
+            _, _, (since, source) = await pipe.execute()
+        instance = f"{self._keys.prefix}-{source.decode()}"
+        return int(since), self._source.merge(Resource({SERVICE_INSTANCE_ID: instance}))
 
     def leadership(self, redis: "Redis") -> Leadership:
         """Return this process's part in being the one that sends."""

@@ -218,6 +218,22 @@ def resource(name: str, instance: str) -> Resource:
     return Resource.create(ours).merge(OTELResourceDetector().detect())
 
 
+_OF_ONE_PROCESS: Final = (
+    *("service.instance.", "k8s.pod.", "k8s.node.", "k8s.replicaset.", "k8s.container."),
+    *("container.", "host.", "process."),
+)
+
+
+def source_of_figures() -> Resource:
+    """Return who sends the figures of all processes, the same in each; `FigureExport` adds the instance.
+
+    Ours come before ``OTEL_RESOURCE_ATTRIBUTES``, in which OpenTelemetry's operator names the pod: at each change of
+    the leader the same totals would be counted again, as another pod's.
+    """
+    found = Resource.create({SERVICE_NAME: "callkeeper", SERVICE_VERSION: metadata.version("callkeeper")})
+    return Resource({name: it for name, it in found.attributes.items() if not name.startswith(_OF_ONE_PROCESS)})
+
+
 @contextmanager
 def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log: Any) -> Iterator[None]:
     """Send spans of this process, and from a web process the figures of all, while the block runs."""
@@ -236,8 +252,7 @@ def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log
         if settings.sends_figures and kind == "web":
             from callkeeper.app.otlp_figures import FigureExport  # noqa: PLC0415  (workers lack prometheus_client)
 
-            source, watch = resource("callkeeper", store.keys.prefix), DeliveryWatch(log, "figures")
-            export = FigureExport.open(settings, store, source, watch)
+            export = FigureExport.open(settings, store, source_of_figures(), DeliveryWatch(log, "figures"))
             export.start()
             stack.callback(in_time, export.stop)
         yield

@@ -1,5 +1,6 @@
 """The figures by OTLP: the same as at /metrics, sent by one process, as one source."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,8 +15,10 @@ from redis.asyncio import Redis
 from structlog.testing import LogCapture
 
 from callkeeper.app.collector import DeliveryWatch, collector_session
-from callkeeper.app.otlp_figures import SINCE, FigureExport
-from callkeeper.app.telemetry import resource
+from callkeeper.app.connections import worker_redis
+from callkeeper.app.otlp_figures import SINCE, SOURCE, FigureExport
+from callkeeper.app.redis_location import parse_location
+from callkeeper.app.telemetry import source_of_figures
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import FIGURES
 from callkeeper.calls.metrics.counting import Figures
@@ -24,6 +27,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.metrics import read_everything
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver, words_of
 from tests.rig import Rig
+from tests.waiting import until
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -35,17 +39,11 @@ async def receiver() -> AsyncIterator[OtlpReceiver]:
         yield running
 
 
-def export_of(redis: Redis, receiver: OtlpReceiver, logged: LogCapture) -> FigureExport:
+def export_of(redis: Redis, receiver: OtlpReceiver, logged: LogCapture, *, every_s: float = 60) -> FigureExport:
     """Return the export of one web process."""
     exporter = OTLPMetricExporter(f"{receiver.url}/v1/metrics", timeout=2.0, session=collector_session())
     watch = DeliveryWatch(structlog.wrap_logger(None, processors=[logged]), "figures")
-    return FigureExport(lambda: redis, Keys(), exporter, resource("callkeeper", "ck"), watch, every_s=60)
-
-
-@pytest.fixture
-def logged() -> LogCapture:
-    """Return what is logged."""
-    return LogCapture()
+    return FigureExport(lambda: redis, Keys(), exporter, source_of_figures(), watch, every_s=every_s)
 
 
 def events(logged: LogCapture) -> list[str]:
@@ -118,7 +116,7 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
         key: n for key, n in scraped.items() if key[0] not in SHAKY
     }
     assert len(sent) > 200
-    assert (sender["service.name"], sender["service.instance.id"]) == ("callkeeper", "ck")
+    assert sender["service.name"] == "callkeeper"
     assert all(
         each.sum.is_monotonic and each.sum.aggregation_temporality == 2
         for each in metrics.values()
@@ -164,11 +162,57 @@ async def test_series_begin_anew_when_redis_lost_the_figures(
     assert [point.time_unix_nano == point.start_time_unix_nano for point in points] == [True, False, True]
 
 
+async def test_source_is_the_same_in_every_pod(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenTelemetry's operator names the pod in the environment; a change of the leader must begin no new series."""
+    for pod in ("a", "b"):
+        of_pod = f"service.instance.id={pod},k8s.pod.name={pod},container.id={pod},host.name={pod},process.pid={pod}"
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"deployment.environment=prod,service.name=web,{of_pod}")
+        export = export_of(rig.redis, receiver, LogCapture())
+        assert await export.export(rig.redis)
+        await export.leadership(rig.redis).lead(lets_go=True)
+    [one, other] = [sender for sender, _ in receiver.figures]
+    assert one == other
+    assert (one["deployment.environment"], one["service.name"]) == ("prod", "callkeeper")
+
+
+async def test_two_installations_are_two_sources(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+    """Staging and production have the same settings. So has one whose Redis lost the figures, which begins anew."""
+    for _ in range(2):
+        assert await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
+        await rig.redis.flushdb()
+        await counted.write_async(rig.redis)
+    one, other = (str(sender["service.instance.id"]) for sender, _ in receiver.figures)
+    assert one != other
+    assert one.startswith("ck-")
+    assert other.startswith("ck-")
+
+
+@pytest.mark.parametrize("stored", ["no number", None], ids=["unreadable", "refused"])
+async def test_figures_go_on_after_an_error(
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture, stored: str | None
+) -> None:
+    """A value that cannot be read, or a key of another type, stops the figures only as long as it is there."""
+    if stored is None:
+        await rig.redis.delete(Keys().figures)
+        await rig.redis.set(Keys().figures, "another type")
+    else:
+        await rig.redis.hset(Keys().figures, SINCE, stored)
+    export = export_of(worker_redis(parse_location(redis_url)), receiver, logged, every_s=0.05)
+    export.start()
+    await until(lambda: events(logged) == ["telemetry_away"])
+    await rig.redis.delete(Keys().figures)
+    await until(lambda: events(logged) == ["telemetry_away", "telemetry_back"])
+    await asyncio.to_thread(export.stop)
+    assert receiver.figures
+
+
 async def test_start_of_the_series_is_no_figure(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
     """Whoever reads the totals, also an earlier release, leaves it out."""
     before = await rig.counted()
     await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
-    assert await rig.redis.hget(Keys().figures, SINCE)
+    assert all(await rig.redis.hmget(Keys().figures, [SINCE, SOURCE]))
     assert (await rig.counted()).counts == before.counts
 
 
