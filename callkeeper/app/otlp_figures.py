@@ -154,10 +154,13 @@ class FigureExport:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more, and let another process lead. An export that hangs is abandoned."""
+        """Let another process lead, and send no more. An export that hangs is abandoned."""
         loop, task = self._loop, self._task
         if loop is not None and task is not None and not loop.is_closed():
             loop.call_soon_threadsafe(task.cancel)
+        # Not in the thread's own loop: an export that hangs blocks it.
+        with suppress(RedisError, OSError), asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(self._let_go())
         self._exporter.shutdown()
         self._thread.join()
 
@@ -169,13 +172,13 @@ class FigureExport:
     async def _go_on(self) -> None:
         self._task = asyncio.current_task()
         async with self._open_redis() as redis:
-            try:
-                while True:
-                    await asyncio.sleep(self._every_s)
-                    await self._turn(redis)
-            finally:
-                with suppress(RedisError, OSError):
-                    await self.leadership(redis).lead(lets_go=True)
+            while True:
+                await asyncio.sleep(self._every_s)
+                await self._turn(redis)
+
+    async def _let_go(self) -> None:
+        async with self._open_redis() as redis:
+            await self.leadership(redis).lead(lets_go=True)
 
     async def _turn(self, redis: "Redis") -> None:
         """Export if this process leads. No error ends the thread: the next turn may succeed."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import os
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,13 +20,15 @@ from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.otlp_figures import SINCE, SOURCE, FigureExport
 from callkeeper.app.redis_location import parse_location
-from callkeeper.app.telemetry import source_of_figures
+from callkeeper.app.settings import StoreSettings, TelemetrySettings
+from callkeeper.app.telemetry import ENDS_WITHIN_S, source_of_figures, telemetry
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import FIGURES
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.metrics import read_everything
+from callkeeper.service.tracing import span
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver, words_of
 from tests.rig import Rig
 from tests.waiting import until
@@ -201,11 +205,32 @@ async def test_figures_go_on_after_an_error(
         await rig.redis.hset(Keys().figures, SINCE, stored)
     export = export_of(worker_redis(parse_location(redis_url)), receiver, logged, every_s=0.05)
     export.start()
-    await until(lambda: events(logged) == ["telemetry_away"])
-    await rig.redis.delete(Keys().figures)
-    await until(lambda: events(logged) == ["telemetry_away", "telemetry_back"])
+    async with asyncio.timeout(10):
+        await until(lambda: events(logged) == ["telemetry_away"])
+        await rig.redis.delete(Keys().figures)
+        await until(lambda: events(logged) == ["telemetry_away", "telemetry_back"])
     await asyncio.to_thread(export.stop)
     assert receiver.figures
+
+
+async def test_hanging_collector_delays_the_end_once(
+    redis: Redis, redis_url: str, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, log: Any
+) -> None:
+    """Spans and figures end at the same time, and another process leads at once."""
+    receiver.hangs = True
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    settings, store = TelemetrySettings.load(dict(os.environ)), StoreSettings.load({"REDIS_URL": redis_url})
+    with telemetry(settings, store, "web", log):
+        with span("claim"):
+            pass
+        async with asyncio.timeout(10):
+            await until(lambda: receiver.asked == 2)
+        assert await redis.exists(Keys().figures_leader)
+        began_s = time.monotonic()
+    assert time.monotonic() - began_s < ENDS_WITHIN_S + 1
+    assert not await redis.exists(Keys().figures_leader)
 
 
 async def test_start_of_the_series_is_no_figure(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:

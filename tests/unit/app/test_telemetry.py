@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import re
 import threading
 import time
@@ -18,7 +19,8 @@ from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioB
 from opentelemetry.trace import SpanKind as Kind
 
 from callkeeper.app.collector import DeliveryWatch, collector_session
-from callkeeper.app.telemetry import ENDS_WITHIN_S, OtelTracer, WatchedExporter, _Ids, in_time, resource
+from callkeeper.app.settings import StoreSettings, TelemetrySettings
+from callkeeper.app.telemetry import ENDS_WITHIN_S, OtelTracer, WatchedExporter, _Ids, in_time, resource, telemetry
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.service.tracing import (
     SpanKind,
@@ -269,6 +271,66 @@ def test_failing_collector_is_logged_once_and_when_it_is_back(receiver: OtlpRece
         spans_until(receiver, "taken")
         until(lambda: sending.events == ["telemetry_away", "telemetry_back"])
     in_time(sending.provider.shutdown)
+
+
+@pytest.fixture
+def in_production(receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, log: Any) -> Callable[[], Any]:
+    """Return what starts the telemetry of a worker whose environment names the collector."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+
+    def begin() -> Any:
+        store = StoreSettings.load({"REDIS_URL": "redis://127.0.0.1:1/0"})
+        return telemetry(TelemetrySettings.load(dict(os.environ)), store, "worker", log)
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "256", "ValueError"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "0", "ValueError"),
+        ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "nobody-5550100001", "RuntimeError"),
+    ],
+)
+def test_setting_that_the_sdk_refuses_switches_telemetry_off(
+    in_production: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    logged: structlog.testing.LogCapture,
+    name: str,
+    value: str,
+    error: str,
+) -> None:
+    """The process runs without it. The log names the variables that are set, never their values: some are secrets."""
+    monkeypatch.setenv(name, value)
+    with in_production(), span("claim") as made:
+        assert not made.is_recorded
+    [line] = logged.entries
+    assert (line["event"], line["error"]) == ("telemetry_off", error)
+    assert line["variables"] == sorted(["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TIMEOUT", name])
+    assert value not in [str(each) for each in line.values()]
+
+
+def test_full_queue_is_not_logged(
+    in_production: Callable[[], Any], receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`telemetry_away` has said it, once."""
+    receiver.hangs = True
+    with in_production():
+        for _ in range(4000):
+            with span("claim", trace=TRACE):
+                pass
+    assert "Queue full" not in caplog.text
+
+
+def test_all_ends_share_one_time_limit() -> None:
+    """Platforms kill a process that takes too long, whatever it still sends."""
+    is_over = threading.Event()
+    began_s = time.monotonic()
+    in_time(is_over.wait, is_over.wait)
+    assert ENDS_WITHIN_S <= time.monotonic() - began_s < ENDS_WITHIN_S + 1
+    is_over.set()
 
 
 def sent_in_time(export: Callable[[], bool]) -> bool:
