@@ -259,7 +259,7 @@ def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log
         provider = _provider(settings, kind, log)  # last, because it starts a thread
     except Exception as error:  # noqa: BLE001  (the SDK reads dozens of variables and says nowhere what it raises)
         named = sorted(name for name in os.environ if name.startswith("OTEL_"))
-        log.error("telemetry_off", error=type(error).__name__, variables=named)
+        log.exception("telemetry_off", error=type(error).__name__, variables=named)
         figures = None
     ends: list[Callable[[], None]] = []
     with ExitStack() as stack:
