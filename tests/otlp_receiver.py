@@ -1,9 +1,9 @@
-"""A collector for tests: takes spans and figures by OTLP over HTTP, and can fail or hang."""
+"""A collector for tests: takes spans and figures by OTLP over HTTP, and can fail, hang or answer byte by byte."""
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -63,11 +63,12 @@ def spans_in(body: bytes) -> Iterator[SentSpan]:
 
 @dataclass(slots=True)
 class OtlpReceiver:
-    """What arrived. ``status`` is answered; with ``hangs`` nothing is."""
+    """What arrived. ``status`` is answered; with ``hangs`` nothing is. ``trickles``: "head" or "body" never ends."""
 
     url: str = ""
     status: int = 200
     hangs: bool = False
+    trickles: str = ""
     traces: list[bytes] = field(default_factory=list)
     metrics: list[bytes] = field(default_factory=list)
     asked: int = 0
@@ -102,11 +103,24 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
             if receiver.hangs:
                 is_over.wait(60)
                 return
+            if receiver.trickles == "head":
+                self.trickle(b"HTTP/1.1 200 OK\r\nx: ")
+                return
             if receiver.status == 200:
                 {"/v1/traces": receiver.traces, "/v1/metrics": receiver.metrics}[self.path].append(body)
             self.send_response(receiver.status)
-            self.send_header("content-length", "0")
+            self.send_header("location", "/v1/logs")
+            self.send_header("content-length", "1000000" if receiver.trickles else "0")
             self.end_headers()
+            if receiver.trickles:
+                self.trickle(b"")
+
+        def trickle(self, begin: bytes) -> None:
+            """Send a byte now and then, until the client leaves or the block ends."""
+            with suppress(OSError):
+                self.wfile.write(begin)
+                while not is_over.wait(0.05):
+                    self.wfile.write(b"x")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Log nothing."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import metadata
 from secrets import token_hex
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -31,12 +31,13 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
     Sum,
 )
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric as Family
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.metrics.writing import host
@@ -46,6 +47,9 @@ from callkeeper.desk.metrics import read_everything
 
 SINCE: Final = "since"
 """The field of the totals that holds when they were first sent, in ms. It goes when they go. Readers ignore it."""
+
+SOURCE: Final = "source"
+"""The field beside it that holds a random id, by which a collector tells the figures of two installations apart."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 _Labels = tuple[tuple[str, str], ...]
@@ -113,7 +117,7 @@ class FigureExport:
         keys: Keys,
         exporter: MetricExporter,
         source: Resource,
-        note: Callable[[bool], None],
+        watch: DeliveryWatch,
         *,
         every_s: float,
     ) -> None:
@@ -123,15 +127,15 @@ class FigureExport:
             open_redis: Opens a connection in the thread's event loop.
             keys: Where the figures are.
             exporter: Sends them.
-            source: Who sends them, the same for every process.
-            note: Called with whether the collector took an export.
+            source: Who sends them, the same for every process. The instance's id is added.
+            watch: Logs whether the collector takes them.
             every_s: Seconds between two exports.
         """
         self._open_redis = open_redis
         self._keys = keys
         self._exporter = exporter
         self._source = source
-        self._note = note
+        self._watch = watch
         self._every_s = every_s
         self._process = f"{host()}-{os.getpid()}-{token_hex(4)}"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -140,20 +144,23 @@ class FigureExport:
 
     @classmethod
     def open(
-        cls, settings: TelemetrySettings, store: StoreSettings, source: Resource, note: Callable[[bool], None]
+        cls, settings: TelemetrySettings, store: StoreSettings, source: Resource, watch: DeliveryWatch
     ) -> "FigureExport":
         """Build the export of a web process. The SDK reads where the collector is from the environment."""
-        exporter, every_s = OTLPMetricExporter(), settings.every_ms / 1000
-        return cls(lambda: worker_redis(store.redis), store.keys, exporter, source, note, every_s=every_s)
+        exporter, every_s = OTLPMetricExporter(session=collector_session()), settings.every_ms / 1000
+        return cls(lambda: worker_redis(store.redis), store.keys, exporter, source, watch, every_s=every_s)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more, and let another process lead. An export that hangs is abandoned."""
+        """Let another process lead, and send no more. An export that hangs is abandoned."""
         loop, task = self._loop, self._task
         if loop is not None and task is not None and not loop.is_closed():
             loop.call_soon_threadsafe(task.cancel)
+        # Not in the thread's own loop: an export that hangs blocks it.
+        with suppress(RedisError, OSError), asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(self._let_go())
         self._exporter.shutdown()
         self._thread.join()
 
@@ -165,14 +172,23 @@ class FigureExport:
     async def _go_on(self) -> None:
         self._task = asyncio.current_task()
         async with self._open_redis() as redis:
-            try:
-                while True:
-                    await asyncio.sleep(self._every_s)
-                    with suppress(RedisError, OSError):
-                        await self.export(redis)
-            finally:
-                with suppress(RedisError, OSError):
-                    await self.leadership(redis).lead(lets_go=True)
+            while True:
+                await asyncio.sleep(self._every_s)
+                await self._turn(redis)
+
+    async def _let_go(self) -> None:
+        async with self._open_redis() as redis:
+            await self.leadership(redis).lead(lets_go=True)
+
+    async def _turn(self, redis: "Redis") -> None:
+        """Export if this process leads. No error ends the thread: the next turn may succeed."""
+        try:
+            leads = await self.export(redis)
+        except Exception:  # noqa: BLE001  (Redis is away, or holds what this release cannot read: the figures are not sent)
+            self._watch.note(False)
+        else:
+            if not leads:
+                self._watch.note(True)  # another process sends them, and logs if it cannot
 
     async def export(self, redis: "Redis") -> bool:
         """Send the figures once, if this process is or becomes the leader; return whether it is.
@@ -183,16 +199,27 @@ class FigureExport:
         if not await self.leadership(redis).lead():
             return False
         now_ms = time.time_ns() // 1_000_000
-        client: Any = redis  # its stubs cannot know that answers are bytes here
-        # The first point of a series that began unseen has no duration. That is how OTLP says so: see its data model.
-        await client.hsetnx(self._keys.figures, SINCE, now_ms)
-        since_ms = int(await client.hget(self._keys.figures, SINCE) or now_ms)
+        since_ms, source = await self._begun(redis, now_ms)
         everything = await read_everything(redis, keys=self._keys)
         since_ns, now_ns = min(since_ms, now_ms) * 1_000_000, now_ms * 1_000_000
-        data = metrics_data(everything.collect(), self._source, since_ns=since_ns, now_ns=now_ns)
-        result = self._exporter.export(data)  # nothing else runs in this thread
-        self._note(result is MetricExportResult.SUCCESS)
+        data = metrics_data(everything.collect(), source, since_ns=since_ns, now_ns=now_ns)
+        # It blocks, but nothing else runs in this thread.
+        self._watch.export(lambda: self._exporter.export(data) is MetricExportResult.SUCCESS)
         return True
+
+    async def _begun(self, redis: "Redis", now_ms: int) -> tuple[int, Resource]:
+        """Return when the series began, in ms, and who sends them. Both stay until Redis loses the figures.
+
+        The first point of a series that began unseen has no duration. That is how OTLP says so: see its data model.
+        """
+        figures = self._keys.figures
+        async with redis.pipeline() as pipe:
+            pipe.hsetnx(figures, SINCE, str(now_ms))
+            pipe.hsetnx(figures, SOURCE, token_hex(8))
+            pipe.hmget(figures, [SINCE, SOURCE])
+            _, _, (since, source) = await pipe.execute()
+        instance = f"{self._keys.prefix}-{source.decode()}"
+        return int(since), self._source.merge(Resource({SERVICE_INSTANCE_ID: instance}))
 
     def leadership(self, redis: "Redis") -> Leadership:
         """Return this process's part in being the one that sends."""

@@ -9,13 +9,15 @@ of its own sends them, and the end of the process waits for it for two seconds a
 
 import asyncio
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar, Token
 from importlib import metadata
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from opentelemetry import trace as api
 from opentelemetry.context import Context, attach, detach
@@ -33,6 +35,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from redis.exceptions import RedisError
 
+from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.metrics.writing import Author, Kind
@@ -40,8 +43,11 @@ from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.traceback_filter import filtered_traceback
 from callkeeper.service.tracing import SpanAttributes, SpanKind, SpanPlace, TraceSpan, first_span, is_trace, traced_by
 
+if TYPE_CHECKING:
+    from callkeeper.app.otlp_figures import FigureExport
+
 ENDS_WITHIN_S: Final = 2.0
-"""How long the end of the process waits for spans that are not sent yet. Platforms kill after 10 s."""
+"""How long the end of the process waits for spans and figures that are not sent yet. Platforms kill after 10 s."""
 
 NO_FAILURES: Final = (LeaseLost, NewerRecord)
 """Exceptions that end a claim in order."""
@@ -62,6 +68,13 @@ _NAMES: Final = {name: f"callkeeper.{name}" for name in SpanAttributes.__annotat
 """The exported names, those of OpenTelemetry's conventions where there are any. ``url.full`` is left out: it holds ids."""
 
 _NAMES_OF_SERVERS: Final = _NAMES | {"route": "http.route"}
+
+_NOISY: Final = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.sdk._shared_internal",  # "Queue full, dropping Span."
+)
+"""Loggers that would fill the log while a collector fails. `DeliveryWatch` says it once."""
 
 _forced: ContextVar[SpanPlace | None] = ContextVar("ids of the span that is being made", default=None)
 
@@ -202,23 +215,6 @@ def _context(place: SpanPlace, *, is_sampled: bool = True) -> api.SpanContext:
     return api.SpanContext(int(place.trace, 16), int(place.span, 16), is_remote=True, trace_flags=flags)
 
 
-class DeliveryWatch:
-    """Logs once that the collector does not take a signal, and once that it takes it again."""
-
-    def __init__(self, log: Any, signal: str) -> None:
-        self._log = log
-        self._signal = signal
-        self._works = True
-
-    def note(self, was_taken: bool) -> None:
-        """Note the result of one export."""
-        if was_taken and not self._works:
-            self._log.info("telemetry_back", signal=self._signal)
-        elif self._works and not was_taken:
-            self._log.warning("telemetry_away", signal=self._signal)
-        self._works = was_taken
-
-
 class WatchedExporter(SpanExporter):
     """Passes spans to another exporter, and its results to a watch."""
 
@@ -228,12 +224,8 @@ class WatchedExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
-        try:
-            result = self._inner.export(spans)
-        except Exception:  # noqa: BLE001  (whatever a library does with a collector's answer, spans are not worth more)
-            result = SpanExportResult.FAILURE
-        self._watch.note(result is SpanExportResult.SUCCESS)
-        return result
+        was_taken = self._watch.export(lambda: self._inner.export(spans) is SpanExportResult.SUCCESS)
+        return SpanExportResult.SUCCESS if was_taken else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
         """Send no more."""
@@ -246,33 +238,72 @@ def resource(name: str, instance: str) -> Resource:
     return Resource.create(ours).merge(OTELResourceDetector().detect())
 
 
+_OF_ONE_PROCESS: Final = (
+    *("service.instance.", "k8s.pod.", "k8s.node.", "k8s.replicaset.", "container.", "host.", "process."),
+)
+
+
+def source_of_figures() -> Resource:
+    """Return who sends the figures of all processes, the same in each; `FigureExport` adds the instance.
+
+    Ours come before ``OTEL_RESOURCE_ATTRIBUTES``, in which OpenTelemetry's operator names the pod: at each change of
+    the leader the same totals would be counted again, as another pod's.
+    """
+    found = Resource.create({SERVICE_NAME: "callkeeper", SERVICE_VERSION: metadata.version("callkeeper")})
+    return Resource({name: it for name, it in found.attributes.items() if not name.startswith(_OF_ONE_PROCESS)})
+
+
 @contextmanager
 def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log: Any) -> Iterator[None]:
-    """Send spans of this process, and from a web process the figures of all, while the block runs."""
-    for noisy in ("trace_exporter", "metric_exporter"):  # a failing collector would fill the log: `DeliveryWatch` tells
-        logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{noisy}").setLevel(logging.CRITICAL)
-    with ExitStack() as stack:
-        if settings.sends_traces:
-            exporter = WatchedExporter(OTLPSpanExporter(), DeliveryWatch(log, "spans"))
-            author = Author.here(kind)
-            provider = TracerProvider(
-                resource=resource(f"callkeeper-{kind}", author.name), id_generator=_Ids(), shutdown_on_exit=False
-            )
-            provider.add_span_processor(BatchSpanProcessor(exporter))
-            stack.callback(in_time, provider.shutdown)
-            stack.enter_context(traced_by(OtelTracer(provider)))
-        if settings.sends_figures and kind == "web":
-            from callkeeper.app.otlp_figures import FigureExport  # noqa: PLC0415  (workers lack prometheus_client)
+    """Send spans of this process, and from a web process the figures of all, while the block runs.
 
-            source, watch = resource("callkeeper", store.keys.prefix), DeliveryWatch(log, "figures")
-            export = FigureExport.open(settings, store, source, watch.note)
-            export.start()
-            stack.callback(in_time, export.stop)
+    Settings that the SDK refuses are logged, and the block runs without: telemetry is not worth an outage.
+    """
+    for noisy in _NOISY:
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    figures, provider = None, None
+    try:
+        figures = _figures(settings, store, kind, log)
+        provider = _provider(settings, kind, log)  # last, because it starts a thread
+    except Exception as error:
+        named = sorted(name for name in os.environ if name.startswith("OTEL_"))
+        log.exception("telemetry_off", error=type(error).__name__, variables=named)
+        figures = None
+    ends: list[Callable[[], None]] = []
+    with ExitStack() as stack:
+        stack.callback(lambda: in_time(*ends))
+        if figures is not None:
+            figures.start()
+            ends.append(figures.stop)
+        if provider is not None:
+            ends.append(provider.shutdown)
+            stack.enter_context(traced_by(OtelTracer(provider)))
         yield
 
 
-def in_time(end: Callable[[], None]) -> None:
-    """End something, but go on after `ENDS_WITHIN_S` if it has not ended by then."""
-    ending = threading.Thread(target=end, name="telemetry's end", daemon=True)
-    ending.start()
-    ending.join(ENDS_WITHIN_S)
+def _provider(settings: TelemetrySettings, kind: Kind, log: Any) -> TracerProvider | None:
+    if not settings.sends_traces:
+        return None
+    exporter = WatchedExporter(OTLPSpanExporter(session=collector_session()), DeliveryWatch(log, "spans"))
+    source = resource(f"callkeeper-{kind}", Author.here(kind).name)
+    provider = TracerProvider(resource=source, id_generator=_Ids(), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _figures(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log: Any) -> "FigureExport | None":
+    if not settings.sends_figures or kind != "web":
+        return None
+    from callkeeper.app.otlp_figures import FigureExport  # noqa: PLC0415  (workers lack prometheus_client)
+
+    return FigureExport.open(settings, store, source_of_figures(), DeliveryWatch(log, "figures"))
+
+
+def in_time(*ends: Callable[[], object]) -> None:
+    """End several things at once, but go on after `ENDS_WITHIN_S` if they have not ended by then."""
+    until_s = time.monotonic() + ENDS_WITHIN_S
+    endings = [threading.Thread(target=end, name="telemetry's end", daemon=True) for end in ends]
+    for ending in endings:
+        ending.start()
+    for ending in endings:
+        ending.join(max(0.0, until_s - time.monotonic()))

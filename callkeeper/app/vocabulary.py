@@ -66,8 +66,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "alert_told": _event("an alert about an incident or its end was sent", "kind", "is_over", "target"),
     "alert_not_told": _event("an address did not accept an alert; it is sent again", "kind", "is_over", "target"),
     "telemetry_away": _event("spans or figures did not reach the collector; they are dropped", "signal"),
-    "telemetry_back": _event("spans or figures reach the collector again", "signal"),
-    "telemetry_off": _event("no spans and no figures are sent, because a setting or an extra is wrong", "because"),
+    "telemetry_back": _event("spans or figures reach the collector again, or another process sends them", "signal"),
+    "telemetry_off": _event(
+        "this process sends no spans and no figures: because of a setting or an extra, or the SDK refused a setting; "
+        "variables: those that are set",
+        "because",
+        "variables",
+    ),
     # desk
     "admin_refused": _event("a page was requested without a login or with a wrong one, or from another site", "reason"),
     "desk_refused": _event("a desk request had no valid token or ticket", "reason"),

@@ -1,26 +1,37 @@
 """The figures by OTLP: the same as at /metrics, sent by one process, as one source."""
 
+import asyncio
 import math
+import os
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import structlog
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
+from structlog.testing import LogCapture
 
-from callkeeper.app.otlp_figures import SINCE, FigureExport
-from callkeeper.app.telemetry import resource
+from callkeeper.app.collector import DeliveryWatch, collector_session
+from callkeeper.app.connections import worker_redis
+from callkeeper.app.otlp_figures import SINCE, SOURCE, FigureExport
+from callkeeper.app.redis_location import parse_location
+from callkeeper.app.settings import StoreSettings, TelemetrySettings
+from callkeeper.app.telemetry import ENDS_WITHIN_S, source_of_figures, telemetry
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import FIGURES
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.metrics import read_everything
+from callkeeper.service.tracing import span
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver, words_of
 from tests.rig import Rig
+from tests.waiting import until
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -32,10 +43,16 @@ async def receiver() -> AsyncIterator[OtlpReceiver]:
         yield running
 
 
-def export_of(redis: Redis, receiver: OtlpReceiver, taken: list[bool]) -> FigureExport:
+def export_of(redis: Redis, receiver: OtlpReceiver, logged: LogCapture, *, every_s: float = 60) -> FigureExport:
     """Return the export of one web process."""
-    exporter = OTLPMetricExporter(f"{receiver.url}/v1/metrics", timeout=2.0)
-    return FigureExport(lambda: redis, Keys(), exporter, resource("callkeeper", "ck"), taken.append, every_s=60)
+    exporter = OTLPMetricExporter(f"{receiver.url}/v1/metrics", timeout=2.0, session=collector_session())
+    watch = DeliveryWatch(structlog.wrap_logger(None, processors=[logged]), "figures")
+    return FigureExport(lambda: redis, Keys(), exporter, source_of_figures(), watch, every_s=every_s)
+
+
+def events(logged: LogCapture) -> list[str]:
+    """Return the names of what was logged."""
+    return [entry["event"] for entry in logged.entries]
 
 
 @pytest.fixture
@@ -95,7 +112,7 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
     rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
 ) -> None:
     """Every sample of /metrics, under its name and labels, and nothing else."""
-    assert await export_of(rig.redis, receiver, []).export(rig.redis)
+    assert await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
     [(sender, metrics)] = receiver.figures
     sent, scraped = by_prometheus(metrics), await by_scraping(rig)
     assert sent.keys() == scraped.keys()
@@ -103,7 +120,7 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
         key: n for key, n in scraped.items() if key[0] not in SHAKY
     }
     assert len(sent) > 200
-    assert (sender["service.name"], sender["service.instance.id"]) == ("callkeeper", "ck")
+    assert sender["service.name"] == "callkeeper"
     assert all(
         each.sum.is_monotonic and each.sum.aggregation_temporality == 2
         for each in metrics.values()
@@ -111,10 +128,11 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
     )
 
 
-async def test_one_process_sends_the_figures(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+async def test_one_process_sends_the_figures(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
+) -> None:
     """Of two web processes one sends. Another goes on with the same series when it ends, and no sum grows by that."""
-    taken: list[bool] = []
-    one, other = (export_of(rig.redis, receiver, taken) for _ in range(2))
+    one, other = (export_of(rig.redis, receiver, logged) for _ in range(2))
     assert [await one.export(rig.redis), await other.export(rig.redis), await one.export(rig.redis)] == [
         True,
         False,
@@ -122,7 +140,7 @@ async def test_one_process_sends_the_figures(rig: Rig, counted: FigureWriter, re
     ]
     await one.leadership(rig.redis).lead(lets_go=True)
     assert await other.export(rig.redis)
-    assert taken == [True] * 3
+    assert events(logged) == []
     senders = [sender for sender, _ in receiver.figures]
     assert senders == [senders[0]] * 3
     pushes = [metrics["callkeeper_shifts"].sum.data_points for _, metrics in receiver.figures]
@@ -135,7 +153,7 @@ async def test_series_begin_anew_when_redis_lost_the_figures(
     rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
 ) -> None:
     """A backend must not take the fall for a count. The first point of a series has no duration: its start is unknown."""
-    export = export_of(rig.redis, receiver, [])
+    export = export_of(rig.redis, receiver, LogCapture())
     await export.export(rig.redis)
     await export.export(rig.redis)
     await rig.redis.delete(Keys().figures)
@@ -148,20 +166,88 @@ async def test_series_begin_anew_when_redis_lost_the_figures(
     assert [point.time_unix_nano == point.start_time_unix_nano for point in points] == [True, False, True]
 
 
+async def test_source_is_the_same_in_every_pod(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenTelemetry's operator names the pod in the environment; a change of the leader must begin no new series."""
+    for pod in ("a", "b"):
+        of_pod = f"service.instance.id={pod},k8s.pod.name={pod},container.id={pod},host.name={pod},process.pid={pod}"
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"deployment.environment=prod,service.name=web,{of_pod}")
+        export = export_of(rig.redis, receiver, LogCapture())
+        assert await export.export(rig.redis)
+        await export.leadership(rig.redis).lead(lets_go=True)
+    [one, other] = [sender for sender, _ in receiver.figures]
+    assert one == other
+    assert (one["deployment.environment"], one["service.name"]) == ("prod", "callkeeper")
+
+
+async def test_two_installations_are_two_sources(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+    """Staging and production have the same settings. So has one whose Redis lost the figures, which begins anew."""
+    for _ in range(2):
+        assert await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
+        await rig.redis.flushdb()
+        await counted.write_async(rig.redis)
+    one, other = (str(sender["service.instance.id"]) for sender, _ in receiver.figures)
+    assert one != other
+    assert one.startswith("ck-")
+    assert other.startswith("ck-")
+
+
+@pytest.mark.parametrize("stored", ["no number", None], ids=["unreadable", "refused"])
+async def test_figures_go_on_after_an_error(
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture, stored: str | None
+) -> None:
+    """A value that cannot be read, or a key of another type, stops the figures only as long as it is there."""
+    if stored is None:
+        await rig.redis.delete(Keys().figures)
+        await rig.redis.set(Keys().figures, "another type")
+    else:
+        await rig.redis.hset(Keys().figures, SINCE, stored)
+    export = export_of(worker_redis(parse_location(redis_url)), receiver, logged, every_s=0.05)
+    export.start()
+    async with asyncio.timeout(10):
+        await until(lambda: events(logged) == ["telemetry_away"])
+        await rig.redis.delete(Keys().figures)
+        await until(lambda: events(logged) == ["telemetry_away", "telemetry_back"])
+    await asyncio.to_thread(export.stop)
+    assert receiver.figures
+
+
+async def test_hanging_collector_delays_the_end_once(
+    redis: Redis, redis_url: str, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, log: Any
+) -> None:
+    """Spans and figures end at the same time, and another process leads at once."""
+    receiver.hangs = True
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    settings, store = TelemetrySettings.load(dict(os.environ)), StoreSettings.load({"REDIS_URL": redis_url})
+    with telemetry(settings, store, "web", log):
+        with span("claim"):
+            pass
+        async with asyncio.timeout(10):
+            await until(lambda: receiver.asked == 2)
+        assert await redis.exists(Keys().figures_leader)
+        began_s = time.monotonic()
+    assert time.monotonic() - began_s < ENDS_WITHIN_S + 1
+    assert not await redis.exists(Keys().figures_leader)
+
+
 async def test_start_of_the_series_is_no_figure(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
     """Whoever reads the totals, also an earlier release, leaves it out."""
     before = await rig.counted()
-    await export_of(rig.redis, receiver, []).export(rig.redis)
-    assert await rig.redis.hget(Keys().figures, SINCE)
+    await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
+    assert all(await rig.redis.hmget(Keys().figures, [SINCE, SOURCE]))
     assert (await rig.counted()).counts == before.counts
 
 
-async def test_refused_export_is_noted(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+async def test_refused_export_is_noted(
+    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
+) -> None:
     """A collector that answers 400 takes nothing, and the next export goes on."""
-    taken: list[bool] = []
     receiver.status = 400
-    export = export_of(rig.redis, receiver, taken)
+    export = export_of(rig.redis, receiver, logged)
     await export.export(rig.redis)
     receiver.status = 200
     await export.export(rig.redis)
-    assert taken == [False, True]
+    assert events(logged) == ["telemetry_away", "telemetry_back"]

@@ -2,23 +2,26 @@
 
 import asyncio
 import logging
+import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanKind as Kind
 from redis.exceptions import RedisError
 
-from callkeeper.app.telemetry import ENDS_WITHIN_S, DeliveryWatch, OtelTracer, WatchedExporter, _Ids, in_time, resource
+from callkeeper.app.collector import DeliveryWatch, collector_session
+from callkeeper.app.settings import StoreSettings, TelemetrySettings
+from callkeeper.app.telemetry import ENDS_WITHIN_S, OtelTracer, WatchedExporter, _Ids, in_time, resource, telemetry
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.service.tracing import (
     SpanKind,
@@ -230,8 +233,9 @@ class Sending:
 
     def __init__(self, receiver: OtlpReceiver) -> None:
         self.logged = structlog.testing.LogCapture()
-        watch = DeliveryWatch(structlog.wrap_logger(None, processors=[self.logged]), "spans")
-        exporter = WatchedExporter(OTLPSpanExporter(f"{receiver.url}/v1/traces", timeout=1.0), watch)
+        watch = DeliveryWatch(structlog.wrap_logger(None, processors=[self.logged]), "spans", within_s=1.5)
+        inner = OTLPSpanExporter(f"{receiver.url}/v1/traces", timeout=1.0, session=collector_session())
+        exporter = WatchedExporter(inner, watch)
         self.provider = TracerProvider(id_generator=_Ids(), shutdown_on_exit=False)
         self.provider.add_span_processor(
             BatchSpanProcessor(exporter, max_queue_size=64, schedule_delay_millis=50, max_export_batch_size=16)
@@ -286,6 +290,102 @@ def test_failing_collector_is_logged_once_and_when_it_is_back(receiver: OtlpRece
         spans_until(receiver, "taken")
         until(lambda: sending.events == ["telemetry_away", "telemetry_back"])
     in_time(sending.provider.shutdown)
+
+
+@pytest.fixture
+def in_production(receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, log: Any) -> Callable[[], Any]:
+    """Return what starts the telemetry of a worker whose environment names the collector."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+
+    def begin() -> Any:
+        store = StoreSettings.load({"REDIS_URL": "redis://127.0.0.1:1/0"})
+        return telemetry(TelemetrySettings.load(dict(os.environ)), store, "worker", log)
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "256", "ValueError"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "0", "ValueError"),
+        ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "nobody-5550100001", "RuntimeError"),
+    ],
+)
+def test_setting_that_the_sdk_refuses_switches_telemetry_off(
+    in_production: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    logged: structlog.testing.LogCapture,
+    name: str,
+    value: str,
+    error: str,
+) -> None:
+    """The process runs without it. The log names the variables that are set, never their values: some are secrets."""
+    monkeypatch.setenv(name, value)
+    with in_production(), span("claim") as made:
+        assert not made.is_recorded
+    [line] = logged.entries
+    assert (line["event"], line["error"]) == ("telemetry_off", error)
+    assert line["variables"] == sorted(["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TIMEOUT", name])
+    assert value not in [str(each) for each in line.values()]
+
+
+def test_full_queue_is_not_logged(
+    in_production: Callable[[], Any], receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`telemetry_away` has said it, once."""
+    receiver.hangs = True
+    with in_production():
+        for _ in range(4000):
+            with span("claim", trace=TRACE):
+                pass
+    assert "Queue full" not in caplog.text
+
+
+def test_all_ends_share_one_time_limit() -> None:
+    """Platforms kill a process that takes too long, whatever it still sends."""
+    is_over = threading.Event()
+    began_s = time.monotonic()
+    in_time(is_over.wait, is_over.wait)
+    assert ENDS_WITHIN_S <= time.monotonic() - began_s < ENDS_WITHIN_S + 1
+    is_over.set()
+
+
+def sent_in_time(export: Callable[[], bool]) -> bool:
+    """Run an export that must end soon although the collector's answer does not; return whether it was taken."""
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(export()), daemon=True)
+    thread.start()
+    thread.join(4)
+    assert not thread.is_alive(), "the export waits for the end of the answer"
+    return results[0]
+
+
+@pytest.mark.parametrize("status", [200, 302, 400])
+def test_body_of_an_answer_is_not_read(receiver: OtlpReceiver, status: int) -> None:
+    """It may be endless or a gzip bomb. A redirect is a failure, as its target takes nothing."""
+    receiver.trickles, receiver.status = "body", status
+    spans = OTLPSpanExporter(f"{receiver.url}/v1/traces", timeout=1.0, session=collector_session())
+    assert sent_in_time(lambda: spans.export([]) is SpanExportResult.SUCCESS) is (status == 200)
+    assert receiver.asked == 1
+
+
+def test_answer_that_trickles_is_logged(receiver: OtlpReceiver) -> None:
+    """The export cannot be cut, as each byte comes in time. The log says that spans are lost, and when they arrive."""
+    receiver.trickles = "head"
+    sending = Sending(receiver)
+    with traced_by(sending.tracer), span("lost", trace=TRACE):
+        pass
+    until(lambda: sending.events == ["telemetry_away"])
+    in_time(sending.provider.shutdown)
+
+
+def test_credential_provider_gives_its_own_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours would replace the session of the provider, and its credentials with it."""
+    assert collector_session() is not None
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER", "gcp")
+    assert collector_session() is None
 
 
 def until(look: Any, within_s: float = 10.0) -> None:
