@@ -265,7 +265,7 @@ def telemetry(settings: TelemetrySettings, store: StoreSettings, kind: Kind, log
     try:
         figures = _figures(settings, store, kind, log)
         provider = _provider(settings, kind, log)  # last, because it starts a thread
-    except Exception as error:
+    except Exception as error:  # the SDK reads dozens of variables and documents no error of theirs
         named = sorted(name for name in os.environ if name.startswith("OTEL_"))
         log.exception("telemetry_off", error=type(error).__name__, variables=named)
         figures = None

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -43,11 +44,12 @@ async def receiver() -> AsyncIterator[OtlpReceiver]:
         yield running
 
 
-def export_of(redis: Redis, receiver: OtlpReceiver, logged: LogCapture, *, every_s: float = 60) -> FigureExport:
+def export_of(url: str, receiver: OtlpReceiver, logged: LogCapture, *, every_s: float = 60) -> FigureExport:
     """Return the export of one web process."""
     exporter = OTLPMetricExporter(f"{receiver.url}/v1/metrics", timeout=2.0, session=collector_session())
     watch = DeliveryWatch(structlog.wrap_logger(None, processors=[logged]), "figures")
-    return FigureExport(lambda: redis, Keys(), exporter, source_of_figures(), watch, every_s=every_s)
+    place = parse_location(url)
+    return FigureExport(lambda: worker_redis(place), Keys(), exporter, source_of_figures(), watch, every_s=every_s)
 
 
 def events(logged: LogCapture) -> list[str]:
@@ -109,10 +111,10 @@ SHAKY = {"callkeeper_redis_memory_bytes", "callkeeper_late_seconds"}
 
 
 async def test_everything_at_metrics_is_sent_with_the_same_numbers(
-    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver
 ) -> None:
     """Every sample of /metrics, under its name and labels, and nothing else."""
-    assert await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
+    assert await export_of(redis_url, receiver, LogCapture()).export(rig.redis)
     [(sender, metrics)] = receiver.figures
     sent, scraped = by_prometheus(metrics), await by_scraping(rig)
     assert sent.keys() == scraped.keys()
@@ -129,10 +131,10 @@ async def test_everything_at_metrics_is_sent_with_the_same_numbers(
 
 
 async def test_one_process_sends_the_figures(
-    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
 ) -> None:
     """Of two web processes one sends. Another goes on with the same series when it ends, and no sum grows by that."""
-    one, other = (export_of(rig.redis, receiver, logged) for _ in range(2))
+    one, other = (export_of(redis_url, receiver, logged) for _ in range(2))
     assert [await one.export(rig.redis), await other.export(rig.redis), await one.export(rig.redis)] == [
         True,
         False,
@@ -150,10 +152,10 @@ async def test_one_process_sends_the_figures(
 
 
 async def test_series_begin_anew_when_redis_lost_the_figures(
-    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver
 ) -> None:
     """A backend must not take the fall for a count. The first point of a series has no duration: its start is unknown."""
-    export = export_of(rig.redis, receiver, LogCapture())
+    export = export_of(redis_url, receiver, LogCapture())
     await export.export(rig.redis)
     await export.export(rig.redis)
     await rig.redis.delete(Keys().figures)
@@ -167,13 +169,13 @@ async def test_series_begin_anew_when_redis_lost_the_figures(
 
 
 async def test_source_is_the_same_in_every_pod(
-    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OpenTelemetry's operator names the pod in the environment; a change of the leader must begin no new series."""
     for pod in ("a", "b"):
         of_pod = f"service.instance.id={pod},k8s.pod.name={pod},container.id={pod},host.name={pod},process.pid={pod}"
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"deployment.environment=prod,service.name=web,{of_pod}")
-        export = export_of(rig.redis, receiver, LogCapture())
+        export = export_of(redis_url, receiver, LogCapture())
         assert await export.export(rig.redis)
         await export.leadership(rig.redis).lead(lets_go=True)
     [one, other] = [sender for sender, _ in receiver.figures]
@@ -181,10 +183,12 @@ async def test_source_is_the_same_in_every_pod(
     assert (one["deployment.environment"], one["service.name"]) == ("prod", "callkeeper")
 
 
-async def test_two_installations_are_two_sources(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+async def test_two_installations_are_two_sources(
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver
+) -> None:
     """Staging and production have the same settings. So has one whose Redis lost the figures, which begins anew."""
     for _ in range(2):
-        assert await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
+        assert await export_of(redis_url, receiver, LogCapture()).export(rig.redis)
         await rig.redis.flushdb()
         await counted.write_async(rig.redis)
     one, other = (str(sender["service.instance.id"]) for sender, _ in receiver.figures)
@@ -203,7 +207,7 @@ async def test_figures_go_on_after_an_error(
         await rig.redis.set(Keys().figures, "another type")
     else:
         await rig.redis.hset(Keys().figures, SINCE, stored)
-    export = export_of(worker_redis(parse_location(redis_url)), receiver, logged, every_s=0.05)
+    export = export_of(redis_url, receiver, logged, every_s=0.05)
     export.start()
     async with asyncio.timeout(10):
         await until(lambda: events(logged) == ["telemetry_away"])
@@ -214,39 +218,44 @@ async def test_figures_go_on_after_an_error(
 
 
 async def test_hanging_collector_delays_the_end_once(
-    redis: Redis, redis_url: str, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, log: Any
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, log: Any
 ) -> None:
     """Spans and figures end at the same time, and another process leads at once."""
-    receiver.hangs = True
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    settings, store = TelemetrySettings.load(dict(os.environ)), StoreSettings.load({"REDIS_URL": redis_url})
-    with telemetry(settings, store, "web", log):
-        with span("claim"):
-            pass
-        async with asyncio.timeout(10):
-            await until(lambda: receiver.asked == 2)
-        assert await redis.exists(Keys().figures_leader)
-        began_s = time.monotonic()
-    assert time.monotonic() - began_s < ENDS_WITHIN_S + 1
-    assert not await redis.exists(Keys().figures_leader)
+    with otlp_receiver() as receiver:
+        receiver.hangs = True
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        settings, store = TelemetrySettings.load(dict(os.environ)), StoreSettings.load({"REDIS_URL": redis_url})
+        with telemetry(settings, store, "web", log):
+            with span("claim"):
+                pass
+            async with asyncio.timeout(10):
+                await until(lambda: receiver.asked == 2)
+            assert await redis.exists(Keys().figures_leader)
+            began_s = time.monotonic()
+        assert time.monotonic() - began_s < ENDS_WITHIN_S + 1
+        assert not await redis.exists(Keys().figures_leader)
+    async with asyncio.timeout(10):  # the abandoned thread closes its connection when the collector is gone
+        await until(lambda: "figures by OTLP" not in [thread.name for thread in threading.enumerate()])
 
 
-async def test_start_of_the_series_is_no_figure(rig: Rig, counted: FigureWriter, receiver: OtlpReceiver) -> None:
+async def test_start_of_the_series_is_no_figure(
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver
+) -> None:
     """Whoever reads the totals, also an earlier release, leaves it out."""
     before = await rig.counted()
-    await export_of(rig.redis, receiver, LogCapture()).export(rig.redis)
+    await export_of(redis_url, receiver, LogCapture()).export(rig.redis)
     assert all(await rig.redis.hmget(Keys().figures, [SINCE, SOURCE]))
     assert (await rig.counted()).counts == before.counts
 
 
 async def test_refused_export_is_noted(
-    rig: Rig, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
+    rig: Rig, redis_url: str, counted: FigureWriter, receiver: OtlpReceiver, logged: LogCapture
 ) -> None:
     """A collector that answers 400 takes nothing, and the next export goes on."""
     receiver.status = 400
-    export = export_of(rig.redis, receiver, logged)
+    export = export_of(redis_url, receiver, logged)
     await export.export(rig.redis)
     receiver.status = 200
     await export.export(rig.redis)
