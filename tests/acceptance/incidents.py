@@ -130,7 +130,11 @@ def _told(case: Case, watchers: Watchers) -> Told:
             assert watchers.kinds() == {case.kind}, watchers.kinds()
             assert watchers.alarms().count('<li id="a-') == (0 if case.is_note else 1), "not only the cause is shown"
             anchor = f"/board/operations#incident-{case.kind.replace('_', '-')}"
-            assert case.is_note or anchor in watchers.advice()
+            until(
+                lambda: case.is_note or anchor in watchers.advice(),
+                longest_s,
+                "the page of incidents to say what to do",
+            )
         assert watchers.raised() - {"CallkeeperRedisMemory"} == {case.alert}, watchers.raised()
         assert case.doctor in (told := watchers.doctor()), told
         assert case.title in watchers.board(), "the doctor's checks must not end the alarm"
