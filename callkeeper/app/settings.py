@@ -108,8 +108,8 @@ class AlertSettings(SettingsSection, frozen=True, kw_only=True):
 class TelemetrySettings(SettingsSection, frozen=True, kw_only=True):
     """The collector of traces and figures. OpenTelemetry's own variables; its SDK reads further ones itself.
 
-    Many platforms set them for every program. So a value that callkeeper cannot use stops no process: nothing is sent then,
-    and the log says why (`hindrance`).
+    Many platforms set them for every program. So another protocol, another exporter or a missing extra stops no process:
+    nothing is sent then, and the log says why. A malformed value stops it, as one of any other setting does.
     """
 
     endpoint: str = required("OTEL_EXPORTER_OTLP_ENDPOINT", parsing.collector, "http://otel-collector:4318")
