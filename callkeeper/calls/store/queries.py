@@ -265,13 +265,16 @@ class Lookup:
 
         Obstacles on effects that end by themselves are left out, because they are no reason to refuse a statement.
         """
-        # A record can be merged into another between the two steps of a look. The second look then finds that one.
-        return await self._look(institution_key, any_id) or await self._look(institution_key, any_id)
-
-    async def _look(self, institution_key: str, any_id: str) -> Known | None:
         call_id, is_certain = await self._resolve(institution_key, any_id)
         if call_id is None:
             return None
+        found = await self._read(call_id, is_certain=is_certain)
+        if found is None:  # merged into another record between the two steps, or expired
+            call_id, is_certain = await self._resolve(institution_key, any_id)
+            found = None if call_id is None else await self._read(call_id, is_certain=is_certain)
+        return found
+
+    async def _read(self, call_id: CallId, *, is_certain: bool) -> Known | None:
         member = call_id.member
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.hget(self.keys.item(member), "rec").lrange(self.keys.trail(member), 0, -1).hgetall(self.keys.pause)
