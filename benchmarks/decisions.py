@@ -24,7 +24,7 @@ from callkeeper.calls.rules import RuleBook, Stage, load_rules
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
 from tests.main_job import Receiver
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 CALLS = 4000

@@ -21,7 +21,7 @@ from callkeeper.calls.schedule.plan import Schedule
 from callkeeper.calls.trail import Recorded
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 
 BEGIN_WITHIN_S = 30.0

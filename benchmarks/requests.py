@@ -27,7 +27,7 @@ from callkeeper.calls.schedule.model import PRIOR_CALL, PRIOR_RESULT
 from callkeeper.calls.statuses import Status
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 LIVE = (1, 10, 40, 500)

@@ -32,7 +32,7 @@ from callkeeper.archive.verifying import Evidence, Verification, verify
 from callkeeper.archive.writing import Head, Writer
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.service.secret import Secret
-from tests.archivist import content, settled
+from tests.harness.archivist import content, settled
 
 KEY: Final = Secret("a-key-that-the-owner-does-not-know")
 T0: Final = 1_760_000_000_000

@@ -28,7 +28,7 @@ from callkeeper_sandbox.service.likeness import LikenessError, load_likeness, wi
 from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
 from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose
 from tests.covering import covering_sets
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
 LAST = "cu-2"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.stack import Stack, stack
+from tests.harness.processes import Stack, stack
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = ["outage", "shadow", "web_process", "desk", "one_worker", "alert_courier", "doctor", "disturbed_job"]

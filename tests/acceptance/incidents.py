@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from callkeeper.app.cli import main
 from tests.acceptance import quiet_troubles, troubles
-from tests.acceptance.stack import Stack, until
+from tests.harness.processes import Stack, until
 from tests.promtool import firing, scrape_of
 
 WITHIN_S = 15.0
@@ -159,7 +159,7 @@ def shoot(name: str, watchers: Watchers) -> None:
         return
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (screenshots are taken at night only)
 
-    from tests.browser.stage import launch  # noqa: PLC0415
+    from tests.harness.browser import launch  # noqa: PLC0415
 
     folder = Path(os.environ["TEST_SHOTS"])
     folder.mkdir(parents=True, exist_ok=True)

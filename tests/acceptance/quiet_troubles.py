@@ -13,8 +13,8 @@ from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service import population
-from tests.acceptance.stack import Stack, end
 from tests.acceptance.troubles import start_worker
+from tests.harness.processes import Stack, end
 
 ELSEWHERE = "cu-2"
 """An institution that few other troubles have calls of."""

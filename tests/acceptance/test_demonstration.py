@@ -24,7 +24,7 @@ from callkeeper_client import verify
 from callkeeper_sandbox.commands.run import addresses
 from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from tests.acceptance.stack import Stack, end, until
+from tests.harness.processes import Stack, end, until
 from tests.people.providers import free_port
 
 

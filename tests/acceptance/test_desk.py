@@ -18,7 +18,7 @@ from standardwebhooks import Webhook
 
 from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.acceptance.stack import KEY, Stack, end, until
+from tests.harness.processes import KEY, Stack, end, until, web_url
 from tests.outcome_schemas import keeps_to_its_schema
 
 TOKEN = "canary-desktop-0123456789"
@@ -138,16 +138,6 @@ def frozen(members: Sequence[ManagedProcess]) -> Iterator[None]:
             member.process.send_signal(signal.SIGCONT)
 
 
-def url_of(member: ManagedProcess) -> str:
-    """Return the URL of a web process."""
-
-    def find(line: str) -> str | None:
-        event = json.loads(line)
-        return event["url"] if event["event"] == "web_listening" else None
-
-    return member.wait_for(find)
-
-
 def events(stream: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the id and the data of a stream's events."""
     event_id = ""
@@ -202,7 +192,7 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
     """If two desks verify and distrust at once, the voice is rejected and the verification held with a reason."""
     call = floor.stack.call({"kind": "end", "after_s": 60})
     person = floor.assigned(call)
-    with web_on(floor, "web-c") as web, floor.client(url_of(web)) as other:
+    with web_on(floor, "web-c") as web, floor.client(web_url(web)) as other:
         with frozen(floor.workers):
             verified = floor.desk.post(
                 f"/desk/calls/{KEY}/{call['voice_id']}/verified",
@@ -226,7 +216,7 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
 
 def test_stream_survives_a_restart_of_web_without_loss(floor: Floor) -> None:
     """A client that reconnects to another process after a restart gets all changes since its last event."""
-    with web_on(floor, "web-b") as web, floor.client(url_of(web)) as client:
+    with web_on(floor, "web-b") as web, floor.client(web_url(web)) as client:
         call = floor.stack.call({"kind": "end", "after_s": 60})
         with client.stream("GET", "/desk/stream") as stream:
             seen, _ = next(event for event in events(stream) if event[1]["voice_id"] == call["voice_id"])

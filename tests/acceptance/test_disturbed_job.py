@@ -2,7 +2,7 @@
 
 import json
 
-from tests.acceptance.stack import KEY, Stack, end, until
+from tests.harness.processes import KEY, Stack, end, until
 
 
 def test_main_job_survives_a_thousand_repetitions_of_a_push(running: Stack) -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from redis import Redis
 
 from callkeeper.app.cli import main
-from tests.acceptance.stack import KEY, Stack, stack, until
+from tests.harness.processes import KEY, Stack, stack, until
 
 
 @pytest.fixture(scope="module")

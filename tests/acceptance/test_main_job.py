@@ -2,7 +2,7 @@
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.record import Reason
-from tests.acceptance.stack import Stack, end
+from tests.harness.processes import Stack, end
 
 GREEN = {"kind": "green", "after_s": 3}
 

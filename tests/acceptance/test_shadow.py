@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from callkeeper.calls.rules.file import read_rules_text
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.acceptance.stack import Stack, end
+from tests.harness.processes import Stack, end
 
 SHADOWS = """
 [[rule]]

@@ -8,7 +8,7 @@ from rq.job import Job
 from rq.registry import FinishedJobRegistry
 from rq.serializers import JSONSerializer
 
-from tests.acceptance.stack import Stack, end, until
+from tests.harness.processes import Stack, end, until
 
 
 def test_traces_are_readable_in_the_rq_dashboard(running: Stack) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
-from tests.browser.stage import launch
+from tests.harness.browser import running_browser
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = ["connections", "canaries", "terminal", "secrets_of_processes", "redis_users", "supply", "login"]
@@ -114,7 +114,5 @@ def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Run the system's Chromium. Asynchronous tests cannot run in the same module."""
-    with sync_playwright() as playwright:
-        browser = launch(playwright)
+    with running_browser() as browser:
         yield browser
-        browser.close()

@@ -8,7 +8,7 @@ from callkeeper.calls.metrics.snapshot import Snapshot
 from callkeeper.calls.quiet_outages import NOT_OURS
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.push_event import PushEvent
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 INVENTED = 40

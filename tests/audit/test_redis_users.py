@@ -27,9 +27,9 @@ from callkeeper_sandbox.demo.demonstration import sandbox_url, service_environme
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
 from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service import population
-from tests.acceptance.stack import Sides, until
 from tests.audit.conftest import ENVIRON
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
+from tests.harness.processes import Sides, until
 
 ROOT = Path(__file__).parents[2]
 USERS = (ROOT / "deploy" / "redis" / "users.acl.example").read_text(encoding="utf-8")

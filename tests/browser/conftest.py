@@ -5,12 +5,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from callkeeper.calls.store.keys import Keys
-from tests.acceptance.stack import Stack, stack, until
 from tests.acceptance.test_desk import SECRET, Receiver
-from tests.browser.stage import Stage, launch
+from tests.harness.browser import Stage, running_browser
+from tests.harness.processes import Stack, stack, until
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = [
@@ -67,10 +67,8 @@ def running(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver, agent_
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Run the browser."""
-    with sync_playwright() as playwright:
-        browser = launch(playwright)
+    with running_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

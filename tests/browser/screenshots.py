@@ -27,9 +27,9 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.acceptance.stack import Stack
 from tests.acceptance.test_desk import SECRET, Receiver
-from tests.browser.stage import Stage, action_form, launch, line
+from tests.harness.browser import Stage, action_form, launch, line
+from tests.harness.processes import Stack
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
 FLOWS_FOR_S: Final = 50

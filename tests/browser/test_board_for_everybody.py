@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 
-from tests.browser.stage import Stage, action_form, line
+from tests.harness.browser import Stage, action_form, line
 
 expect.set_options(timeout=20_000)
 

@@ -3,8 +3,8 @@
 from playwright.sync_api import Page, expect
 
 from callkeeper.calls.store.keys import Keys
-from tests.acceptance.stack import until
-from tests.browser.stage import OPERATOR, Stage, action_form, line, web_restarted
+from tests.harness.browser import OPERATOR, Stage, action_form, line, web_restarted
+from tests.harness.processes import until
 
 expect.set_options(timeout=20_000)
 

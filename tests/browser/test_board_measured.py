@@ -13,7 +13,7 @@ from redis import Redis
 
 from callkeeper.calls.record import Call, encode_call
 from callkeeper.calls.store.keys import CallId, Keys
-from tests.browser.stage import Stage
+from tests.harness.browser import Stage
 from tests.unit.calls.specimens import call, reading
 
 expect.set_options(timeout=20_000)

@@ -5,8 +5,8 @@ import os
 from playwright.sync_api import expect
 
 from tests.acceptance.test_desk import Receiver
-from tests.browser.stage import Stage
 from tests.browser.test_board_for_everybody import serious
+from tests.harness.browser import Stage
 
 expect.set_options(timeout=20_000)
 

@@ -1,8 +1,8 @@
 """Scrapes callkeeper's metrics in virtual time, as Prometheus would, and reports which alerts fire."""
 
 from callkeeper.desk.metrics import read_everything
+from tests.harness.virtual_time import Rig
 from tests.promtool import SCRAPE_S, Scrape, firing, scrape_of_families
-from tests.rig import Rig
 
 
 class Watch:

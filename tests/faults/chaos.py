@@ -27,10 +27,10 @@ from callkeeper.calls.steps import Wait
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service.population import INSTITUTIONS
-from tests.acceptance.stack import Sides, until
 from tests.covering import calmed
 from tests.faults import archive_audit, audit
 from tests.faults.chaos_system import ChaosSystem, chaos_system
+from tests.harness.processes import Sides, until
 
 FOUND_AFTER_S = 25.0
 """A call whose push was lost is found within 10 s. The rest allows for a lease (8 s), a pause and a Redis outage."""

@@ -15,13 +15,12 @@ from callkeeper.archive.database import Database
 from callkeeper.archive.migrating import migrate
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
-from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.variants import choose
-from tests.acceptance.stack import Sides
 from tests.faults import archive_audit
 from tests.faults.ports import HeldPort
 from tests.faults.redis_server import RedisServer, redis_server
-from tests.faults.site import PUSH_KEY, freeze, thaw
+from tests.faults.site import freeze, thaw
+from tests.harness.processes import PUSH_KEY, Sides, start_sandbox, start_web, start_worker
 from tests.postgresql import PostgreSql, postgresql
 
 GAP_S = 0.4
@@ -111,30 +110,19 @@ class ChaosSystem:
 
     def start_worker(self, n: int) -> None:
         """Start one of the two workers."""
-        known = Credentials()
-        environ = {
-            "REDIS_URL": self.redis.url(),
-            "CALLKEEPER_LOG_FORMAT": "json",
-            "CALLKEEPER_SERVICE_URL": self.sides.service_url,
-            "CALLKEEPER_ACCESS_TOKEN": known.access_token,
-            "CALLKEEPER_EMAIL": known.email,
-            "CALLKEEPER_PASSWORD": known.password,
-            "CALLKEEPER_REQUESTED_BY": "callkeeper",
-            "CALLKEEPER_RULES": "demo",
-            "CALLKEEPER_ARCHIVE_URL": self.archive.url,
+        self.workers[n] = start_worker(
+            self.fleet,
+            self.redis.url(),
+            self.sides.service_url,
+            name=f"worker-{n}-{next(self._names)}",
+            CALLKEEPER_ARCHIVE_URL=self.archive.url,
             **self.load.environ,
-        }
-        self.workers[n] = self.fleet.start(f"worker-{n}-{next(self._names)}", "worker", environ=environ)
+        )
 
     def start_web(self) -> None:
         """Start the web process that the service pushes to."""
-        environ = {
-            "REDIS_URL": self.redis.url(),
-            "CALLKEEPER_LOG_FORMAT": "json",
-            "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
-        }
-        arguments = ("web", "--host", "127.0.0.1", "--port", str(self.port.number))
-        self.web = self.fleet.start(f"web-{next(self._names)}", *arguments, environ=environ)
+        name = f"web-{next(self._names)}"
+        self.web = start_web(self.fleet, self.redis.url(), name=name, port=self.port.number)
 
     def _disrupt(self) -> None:
         """Make one random disruption. It has no effect if its target is already down."""
@@ -263,17 +251,15 @@ def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterato
         database = Database(archive.url)
         migrate(database)
         database.close()
-        sandbox = fleet.start(
-            "sandbox",
-            "sandbox",
+        service_url = start_sandbox(
+            fleet,
             f"--seed={seed}",
             f"--gap={load.gap_s}",
             *(f"--variant={name}" for name in variants),
             f"--push-url=http://127.0.0.1:{port.number}/push",
             f"--push-headers=X-Push-Key: {PUSH_KEY}",
-            environ={},
         )
-        sides = Sides(redis.url(), sandbox.wait_for(_address))
+        sides = Sides(redis.url(), service_url)
         draw = random.Random(seed)  # noqa: S311  (repeatable)
         running = ChaosSystem(redis, fleet, draw, port, sides, archive, load)
         running.start_web()
@@ -284,8 +270,3 @@ def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterato
         finally:
             sides.close()
             port.release()
-
-
-def _address(line: str) -> str | None:
-    _, found, url = line.partition("sandbox listening on ")
-    return url.strip() if found else None

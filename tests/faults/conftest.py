@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from redis.asyncio import Redis
 
 from tests.faults.site import Site, Stage, site
+from tests.harness.virtual_time import rig
 from tests.longest_first import longest_first
-from tests.rig import Rig
-from tests.sandbox_fixtures import Asgi
+
+__all__ = ["rig"]
 
 LONGEST_FIRST = [
     "crash_matrix",
@@ -39,12 +39,6 @@ LONGEST_FIRST = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first."""
     longest_first(items, LONGEST_FIRST)
-
-
-@pytest.fixture
-async def rig(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
-    """Return a rig in virtual time."""
-    return Rig(sandbox_asgi, redis)
 
 
 @pytest.fixture(scope="session")

@@ -26,9 +26,9 @@ from callkeeper.calls.store.keys import Keys, parse_member
 from callkeeper.calls.trail import Entry, parse_trail
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.service import population
-from callkeeper_sandbox.service.access import Credentials
 from tests.faults import audit
-from tests.faults.site import CHECK_AT, PUSH_KEY
+from tests.faults.site import CHECK_AT
+from tests.harness.processes import PUSH_KEY, start_sandbox, start_web, start_worker, wait_for_work, web_url
 
 PATIENCE_S = 60.0
 
@@ -180,48 +180,24 @@ def _call(n: int) -> dict[str, object]:
 def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **settings: str) -> Iterator[Deployment]:
     """Run a deployment until the block ends. ``settings`` are added to the environment of each process."""
     with Fleet(data / "logs") as fleet:
-        sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none")
-        running = Deployment(fleet, redis_url, sandbox.wait_for(_address))
-        common = {"REDIS_URL": redis_url, "CALLKEEPER_LOG_FORMAT": "json", **settings}
-        _open_webs(running, webs, common)
-        known = Credentials()
-        environ = {
-            **common,
-            "CALLKEEPER_SERVICE_URL": running.service_url,
-            "CALLKEEPER_ACCESS_TOKEN": known.access_token,
-            "CALLKEEPER_EMAIL": known.email,
-            "CALLKEEPER_PASSWORD": known.password,
-            "CALLKEEPER_REQUESTED_BY": "callkeeper",
-            "CALLKEEPER_RULES": "demo",
-            "CALLKEEPER_CHECK_AT": CHECK_AT,
-        }
-        running.workers += [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(workers)]
+        running = Deployment(fleet, redis_url, start_sandbox(fleet))
+        _open_webs(running, webs, settings)
+        own = {"CALLKEEPER_CHECK_AT": CHECK_AT, **settings}
+        running.workers += [
+            start_worker(fleet, redis_url, running.service_url, name=f"worker-{n}", **own) for n in range(workers)
+        ]
         for worker in running.workers:
-            worker.wait_for(lambda line: "worker" if '"worker_started"' in line else None, PATIENCE_S)
+            wait_for_work(worker)
         yield running
 
 
-def _open_webs(running: Deployment, webs: int, common: Mapping[str, str]) -> None:
+def _open_webs(running: Deployment, webs: int, settings: Mapping[str, str]) -> None:
     """Start the web processes, and have every institution push to one of them."""
-    header = f"X-Push-Key: {PUSH_KEY}"
-    environ = {**common, "CALLKEEPER_PUSH_HEADERS": header}
-    arguments = ("web", "--host", "127.0.0.1", "--port", "0")
-    running.webs += [running.fleet.start(f"web-{n}", *arguments, environ=environ) for n in range(webs)]
-    urls = [web.wait_for(_listening, PATIENCE_S) for web in running.webs]
+    running.webs += [start_web(running.fleet, running.redis_url, name=f"web-{n}", **settings) for n in range(webs)]
+    urls = [web_url(web) for web in running.webs]
     for key, url in zip(population.INSTITUTIONS, itertools.cycle(urls), strict=False):
-        running.control("PUT", f"/institutions/{key}/push", {"url": f"{url}/push", "headers": header})
-
-
-def _address(line: str) -> str | None:
-    _, found, url = line.partition("sandbox listening on ")
-    return url.strip() if found else None
-
-
-def _listening(line: str) -> str | None:
-    if '"web_listening"' not in line:
-        return None
-    url: str = json.loads(line)["url"]
-    return url
+        push = {"url": f"{url}/push", "headers": f"X-Push-Key: {PUSH_KEY}"}
+        running.control("PUT", f"/institutions/{key}/push", push)
 
 
 def now() -> datetime:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.redis_in_step import emptied, in_step
+from tests.harness.redis_in_step import emptied, in_step
 
 
 class OneServer:

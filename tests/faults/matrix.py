@@ -24,9 +24,9 @@ from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import CallId, Keys, institution_member
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw
+from tests.harness.processes import until
 
 FROZEN_FOR_S = LEASE.seconds + 2
 SLOW_S = 3 * MID_REQUEST_S

@@ -5,7 +5,6 @@ own Redis database, so that many tests can run at the same time and share only t
 """
 
 import asyncio
-import json
 import os
 import queue
 import signal
@@ -25,18 +24,21 @@ from callkeeper.calls.notes import Verified
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
-from callkeeper_sandbox.service.access import Credentials
-from tests.acceptance.stack import Sides, until
 from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
+from tests.harness.processes import (
+    PATIENCE_S,
+    PUSH_KEY,
+    Sides,
+    start_sandbox,
+    start_web,
+    start_worker,
+    until,
+    web_url,
+)
 
 CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
 """The automatic checks of a stage's calls, in seconds after the assign: early, so that tests need not wait."""
-
-PUSH_KEY = "a-key-that-only-tests-know"
-
-PATIENCE_S = 90.0
-"""How long a test waits for an expected event. It is long enough for a busy machine."""
 
 
 @dataclass(slots=True)
@@ -131,36 +133,25 @@ class Stage(Sides):
         self, *, crash: str = "", redis_url: str | None = None, service_url: str | None = None
     ) -> ManagedProcess:
         """Start a worker; ``crash`` names a point and what happens to the worker there."""
-        known = Credentials()
-        environ = {
-            "REDIS_URL": redis_url or self.redis_url,
-            "CALLKEEPER_LOG_FORMAT": "json",
-            "CALLKEEPER_SERVICE_URL": service_url or self.service_url,
-            "CALLKEEPER_ACCESS_TOKEN": known.access_token,
-            "CALLKEEPER_EMAIL": known.email,
-            "CALLKEEPER_PASSWORD": known.password,
-            "CALLKEEPER_REQUESTED_BY": "callkeeper",
-            "CALLKEEPER_RULES": "demo",
-            "CALLKEEPER_CHECK_AT": CHECK_AT,
-            "CALLKEEPER_INSTITUTIONS": self.key,
-        }
-        if crash:
-            member = self.site.start("worker", crash, environ=environ, module="tests.faults.crashpoints")
-        else:
-            member = self.site.start("worker", "worker", environ=environ)
+        member = start_worker(
+            self.site.fleet,
+            redis_url or self.redis_url,
+            service_url or self.service_url,
+            name=f"worker-{self.site.number()}",
+            command=crash or "worker",
+            module="tests.faults.crashpoints" if crash else "callkeeper",
+            CALLKEEPER_CHECK_AT=CHECK_AT,
+            CALLKEEPER_INSTITUTIONS=self.key,
+        )
         self.members.append(member)
         return member
 
     def web(self, *, redis_url: str | None = None, port: int = 0) -> "Door":
         """Start a web process, and wait until it listens."""
-        environ = {
-            "REDIS_URL": redis_url or self.redis_url,
-            "CALLKEEPER_LOG_FORMAT": "json",
-            "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
-        }
-        member = self.site.start("web", "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
+        name = f"web-{self.site.number()}"
+        member = start_web(self.site.fleet, redis_url or self.redis_url, name=name, port=port)
         self.members.append(member)
-        return Door(member, member.wait_for(_web_url, PATIENCE_S), self.http)
+        return Door(member, web_url(member), self.http)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +202,9 @@ def site(data: Path, *, forked: bool = True) -> Iterator[Site]:
     with ExitStack() as running_too:
         redis = running_too.enter_context(redis_server(data / "redis"))
         fleet = running_too.enter_context(Fleet(data / "logs"))
-        sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none", environ={})
+        service_url = start_sandbox(fleet)
         fork_server = running_too.enter_context(ForkServer(data / "forked")) if forked else None
-        running = Site(redis, fork_server or fleet, sandbox.wait_for(_address, PATIENCE_S))
+        running = Site(redis, fork_server or fleet, service_url)
         for db in range(DATABASES):
             running._free.put(db)
         yield running
-
-
-def _web_url(line: str) -> str | None:
-    return json.loads(line)["url"] if '"web_listening"' in line else None
-
-
-def _address(line: str) -> str | None:
-    _, found, url = line.partition("sandbox listening on ")
-    return url.strip() if found else None

@@ -32,7 +32,6 @@ from receiver.push import PushCounting, PushEndpoint
 from tests.faults.alert_watch import Watch
 from tests.integration.whole_calls.test_misfortunes import Broken
 from tests.promtool import ALERTS, alert_rules, promtool
-from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 400)
 SHORT = Happening(Kind.END, 20)

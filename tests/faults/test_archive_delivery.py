@@ -21,7 +21,7 @@ from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.archivist import Archivist, sqlite_archive
+from tests.harness.archivist import Archivist, sqlite_archive
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.archive_delivery import AT_ONCE, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries
 

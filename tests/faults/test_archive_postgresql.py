@@ -34,7 +34,7 @@ from tests.archive_manipulations import (
     retired,
     verified,
 )
-from tests.archivist import INSTITUTION, content
+from tests.harness.archivist import INSTITUTION, content
 from tests.postgresql import PostgreSql, free_port, postgresql
 
 ROLES = Path(__file__).parents[2] / "deploy" / "postgresql" / "roles.sql"

@@ -15,7 +15,7 @@ from callkeeper.calls.notes import CheckWish, Distrusted, Verified
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.faults.redis_server import RedisServer
-from tests.rig import EAGER, Rig
+from tests.harness.virtual_time import EAGER, Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
 HOUR_S = 3600

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.notes import Listed
 from callkeeper.calls.store.keys import CallId
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.shift import IN_FLIGHT
 

@@ -15,7 +15,7 @@ from callkeeper.calls.schedule.plan import Schedule
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 400)

@@ -7,7 +7,7 @@ import pytest
 from callkeeper.calls.record import Phase, Reason
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 
 END = Happening(Kind.END, 40)
 

@@ -14,7 +14,7 @@ from callkeeper.calls.record import Reason
 from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.retry import STEPS
 

@@ -8,7 +8,7 @@ from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.store.breakers import service_away
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import EAGER, KEY, Rig
+from tests.harness.virtual_time import EAGER, KEY, Rig
 
 REFUSED = '{"success": false, "error": "not allowed"}'
 IDLE = [f"cu-{n}" for n in range(2, 10)]

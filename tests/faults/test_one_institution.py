@@ -11,9 +11,9 @@ from callkeeper.calls.store.sso_token import barred_scopes
 from callkeeper.service.config import LoginPolicy
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.redis_in_step import virtually
+from tests.harness.virtual_time import Rig
 from tests.recovery import TROUBLES, notice, trouble
-from tests.rig import Rig
-from tests.virtual_worker import virtually
 
 END = Happening(Kind.END, 600)
 OTHER = "cu-2"

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.acceptance.stack import until
 from tests.faults.proxy import UNDISTURBED, Disturbance, Proxy, proxied
+from tests.harness.processes import until
 
 MESSAGE = bytes(range(256)) * 64
 

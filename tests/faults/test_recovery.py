@@ -11,9 +11,10 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.conftest import IS_NIGHT
+from tests.harness.redis_in_step import virtually
+from tests.harness.virtual_time import KEY, Rig
+from tests.harness.virtual_worker import working
 from tests.recovery import OUTAGES, UNTOLD, outage
-from tests.rig import KEY, Rig
-from tests.virtual_worker import virtually, working
 
 RECOVERS_S = 10.0
 LENGTHS_S = (3.3, 21.7, 95.0, 400.0) if IS_NIGHT else (21.7,)

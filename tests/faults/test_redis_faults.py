@@ -13,7 +13,6 @@ import pytest
 
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.record import Reason
-from tests.acceptance.stack import until
 from tests.faults.proxy import UNDISTURBED, Disturbance, proxied
 from tests.faults.site import PATIENCE_S, Site, Stage
 from tests.records import stored_value

@@ -1,7 +1,6 @@
 """Wake-ups in virtual time, with real shifts, watchdogs, scripts and jobs, while jobs and workers are lost."""
 
 import asyncio
-import selectors
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import CallId, Keys
-from tests.redis_in_step import emptied, in_step
+from tests.harness.redis_in_step import VirtualLoop, emptied, in_step
 from workers.job_watchdog import POLL_EVERY_S, SOON_MS, Watchdog
 from workers.managed_institutions import ENLIST_S
 from workers.shift import Shift, Wakeups
@@ -40,28 +39,6 @@ TAKE_S = 0.005
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 _BEGAN_MS = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp() * 1000)
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer instead of waiting for it."""
-
-    def __init__(self) -> None:
-        self.elapsed_s = 0.0
-        super().__init__(_Jumping(self))
-
-    def time(self) -> float:
-        """Return the virtual time."""
-        return self.elapsed_s
-
-
-class _Jumping(selectors.SelectSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._loop.elapsed_s += timeout or 0.0
-        return super().select(0)
 
 
 class Institutions:

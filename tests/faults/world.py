@@ -32,8 +32,8 @@ from callkeeper_sandbox.service.state import Kind
 from tests.covering import calmed
 from tests.faults.judge import Judge, Kept, Memory, Said
 from tests.faults.seams import Line, PlannedFailure, Wire, WorkerState
+from tests.harness.virtual_time import SHIPPED, Rig
 from tests.mixed_up import MixedUp
-from tests.rig import SHIPPED, Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
 TEST_MODE = "cu-test"

@@ -24,7 +24,7 @@ from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.rights import Role
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from tests.archivist import sqlite_archive
+from tests.harness.archivist import sqlite_archive
 from tests.people.conftest import ENVIRON, Site
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.people.test_sessions_and_roles import form_token

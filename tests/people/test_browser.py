@@ -9,16 +9,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import msgspec
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from callkeeper.desk.access.authorization import SESSION
-from callkeeper_sandbox.demo.demonstration import Secrets
-from tests.acceptance.stack import Stack, stack, until
-from tests.browser.stage import Stage, action_form, launch, line
+from tests.harness.browser import Stage, action_form, line, running_browser, web_restarted
+from tests.harness.processes import Stack, stack, until
 from tests.people.conftest import PASSWORD
 from tests.people.providers import ProviderProcess, provider, settings
 
@@ -54,29 +51,16 @@ class Place:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, ProviderProcess]]:
     """Run a stack, and restart its web process with an identity provider and local users."""
     with stack(tmp_path_factory.mktemp("people"), workers=1) as running, provider(running.demo.web_url) as login:
-        known = msgspec.json.decode((running.data / "secrets.json").read_bytes(), type=Secrets)
-        running.member("web").stop()
-        environ = {
-            "REDIS_URL": running.redis_url,
-            "CALLKEEPER_LOG_FORMAT": "json",
-            "CALLKEEPER_PUSH_HEADERS": known.push_headers,
-            "CALLKEEPER_RULES": "demo",
-            "CALLKEEPER_LOCAL_USERS": "yes",
-            **settings(login, running.demo.web_url),
-        }
-        port = str(urlsplit(running.demo.web_url).port)
-        again = running.demo.fleet.start("web-again", "web", "--host", "127.0.0.1", "--port", port, environ=environ)
-        again.wait_for(lambda line: line if '"web_listening"' in line else None)
+        with web_restarted(running, CALLKEEPER_LOCAL_USERS="yes", **settings(login, running.demo.web_url)):
+            pass
         yield running, login
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Run the browser."""
-    with sync_playwright() as playwright:
-        browser = launch(playwright)
+    with running_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.signed_tokens import FORM_FIELD
+from tests.harness.virtual_time import KEY, PHONE
 from tests.integration.desk.test_board import END, BoardRig, of
-from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
 

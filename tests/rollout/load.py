@@ -14,9 +14,9 @@ from callkeeper.calls.record import NewerRecord
 from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service import population
-from tests.acceptance.stack import Stack, until
 from tests.faults import audit
 from tests.faults.chaos import everything_is_settled, read_evidence
+from tests.harness.processes import Stack, until
 
 CALLS_A_SECOND = 10
 SETTLED_WITHIN_S = 90.0

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.acceptance.stack import Stack, until
+from tests.harness.processes import Stack, until
 from tests.rollout.test_rotation import url
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from callkeeper_sandbox.demo.demonstration import sandbox_url
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service import population
-from tests.acceptance.stack import KEY, Sides, until
+from tests.harness.processes import KEY, Sides, until
 
 ROOT = Path(__file__).parents[2]
 PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text(encoding="utf-8").splitlines())

@@ -1,12 +1,10 @@
 """Secrets are rotated while ten calls a second come in: no push is refused, and no call is lost."""
 
-import json
 from pathlib import Path
 
-from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service.access import Credentials
-from tests.acceptance.stack import until
 from tests.faults import audit
+from tests.harness.processes import until, web_url
 from tests.rollout.load import Floor, Load, floor
 
 PHASE = 40
@@ -31,11 +29,6 @@ def hold_to_promises(running: Floor, load: Load) -> None:
     assert running.pushes()[202] == 2 * load.started
 
 
-def url(web: ManagedProcess) -> str:
-    """Return the URL of a web process."""
-    return web.wait_for(lambda line: json.loads(line)["url"] if '"web_listening"' in line else None)
-
-
 def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None:
     """Rotating push headers as docs/rotate-secrets.md says refuses no push and loses no call."""
     with floor(tmp_path, workers=2) as running:
@@ -51,15 +44,15 @@ def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None
                 CALLKEEPER_PUSH_HEADERS_PREVIOUS=old,
                 CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL="2999-01-01",
             )
-            running.push_to(url(both), old)
+            running.push_to(web_url(both), old)
             wait_for_calls(load, PHASE)
             running.member("web").stop()
 
-            running.push_to(url(both), NEW_HEADERS)
+            running.push_to(web_url(both), NEW_HEADERS)
             wait_for_calls(load, PHASE)
 
             only_new = running.start("web-new", "web", CALLKEEPER_PUSH_HEADERS=NEW_HEADERS)
-            running.push_to(url(only_new), NEW_HEADERS)
+            running.push_to(web_url(only_new), NEW_HEADERS)
             wait_for_calls(load, PHASE)
             both.stop()
         hold_to_promises(running, load)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.acceptance.stack import KEY, Stack, until
+from tests.harness.processes import KEY, Stack, until
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "canary-desktop-0123456789"

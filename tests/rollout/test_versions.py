@@ -8,9 +8,9 @@ import pytest
 
 from callkeeper.calls.record import ASKED, Call
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.acceptance.stack import until
 from tests.faults.audit import CHECK_LIMIT
 from tests.faults.chaos import read_evidence
+from tests.harness.processes import until
 from tests.rollout.load import Floor, Load, floor
 from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, url, wait_for_calls

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from callkeeper.app.cli import main
-from tests.acceptance.stack import until
+from tests.harness.processes import until
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def demonstration(
         }
         port = str(given.port if given else 0)
         web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", port, environ=web_settings)
-        web_url = web.wait_for(_web_url)
+        web_url = web.wait_for(url_listened_on)
         sandbox = fleet.start(
             "sandbox",
             "sandbox",
@@ -142,7 +142,7 @@ def demonstration(
         environ = {**common, **service_environment(service_url), **of_workers, **(worker_environ or {})}
         processes = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
         for member in processes:
-            member.wait_for(_worker_started)
+            member.wait_for(worker_started)
         everything = {"CALLKEEPER_PUBLIC_URL": web_url, **web_settings, **environ}
         members = (web, sandbox, *processes)
         with _environ_file(data / "demo.env", everything) as written:
@@ -186,11 +186,13 @@ def service_environment(service_url: str) -> dict[str, str]:
     }
 
 
-def _web_url(line: str) -> str | None:
+def url_listened_on(line: str) -> str | None:
+    """Return the web process's address from the line in which it logs it."""
     return _event(line, "web_listening").get("url")
 
 
-def _worker_started(line: str) -> str | None:
+def worker_started(line: str) -> str | None:
+    """Return the worker's name from the line in which it logs that it works."""
     return _event(line, "worker_started").get("worker")
 
 

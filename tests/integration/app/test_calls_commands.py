@@ -20,7 +20,7 @@ from callkeeper.calls.store.job_queue import RECONCILE
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import KEY, PHONE, Rig
+from tests.harness.virtual_time import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 
 

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 MEANT = "callkeeper knows no institution with the key 'CU-1'; did you mean cu-1 (First Example Credit Union)?"

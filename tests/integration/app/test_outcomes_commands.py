@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.courier import Courier
+from tests.harness.courier import Courier
 from tests.sandbox_fixtures import Asgi
 
 Run = Callable[..., Awaitable[Result]]

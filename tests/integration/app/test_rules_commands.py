@@ -17,7 +17,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.conditions import forms_of
 from callkeeper.calls.trail import parse_recordings
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 SOUND = """\

@@ -16,7 +16,7 @@ from callkeeper.archive.heads import signed_head
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.store.keys import Keys
-from tests.archivist import content, sqlite_archive
+from tests.harness.archivist import content, sqlite_archive
 
 WHO_AND_WHY = ("--operator", "dpo", "--reason", "request 1")
 

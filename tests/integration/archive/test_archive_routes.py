@@ -32,7 +32,7 @@ from callkeeper.desk.board.board import Board
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.signed_tokens import Signer, form_tokens, key_of_login
 from callkeeper.service import Secret
-from tests.archivist import INSTITUTION, START, content, sqlite_archive
+from tests.harness.archivist import INSTITUTION, START, content, sqlite_archive
 from tests.signed_in import ANN, SignedIn
 
 TOKENS = {

@@ -27,7 +27,7 @@ from callkeeper.desk.board.states import state_words
 from callkeeper.desk.call_list import OF_STATE, WHOLE, CallList
 from callkeeper.desk.call_search import find_calls
 from callkeeper.service.secret import Secret
-from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
+from tests.harness.archivist import INSTITUTION, START, content, settled, sqlite_archive
 
 BOOK = load_rules(None)
 ANYBODY = DeskToken(name="any", secret=Secret("a-token-that-only-tests-know"))

@@ -20,7 +20,7 @@ from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.service.secret import Secret
-from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
+from tests.harness.archivist import INSTITUTION, START, content, settled, sqlite_archive
 
 HOUR_MS = 3_600_000
 

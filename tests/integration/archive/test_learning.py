@@ -14,7 +14,7 @@ from callkeeper.app.cli import main
 from callkeeper.archive.lines import content_of
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.trail import Entry
-from tests.archivist import sqlite_archive
+from tests.harness.archivist import sqlite_archive
 from tests.terminals import Terminal
 
 CALLS = 40

@@ -35,7 +35,7 @@ from tests.archive_manipulations import (
     retired,
     verified,
 )
-from tests.archivist import content, sqlite_archive
+from tests.harness.archivist import content, sqlite_archive
 
 
 @pytest.mark.parametrize("fill", [filled, retired])

@@ -1,18 +1,10 @@
-"""A whole callkeeper in virtual time, on a real Redis."""
+"""A store whose clock is moved by hand."""
 
 import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.store.claims import Store
 from tests.integration.calls.hand import Hand
-from tests.rig import Rig
-from tests.sandbox_fixtures import Asgi
-
-
-@pytest.fixture
-async def rig(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
-    """Return a rig."""
-    return Rig(sandbox_asgi, redis)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from callkeeper.calls.record import Reason
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import Rig
 from tests.integration.calls.hand import Hand
-from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 
 HOLD_S = LEASE.seconds

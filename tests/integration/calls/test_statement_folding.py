@@ -12,7 +12,7 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 
 END = Happening(Kind.END, 300)
 PAIRS = [("ann", "bob"), ("bob", "ann"), ("agent-7", "agent-8"), ("x", "a-much-longer-name"), ("ann", "ann")]

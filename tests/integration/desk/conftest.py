@@ -17,9 +17,9 @@ from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.desk import Desk
 from callkeeper.service import Secret
 from callkeeper_sandbox.service.state import Call
-from tests.courier import Courier
+from tests.harness.courier import Courier
+from tests.harness.virtual_time import KEY, SHIPPED, Rig
 from tests.mixed_up import MixedUp
-from tests.rig import KEY, SHIPPED, Rig
 from tests.sandbox_fixtures import Asgi
 
 TOKENS = (

@@ -30,8 +30,8 @@ from callkeeper.desk.board.states import StateName
 from callkeeper.desk.signed_tokens import FORM_FIELD, form_tokens, key_of_login
 from callkeeper.service import Secret
 from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.virtual_time import KEY, PHONE
 from tests.integration.desk.conftest import DeskRig
-from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN, SignedIn
 

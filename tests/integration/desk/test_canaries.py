@@ -29,9 +29,9 @@ from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.tracing import traced_by
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import KEY, PHONE
 from tests.integration.desk.conftest import TOKENS, DeskRig
 from tests.outcome_schemas import keeps_to_its_schema
-from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
 from workers.webhook_client import WebhookClient
 from workers.webhook_delivery import Deliveries

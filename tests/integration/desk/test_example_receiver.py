@@ -12,7 +12,7 @@ import msgspec
 
 from callkeeper.calls.outcome_messages import OutcomeMessage, example_of
 from callkeeper.service import Secret
-from tests.courier import SECRET
+from tests.harness.courier import SECRET
 from workers.webhook_client import Answer, WebhookClient
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "outcome_receiver.py"

@@ -32,8 +32,8 @@ from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.routes import rule_of
 from callkeeper.desk.metrics import read_everything
+from tests.harness.virtual_time import KEY
 from tests.integration.desk.test_board import BoardRig
-from tests.rig import KEY
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
 

@@ -9,11 +9,11 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.record import NEWER
 from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.virtual_time import KEY
 from tests.integration.app.test_calls_commands import callkeeper
 from tests.integration.app.test_doctor import environment, findings
 from tests.integration.calls.store.test_handover import a_minute_later
 from tests.integration.desk.test_board import BoardRig
-from tests.rig import KEY
 from tests.sandbox_fixtures import Asgi, ServedSandbox
 
 REMEDY = "roll forward, or start a worker of that release"

@@ -19,9 +19,9 @@ from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.courier import SECRET, Receiver
+from tests.harness.courier import SECRET, Receiver
+from tests.harness.virtual_time import PHONE, Rig
 from tests.integration.desk.test_board import BoardRig
-from tests.rig import PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
 from workers.webhook_client import WebhookClient

@@ -25,8 +25,8 @@ from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.metrics import MetricsPage, read_everything
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import PHONE, Rig
 from tests.promtool import alert_rules
-from tests.rig import PHONE, Rig
 from tests.signed_in import gate_of
 
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "callkeeper.json"

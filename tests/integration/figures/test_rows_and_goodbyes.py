@@ -10,8 +10,8 @@ from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import KEY, Rig
 from tests.integration.figures.test_figures import Hand, writer
-from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 400)
 

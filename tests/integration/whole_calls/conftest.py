@@ -10,7 +10,7 @@ from callkeeper_sandbox.service import population
 from callkeeper_sandbox.service.scenario import Progress, Scenario
 from callkeeper_sandbox.service.state import PushSettings
 from tests.integration.calls.conftest import hand, rig, store
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import START, Asgi
 
 __all__ = ["hand", "rig", "store"]

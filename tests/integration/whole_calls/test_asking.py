@@ -14,7 +14,7 @@ from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.rules import Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
 DEMO = load_rules("demo")

@@ -6,7 +6,7 @@ import pytest
 
 from callkeeper.calls.metrics.cpu_share import CpuShare
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 
 
 async def watched(rig: Rig, busy: float) -> dict[str, int]:

@@ -15,7 +15,7 @@ from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.record import Phase, Reason
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 HOURS = timedelta(hours=3)

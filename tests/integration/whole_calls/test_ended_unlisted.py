@@ -6,7 +6,7 @@ from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 
 
 def reads(rig: Rig) -> int:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.record import Phase
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 START, END_EVENT, WISH = "0a" * 16, "0b" * 16, "0c" * 16

@@ -17,7 +17,7 @@ from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, PHONE, Rig
+from tests.harness.virtual_time import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 40)

@@ -3,7 +3,7 @@
 from redis.asyncio import Redis
 
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 IDLE = 100

@@ -10,7 +10,7 @@ from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, Statement,
 from callkeeper.calls.record import Phase, Reason
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import START
 
 NO_CALLS = '{"success": true, "phoneCalls": []}'

@@ -20,7 +20,7 @@ from callkeeper.calls.store.last_listing import TO_THE_END_EVERY_S
 from callkeeper.service import PhoneCall
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import KEY, Altered, Rig
+from tests.harness.virtual_time import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.retry import STEPS
 from workers.shift import Shift, StepsFailed

@@ -9,7 +9,7 @@ from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import AssignWish
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 
 END = Happening(Kind.END, 60)
 WISH = "a" * 32

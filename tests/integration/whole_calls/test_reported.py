@@ -14,7 +14,7 @@ from callkeeper.calls.store.last_listing import Listings, Standing
 from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.managed_institutions import Institutions
 

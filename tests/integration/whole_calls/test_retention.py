@@ -13,7 +13,7 @@ from callkeeper.calls.store.keys import CallId, Keys, Retention
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.runtime import Tidying
 

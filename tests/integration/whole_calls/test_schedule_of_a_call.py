@@ -7,7 +7,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 SCHEDULE = Schedule((10.0, 20.0, 30.0, 40.0, 50.0, 60.0))

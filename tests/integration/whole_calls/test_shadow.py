@@ -6,7 +6,7 @@ from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from callkeeper.calls.rules.report import report
 from callkeeper.calls.trail import Recorded
 from tests.integration.whole_calls.conftest import MakeRig
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 
 DEMO = load_rules("demo")
 RUN_S = 110

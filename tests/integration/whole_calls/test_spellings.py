@@ -15,7 +15,7 @@ from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.records import with_stored
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 
 Place = Literal["push", "queue", "details", "assign"]
 PLACES: tuple[Place, ...] = ("push", "queue", "details", "assign")

@@ -5,7 +5,7 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 VARIANTS = (

@@ -13,7 +13,7 @@ from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.records import facts_of_record
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 
 END = Happening(Kind.END, 900)
 TAKEN_BACK = "enroll taken back"

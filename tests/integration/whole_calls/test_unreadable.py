@@ -11,8 +11,8 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.courier import Courier
-from tests.rig import KEY, Rig
+from tests.harness.courier import Courier
+from tests.harness.virtual_time import KEY, Rig
 
 END = Happening(Kind.END, 300)
 KEYS = Keys()

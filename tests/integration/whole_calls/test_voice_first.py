@@ -11,7 +11,7 @@ from callkeeper.calls.notes import Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.rules import load_rules
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import EAGER, Rig
+from tests.harness.virtual_time import EAGER, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 80)

@@ -9,7 +9,7 @@ from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 
 LONG = Happening(Kind.END, 900)
 QUICK = Schedule(tuple(float(n) for n in range(1, 19)))

@@ -15,8 +15,8 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import KEY, Rig
 from tests.mixed_up import MixedUp
-from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 30)

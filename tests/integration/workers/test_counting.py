@@ -12,7 +12,7 @@ from callkeeper.service import NotSent, ResellerError, ServiceUnavailable, Unsen
 from callkeeper.service.endpoints import ENROLL
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from workers.service_gate import ServiceGate
 
 END = Happening(Kind.END, 60)

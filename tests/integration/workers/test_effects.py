@@ -20,7 +20,7 @@ from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Altered, Rig
+from tests.harness.virtual_time import Altered, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 45)

@@ -11,7 +11,7 @@ from callkeeper.calls.notes import CheckWish
 from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from workers.effects import TWO_RECORDS
 
 END = Happening(Kind.END, 90)

@@ -13,7 +13,7 @@ from callkeeper.calls.redis_restart import fold_epoch
 from callkeeper.service.config import LoginPolicy
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.unit.calls.specimens import NOW, seconds
 from tests.unit.calls.specimens import call as live_call
 

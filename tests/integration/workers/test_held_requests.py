@@ -14,7 +14,7 @@ from callkeeper.calls.store.last_listing import Listings, Standing
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 
 END = Happening(Kind.END, 1800)

@@ -9,7 +9,7 @@ from callkeeper.calls.store.last_listing import Listings
 from callkeeper.service.config import LoginPolicy
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.managed_institutions import Institutions
 

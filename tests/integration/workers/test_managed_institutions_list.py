@@ -7,7 +7,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.store.request_budget import budget_use
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 
 END = Happening(Kind.END, 900)

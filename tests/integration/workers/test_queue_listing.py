@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 900)

@@ -19,8 +19,8 @@ from callkeeper.service import ServiceUnavailable
 from callkeeper.service.endpoints import DETAILS, QUEUE
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
-from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.service_gate import ServiceGate
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from callkeeper.calls.store.claims import MOST_OF_ONE
-from tests.rig import KEY
-from tests.virtual_worker import OTHER, virtually, working
+from tests.harness.virtual_time import KEY
+from tests.harness.virtual_worker import OTHER, virtually, working
 from workers.shift import IN_FLIGHT
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from callkeeper.calls.outcome_messages import TestMessage
 from callkeeper.service import Secret
-from tests.courier import SECRET
+from tests.harness.courier import SECRET
 from workers.webhook_client import Answer, Posted, WebhookClient
 
 Behave = Callable[[asyncio.StreamWriter], Awaitable[None]]

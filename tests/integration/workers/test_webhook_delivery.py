@@ -10,8 +10,8 @@ from callkeeper.calls.store.keys import KEPT_S, CallId, Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.courier import Courier
-from tests.rig import Rig
+from tests.harness.courier import Courier
+from tests.harness.virtual_time import Rig
 from workers.webhook_delivery import Deliveries
 
 END = Happening(Kind.END, 60)

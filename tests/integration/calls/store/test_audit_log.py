@@ -20,7 +20,7 @@ from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.audit_log import KEPT, AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.archived_calls import ArchivedCalls, audited_or_archived
-from tests.archivist import sqlite_archive
+from tests.harness.archivist import sqlite_archive
 from workers.archive_delivery import AT_ONCE, ArchiveDeliveries
 
 EVERYTHING = AuditFilter()

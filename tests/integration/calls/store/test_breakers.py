@@ -28,8 +28,8 @@ from callkeeper.calls.store.keys import CallId, institution_member
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.health import health_routes
+from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
-from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 400)
 ALL = frozenset({"cu-1", "cu-2", "cu-3", "cu-4"})

@@ -15,7 +15,7 @@ from callkeeper.calls.outcome_messages import TestMessage
 from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, place_of
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.courier import SECRET, Courier
+from tests.harness.courier import SECRET, Courier
 from tests.outcome_schemas import keeps_to_its_schema
 from workers.webhook_client import WebhookClient
 

@@ -18,7 +18,7 @@ from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.records import facts_of_record, with_stored
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 60)

@@ -21,10 +21,10 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.archivist import Archivist, sqlite_archive
-from tests.courier import Courier
+from tests.harness.archivist import Archivist, sqlite_archive
+from tests.harness.courier import Courier
 from tests.integration.whole_calls.test_unreadable import noticed
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 
 KEYS = Keys()
 END = Happening(Kind.END, 600)

@@ -12,8 +12,8 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import AGAIN_S, LASTS, ErrorArea, ErrorNotes, LastError, parse_errors
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
-from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 400)
 

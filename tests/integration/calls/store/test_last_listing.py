@@ -7,7 +7,7 @@ from typing import Any
 from callkeeper.calls.store.last_listing import OVERLAP
 from callkeeper.service import QueueEntry
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import Altered, Rig
+from tests.harness.virtual_time import Altered, Rig
 
 END = Happening(Kind.END, 300)
 

@@ -19,8 +19,8 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import RESTORED, PauseWatch, Pausing
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import Rig
 from tests.integration.calls.hand import Hand
-from tests.rig import Rig
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAUSE = Pause(scope=PauseScope.EFFECTS, operator="ops", because="odd enrolls", at=AT)

@@ -1,6 +1,7 @@
-"""Real processes for acceptance tests: an embedded Redis, the sandbox, web and workers, on free ports.
+"""Real processes: an embedded Redis, the sandbox, web and workers, on free ports.
 
-They are the processes of ``callkeeper run``, with methods that read and control them.
+`stack` runs those of ``callkeeper run``, with methods that read and control them. Tests that need other processes or
+other servers start each with `start_sandbox`, `start_web` and `start_worker`.
 """
 
 import datetime as dt
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import httpx
 from redis import Redis
@@ -16,12 +17,75 @@ from redis import Redis
 from callkeeper.calls.record import Call, Phase, parse_call
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.trail import Entry, parse_trail
-from callkeeper_sandbox.demo.demonstration import Demo, demonstration
+from callkeeper_sandbox.demo.demonstration import (
+    Demo,
+    demonstration,
+    sandbox_url,
+    service_environment,
+    url_listened_on,
+    worker_started,
+)
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service import population
 
 T = TypeVar("T")
 KEY = "cu-1"
+
+PUSH_KEY: Final = "a-key-that-only-tests-know"
+
+PATIENCE_S: Final = 90.0
+"""How long a test waits for an expected event. It is long enough for a busy machine."""
+
+
+class Starter(Protocol):
+    """What starts processes: a `Fleet`, or the fork server."""
+
+    def start(
+        self, name: str, *arguments: str, environ: Mapping[str, str], module: tuple[str, ...] = ("callkeeper",)
+    ) -> ManagedProcess:
+        """Start a process with its own environment and log."""
+
+
+def start_sandbox(fleet: Starter, *options: str) -> str:
+    """Start a sandbox, without calls unless there are other options; return its URL once it listens."""
+    return fleet.start("sandbox", "sandbox", *(options or ("--scenario", "none")), environ={}).wait_for(
+        sandbox_url, PATIENCE_S
+    )
+
+
+def start_web(fleet: Starter, redis_url: str, *, name: str = "web", port: int = 0, **settings: str) -> ManagedProcess:
+    """Start a web process that takes pushes with `PUSH_KEY`, unless the settings say otherwise."""
+    environ = {**_common(redis_url), "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}", **settings}
+    return fleet.start(name, "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
+
+
+def start_worker(
+    fleet: Starter,
+    redis_url: str,
+    service_url: str,
+    *,
+    name: str = "worker",
+    command: str = "worker",
+    module: str = "callkeeper",
+    **settings: str,
+) -> ManagedProcess:
+    """Start a worker of a sandbox. ``module`` and ``command`` are run instead of ``callkeeper worker``."""
+    environ = {**_common(redis_url), **service_environment(service_url), **settings}
+    return fleet.start(name, command, environ=environ, module=(module,))
+
+
+def web_url(web: ManagedProcess) -> str:
+    """Return the URL of a web process once it listens."""
+    return web.wait_for(url_listened_on, PATIENCE_S)
+
+
+def wait_for_work(worker: ManagedProcess) -> None:
+    """Wait until a worker works."""
+    worker.wait_for(worker_started, PATIENCE_S)
+
+
+def _common(redis_url: str) -> dict[str, str]:
+    return {"REDIS_URL": redis_url, "CALLKEEPER_LOG_FORMAT": "json"}
 
 
 class Sides:

@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
 
-from callkeeper_sandbox.demo.demonstration import Secrets
-from tests.acceptance.stack import Stack
 from tests.browser.chromium import MISSING, chromium
+from tests.harness.processes import Stack, start_web, web_url
 
 OPERATOR = "demo"
 """The core username of the demonstration's login."""
@@ -111,28 +108,26 @@ def action_form(page: Page, action: str) -> Any:
 
 
 @contextmanager
-def web_restarted(stack: Stack) -> Iterator[None]:
-    """Stop the web process before the block, and start another on the same port after it."""
+def web_restarted(stack: Stack, **settings: str) -> Iterator[None]:
+    """Stop the web process before the block, and start another on the same port after it.
+
+    ``settings``: its settings besides Redis, the push headers and the rules; the demonstration's login by default.
+    """
     port = urlsplit(stack.demo.web_url).port
-    known = msgspec.json.decode(Path(stack.data / "secrets.json").read_bytes(), type=Secrets)
+    assert port is not None
     stack.member("web").stop()
     try:
         yield
     finally:
-        environ = {
-            "REDIS_URL": stack.redis_url,
-            "CALLKEEPER_LOG_FORMAT": "json",
-            "CALLKEEPER_PUSH_HEADERS": known.push_headers,
-            "CALLKEEPER_ADMIN": stack.demo.admin,
-            "CALLKEEPER_RULES": "demo",
-        }
-        desk = ("CALLKEEPER_DESK_TOKENS", "CALLKEEPER_DESK_ORIGINS")
-        environ |= {name: stack.demo.environ[name] for name in desk if name in stack.demo.environ}
-        again = stack.demo.fleet.start(
-            f"web-again-{len(stack.demo.fleet.members)}",
-            "web",
-            "--host=127.0.0.1",
-            f"--port={port}",
-            environ=environ,
-        )
-        again.wait_for(lambda line: line if '"web_listening"' in line else None)
+        own = {**stack.demo.web_environ, **settings}
+        name = f"web-again-{len(stack.demo.fleet.members)}"
+        web_url(start_web(stack.demo.fleet, stack.redis_url, name=name, port=port, **own))
+
+
+@contextmanager
+def running_browser() -> Iterator[Browser]:
+    """Run the browser until the block ends. Asynchronous tests cannot run meanwhile in the same process."""
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()

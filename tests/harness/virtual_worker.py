@@ -3,9 +3,9 @@
 import asyncio
 import datetime as dt
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import httpx
 
@@ -14,14 +14,12 @@ from callkeeper.calls.store.breakers import retry_service
 from callkeeper.calls.store.cancelling import end
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.faults.test_wakeups import VirtualLoop
-from tests.redis_in_step import emptied, in_step
-from tests.rig import KEY, Rig
+from tests.harness.redis_in_step import emptied, in_step
+from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import CREDENTIALS, START, Asgi, HandClock
 from workers.service_health import Probing
 from workers.shift import Shift
 
-T = TypeVar("T")
 OTHER: Final = "cu-2"
 ANSWER_S: Final = 0.02
 
@@ -196,9 +194,3 @@ async def working(*, institutions: int = 1) -> AsyncIterator[Works]:
         works.look_after()
     finally:
         await works.close()
-
-
-def virtually(what: Coroutine[Any, Any, T]) -> T:
-    """Run in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(what)

@@ -11,8 +11,8 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import DeliveryLog, Replays
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
+from tests.harness.virtual_time import Rig
 from tests.outcome_schemas import keeps_to_its_schema
-from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 from workers.webhook_client import WebhookClient
 from workers.webhook_delivery import Deliveries

@@ -12,7 +12,7 @@ from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry
 from tests.records import with_stored
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 from workers.archive_delivery import ArchiveDeliveries
 

@@ -7,19 +7,44 @@ at the server, such as BLPOP, would stop the loop: do not use them.
 
 import asyncio
 import atexit
+import selectors
 import socket
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from redis import Redis as BlockingRedis
 from redis.asyncio import Connection, ConnectionPool, Redis
 
 from callkeeper.app.connections import CommandPacking
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+
+T = TypeVar("T")
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer instead of waiting for it."""
+
+    def __init__(self) -> None:
+        self.elapsed_s = 0.0
+        super().__init__(_Jumping(self))
+
+    def time(self) -> float:
+        """Return the virtual time."""
+        return self.elapsed_s
+
+
+class _Jumping(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._loop.elapsed_s += timeout or 0.0
+        return super().select(0)
 
 
 class Wire:
@@ -82,3 +107,9 @@ def _server() -> tuple[str, Any]:
     client = running.enter_context(BlockingRedis.from_url(url))
     client.config_set("appendonly", "no")
     return url, client
+
+
+def virtually(what: Coroutine[Any, Any, T]) -> T:
+    """Run in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(what)

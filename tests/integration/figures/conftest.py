@@ -1,5 +1,0 @@
-"""Figures are counted on a whole callkeeper."""
-
-from tests.integration.calls.conftest import rig
-
-__all__ = ["rig"]
