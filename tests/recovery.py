@@ -19,7 +19,8 @@ from typing import Any, Final
 from callkeeper.calls.store.cancelling import end
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.virtual_worker import NEW, OTHER, Works, virtually, working
+from tests.harness.redis_in_step import virtually
+from tests.harness.virtual_worker import NEW, OTHER, Works, working
 
 LONG_S: Final = 5400.0
 LONG_PER_S: Final = 2.0

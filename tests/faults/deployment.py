@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -191,9 +191,11 @@ def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **setting
         yield running
 
 
-def _open_webs(running: Deployment, webs: int, settings: Mapping[str, str]) -> None:
+def _open_webs(running: Deployment, webs: int, settings: dict[str, str]) -> None:
     """Start the web processes, and have every institution push to one of them."""
-    running.webs += [start_web(running.fleet, running.redis_url, name=f"web-{n}", **settings) for n in range(webs)]
+    running.webs += [
+        start_web(running.fleet, running.redis_url, name=f"web-{n}", port=0, **settings) for n in range(webs)
+    ]
     urls = [web_url(web) for web in running.webs]
     for key, url in zip(population.INSTITUTIONS, itertools.cycle(urls), strict=False):
         push = {"url": f"{url}/push", "headers": f"X-Push-Key: {PUSH_KEY}"}

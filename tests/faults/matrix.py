@@ -25,8 +25,8 @@ from callkeeper.calls.store.keys import CallId, Keys, institution_member
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.crashpoints import MID_REQUEST_S
-from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw
-from tests.harness.processes import until
+from tests.faults.site import Site, Stage, freeze, is_frozen, thaw
+from tests.harness.processes import PATIENCE_S, until
 
 FROZEN_FOR_S = LEASE.seconds + 2
 SLOW_S = 3 * MID_REQUEST_S

@@ -14,7 +14,8 @@ import pytest
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.record import Reason
 from tests.faults.proxy import UNDISTURBED, Disturbance, proxied
-from tests.faults.site import PATIENCE_S, Site, Stage
+from tests.faults.site import Site, Stage
+from tests.harness.processes import PATIENCE_S, until
 from tests.records import stored_value
 
 PUSH_BOUND_S = 5.0

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import Stack, until
-from tests.rollout.test_rotation import url
+from tests.harness.processes import Stack, until, web_url
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "canary-desktop-0123456789", "canary-desktop-9876543210"
@@ -72,7 +71,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
     with demonstration(tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=tokens) as demo:
         running = Stack(demo, tmp_path)
         web = running.member("web")
-        address, phone = url(web), running.next_phone()
+        address, phone = web_url(web), running.next_phone()
         port = int(address.rpartition(":")[2])
         client = Client(address, token, phone)
         try:
@@ -91,7 +90,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
 
             environ = dict(demo.environ) | {"CALLKEEPER_DESK_TOKENS": f"desktop:{NEW}"}
             again = demo.fleet.start("web-2", "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
-            assert url(again) == address
+            assert web_url(again) == address
             time.sleep(3)
             assert client.process.poll() is None, "the client ended after 401"
             token.write_text(NEW)

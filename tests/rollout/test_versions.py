@@ -10,10 +10,10 @@ from callkeeper.calls.record import ASKED, Call
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.audit import CHECK_LIMIT
 from tests.faults.chaos import read_evidence
-from tests.harness.processes import until
+from tests.harness.processes import until, web_url
 from tests.rollout.load import Floor, Load, floor
 from tests.rollout.released import ROOT, install, released_commit
-from tests.rollout.test_rotation import hold_to_promises, url, wait_for_calls
+from tests.rollout.test_rotation import hold_to_promises, wait_for_calls
 
 PHASE = 40
 """The number of calls between two steps. A call lasts longer than a step, so calls pass to other releases."""
@@ -36,7 +36,7 @@ def replace_and_go_back(running: Floor, load: Load, *others: tuple[str, ...]) ->
     headers = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]
     workers = [running.start(f"worker-other-{n}", "worker", module=module) for n, module in enumerate(others, 1)]
     door = running.start("web-other", "web", module=others[0])
-    running.push_to(url(door), headers)
+    running.push_to(web_url(door), headers)
     wait_for_calls(load, PHASE)
     for n in (1, 2):
         running.member(f"worker-{n}").stop()
@@ -112,7 +112,7 @@ def test_records_that_release_0_2_0_kept_twice_become_one(tmp_path: Path) -> Non
         running.member("worker-1").stop()
         older = running.start("worker-other", "worker", module=module)
         door = running.start("web-other", "web", module=module)
-        running.push_to(url(door), running.demo.environ["CALLKEEPER_PUSH_HEADERS"])
+        running.push_to(web_url(door), running.demo.environ["CALLKEEPER_PUSH_HEADERS"])
         load = Load(running.demo.service_url)
         ids = [load.begin(n, ends_after_s=60.0) for n in range(CALLS_KEPT_TWICE)]
         until(lambda: len(stored(running)) == 2 * CALLS_KEPT_TWICE, 30, "two records of each call")

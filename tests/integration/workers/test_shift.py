@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from callkeeper.calls.store.claims import MOST_OF_ONE
+from tests.harness.redis_in_step import virtually
 from tests.harness.virtual_time import KEY
-from tests.harness.virtual_worker import OTHER, virtually, working
+from tests.harness.virtual_worker import OTHER, working
 from workers.shift import IN_FLIGHT
 
 
