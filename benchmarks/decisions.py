@@ -23,8 +23,8 @@ from benchmarks.effort import Effort
 from callkeeper.calls.rules import RuleBook, Stage, load_rules
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
-from tests.main_job import Receiver
 from tests.harness.virtual_time import KEY, Rig
+from tests.main_job import Receiver
 from tests.sandbox_fixtures import Asgi
 
 CALLS = 4000
