@@ -30,7 +30,7 @@ from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
 from callkeeper_sandbox.service.variants import VARIANTS
 from receiver.push import PushCounting
-from tests.rig import Rig
+from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import CREDENTIALS, KEY, Asgi
 from tests.transports import AnnouncingTransport
 

@@ -16,7 +16,7 @@ from callkeeper.app.certification.verdicts import PROMISES
 from callkeeper.app.cli import main
 from callkeeper_sandbox.demo.fleet import plain_environment
 from callkeeper_sandbox.service import population
-from tests.acceptance.stack import KEY, Stack, end, stack, until
+from tests.harness.processes import KEY, Stack, end, stack, until
 from tests.terminals import Terminal
 
 WATCHING = {"CALLKEEPER_RULES": "watch-only"}

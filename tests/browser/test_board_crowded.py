@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from callkeeper.calls.record import Call
-from tests.acceptance.stack import Stack, stack
+from tests.harness.processes import Stack, stack
 from tests.browser.crowd import coming_and_going, crowded
-from tests.browser.stage import Stage
+from tests.harness.browser import Stage
 from tests.browser.test_board_for_everybody import assert_fits, serious
 from tests.browser.test_board_measured import changing
 

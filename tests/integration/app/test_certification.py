@@ -14,7 +14,7 @@ from callkeeper.calls.store.delivery_log import Attempt, DeliveryLog
 from callkeeper.calls.store.keys import KEYS
 from callkeeper.service.push_event import parse_push
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.rig import KEY, PHONE, Rig
+from tests.harness.virtual_time import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 
 

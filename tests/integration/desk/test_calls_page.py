@@ -22,7 +22,7 @@ from callkeeper.desk.access.rights import Rights, Role
 from callkeeper.desk.board.calls_page import EXPORTED, SHOWN
 from callkeeper.desk.call_list import WHOLE, CallList
 from tests.integration.desk.test_board import BoardRig
-from tests.rig import SHIPPED
+from tests.harness.virtual_time import SHIPPED
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
 from tests.unit.calls.specimens import call, reading

@@ -17,7 +17,7 @@ from callkeeper.desk.access.rights import Role
 from callkeeper.desk.board.board import Board
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.integration.desk.test_board import BoardRig
-from tests.rig import KEY, PHONE
+from tests.harness.virtual_time import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN, SignedIn
 

@@ -10,7 +10,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
 from tests.integration.calls.hand import Hand
 from tests.integration.calls.test_statement_folding import WISHES, unassigned
-from tests.rig import KEY, Rig
+from tests.harness.virtual_time import KEY, Rig
 
 
 async def test_numbers_of_statements_rise_without_their_counter(store: Store, redis: Redis, hand: Hand) -> None:
