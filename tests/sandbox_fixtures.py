@@ -187,6 +187,12 @@ async def sandbox_asgi() -> AsyncIterator[Asgi]:
 
 
 @pytest.fixture
+def begun_now(sandbox_asgi: Asgi) -> None:
+    """Set the stand-in's clock to the real time, for commands and pages that read the same Redis by the real clock."""
+    sandbox_asgi.begin_now()
+
+
+@pytest.fixture
 def sandbox_server() -> Iterator[ServedSandbox]:
     """Return the stand-in on real sockets: one institution, one member, no scenario."""
     with bind() as sock:

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import pytest
+from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
 from callkeeper.calls.store.claims import Store
@@ -52,18 +54,32 @@ class Receiver:
         return httpx.Response(status, headers=headers, content=in_parts(self.text.encode()))
 
 
+def deliveries_of(
+    rig: Rig, receiver: Callable[[httpx.Request], httpx.Response], url: str = "https://sink.example/"
+) -> Deliveries:
+    """Return what sends the outcomes of a rig that has an outbox, as a worker does."""
+    client = httpx.AsyncClient(transport=httpx.MockTransport(receiver))
+    sink = WebhookClient(url, (Webhook(SECRET),), client, lambda: datetime.now(UTC))
+    outbox = Store(rig.redis, keys=Keys().outbox, now_ms=rig.now_ms, unreadable=rig.store.unreadable)
+    return Deliveries(outbox, Lookup(rig.redis), sink, DeliveryLog(rig.redis, Keys().outbox), rig.tools.log)
+
+
+async def deliver(deliveries: Deliveries) -> int:
+    """Send due outcomes; return how many were due."""
+    claimed = await deliveries.claim()
+    await deliveries.settle()
+    return claimed
+
+
 class Courier(Rig):
     """A rig that sends outcomes."""
 
     def __init__(self, stage: Asgi, redis: Any) -> None:
         super().__init__(stage, redis, outbox=Keys().outbox)
         self.receiver = Receiver()
-        client = httpx.AsyncClient(transport=httpx.MockTransport(self.receiver))
-        sink = WebhookClient("https://sink.example/", (Webhook(SECRET),), client, lambda: datetime.now(UTC))
-        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms, unreadable=self.store.unreadable)
-        self.attempts = DeliveryLog(redis, Keys().outbox)
+        self.deliveries = deliveries_of(self, self.receiver)
+        self.attempts = self.deliveries.attempts
         self.replays = Replays(redis, Keys().outbox, now_ms=self.now_ms)
-        self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.attempts, self.tools.log)
 
     async def leap(self, minutes: int) -> None:
         """Let minutes pass, one at a time."""
@@ -73,7 +89,12 @@ class Courier(Rig):
 
     async def tick(self) -> int:
         """Move calls on, and send due outcomes."""
-        moved = await super().tick()
-        sent = await self.deliveries.claim()
-        await self.deliveries.settle()
-        return moved + sent
+        return await super().tick() + await deliver(self.deliveries)
+
+
+@pytest.fixture
+async def courier(sandbox_asgi: Asgi, redis: Redis) -> AsyncIterator[Courier]:
+    """Return a rig with a receiver of outcomes."""
+    rig = Courier(sandbox_asgi, redis)
+    yield rig
+    await rig.deliveries.client.aclose()

@@ -1,5 +1,24 @@
-"""Whole calls in virtual time, for every test that asks for a rig."""
+"""What tests over one real thing ask for by name: rigs in virtual time, and a store whose clock is moved by hand."""
 
+import pytest
+from redis.asyncio import Redis
+
+from callkeeper.calls.store.claims import Store
+from tests.harness.courier import courier
+from tests.harness.desk import board_rig, desk
 from tests.harness.virtual_time import rig
+from tests.integration.calls.hand import Hand
 
-__all__ = ["rig"]
+__all__ = ["board_rig", "courier", "desk", "rig"]
+
+
+@pytest.fixture
+def hand() -> Hand:
+    """Return the clock of the store."""
+    return Hand()
+
+
+@pytest.fixture
+def store(redis: Redis, hand: Hand) -> Store:
+    """Return a store."""
+    return Store(redis, now_ms=hand, monotonic=lambda: hand.ms / 1000)

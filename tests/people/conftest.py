@@ -18,7 +18,10 @@ from callkeeper.calls.store.audit_log import Audited, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.people import Account, Accounts
 from callkeeper.desk.access.rights import Role
+from tests.harness.desk import board_rig
 from tests.longest_first import longest_first
+
+__all__ = ["board_rig"]
 
 LONGEST_FIRST = ["browser", "provider", "sessions_and_roles"]
 """Files by how long they take."""

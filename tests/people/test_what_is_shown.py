@@ -1,35 +1,27 @@
 """What the board's pages, streams and search show to viewers and to people limited to some institutions."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from msgspec.structs import replace
-from redis import Redis as BlockingRedis
-from redis.asyncio import Redis
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.signed_tokens import FORM_FIELD
+from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.desk import BoardRig, of
 from tests.harness.virtual_time import KEY, PHONE
-from tests.integration.desk.test_board import END, BoardRig, of
-from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
 
+END = Happening(Kind.END, 300)
 VIEWER = replace(ANN, id="vera", operator="", role=Role.VIEWER)
 ELSEWHERE = replace(ANN, institutions=frozenset({"cu-2"}))
 
 
 @pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
+def rig(board_rig: BoardRig) -> BoardRig:
     """Return a board with the shipped rules."""
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        yield rig
+    return board_rig
 
 
 async def streamed(rig: BoardRig, path: str) -> str:

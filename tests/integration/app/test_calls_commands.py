@@ -3,13 +3,11 @@
 import asyncio
 import json
 import zlib
-from collections.abc import AsyncIterator
 from itertools import takewhile
 
 import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
-from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
 from callkeeper.calls.effect_ledger import EffectState
@@ -21,15 +19,8 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, PHONE, Rig
-from tests.sandbox_fixtures import Asgi
 
-
-@pytest.fixture
-async def rig(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[Rig]:
-    """Return a rig on the embedded real Redis, which the commands reach too."""
-    async with Redis.from_url(redis_url) as redis:
-        sandbox_asgi.begin_now()
-        yield Rig(sandbox_asgi, redis)
+pytestmark = pytest.mark.usefixtures("begun_now")
 
 
 async def callkeeper(redis_url: str, *arguments: str) -> Result:

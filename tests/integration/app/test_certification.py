@@ -15,14 +15,8 @@ from callkeeper.calls.store.keys import KEYS
 from callkeeper.service.push_event import parse_push
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, PHONE, Rig
-from tests.sandbox_fixtures import Asgi
 
-
-@pytest.fixture
-def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
-    """Return a rig whose clock begins now, because a certificate is read by Redis's clock."""
-    sandbox_asgi.begin_now()
-    return Rig(sandbox_asgi, redis)
+pytestmark = pytest.mark.usefixtures("begun_now")  # a certificate is read by Redis's clock
 
 
 async def push(rig: Rig, voice_id: str, *, phone: str = PHONE, kind: str = "CallStart", is_test: bool = False) -> None:

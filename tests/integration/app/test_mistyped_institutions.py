@@ -4,12 +4,10 @@ import asyncio
 
 import pytest
 from click.testing import CliRunner, Result
-from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig
-from tests.sandbox_fixtures import Asgi
 
 MEANT = "callkeeper knows no institution with the key 'CU-1'; did you mean cu-1 (First Example Credit Union)?"
 
@@ -21,14 +19,11 @@ async def callkeeper(redis_url: str | None, *arguments: str) -> Result:
 
 
 @pytest.fixture
-async def voice_id(sandbox_asgi: Asgi, redis_url: str) -> str:
+async def voice_id(begun_now: None, rig: Rig) -> str:
     """Return the id of a live call of cu-1."""
-    async with Redis.from_url(redis_url) as redis:
-        sandbox_asgi.begin_now()
-        rig = Rig(sandbox_asgi, redis)
-        call = rig.stage.call(Happening(Kind.END, 120))
-        await rig.run(3)
-        return call.voice_id
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    return call.voice_id
 
 
 @pytest.mark.parametrize(

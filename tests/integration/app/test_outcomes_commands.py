@@ -2,30 +2,24 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from click.testing import CliRunner, Result
-from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.courier import Courier
-from tests.sandbox_fixtures import Asgi
+from tests.harness.courier import Courier, deliver
 
 Run = Callable[..., Awaitable[Result]]
 
 
 @pytest.fixture
-async def courier(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[Courier]:
-    """Return a rig with a receiver, on the embedded real Redis that the commands reach too."""
-    async with Redis.from_url(redis_url) as redis:
-        sandbox_asgi.begin_now()
-        rig = Courier(sandbox_asgi, redis)
-        await rig.attempts.announce(rig.deliveries.client.place)
-        yield rig
-        await rig.deliveries.client.aclose()
+async def courier(begun_now: None, courier: Courier) -> Courier:
+    """Return a rig that has announced its receiver."""
+    await courier.attempts.announce(courier.deliveries.client.place)
+    return courier
 
 
 @pytest.fixture
@@ -38,8 +32,7 @@ def run(courier: Courier, redis_url: str) -> Run:
         )
         while not command.done():
             courier.stage.advance(0.1)
-            await courier.deliveries.claim()
-            await courier.deliveries.settle()
+            await deliver(courier.deliveries)
             await asyncio.sleep(0.01)
         return await command
 

@@ -37,14 +37,12 @@ def type_in(*words: str, redis_url: str = "") -> Result:
 
 
 @pytest.fixture
-async def enrolled(sandbox_asgi: Asgi, redis_url: str) -> tuple[str, str]:
+async def enrolled(begun_now: None, sandbox_asgi: Asgi, redis: Redis, redis_url: str) -> tuple[str, str]:
     """Run a call to its end on a real Redis; return the Redis's URL and the call's voice id."""
-    async with Redis.from_url(redis_url) as redis:
-        sandbox_asgi.begin_now()
-        rig = Rig(sandbox_asgi, redis, load_rules("demo"))
-        call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 30))
-        await rig.push(call)
-        await rig.run(45)
+    rig = Rig(sandbox_asgi, redis, load_rules("demo"))
+    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 30))
+    await rig.push(call)
+    await rig.run(45)
     return redis_url, call.voice_id
 
 

@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace as with_fields
 from typing import NoReturn
 from urllib.parse import urlencode
@@ -14,75 +13,23 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import encode_call
-from callkeeper.calls.rules import Outcome, Rule, load_rules
+from callkeeper.calls.rules import Outcome, Rule
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.rules_in_force import put_in_force
-from callkeeper.desk.board.board import Board
-from callkeeper.desk.board.frame_source import FrameSource
 from callkeeper.desk.board.states import StateName
-from callkeeper.desk.signed_tokens import FORM_FIELD, form_tokens, key_of_login
-from callkeeper.service import Secret
-from callkeeper_sandbox.service.state import Call, Happening, Kind
+from callkeeper.desk.signed_tokens import FORM_FIELD
+from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.desk import BoardRig, of
 from tests.harness.virtual_time import KEY, PHONE
-from tests.integration.desk.conftest import DeskRig
-from tests.sandbox_fixtures import Asgi
-from tests.signed_in import ANN, SignedIn
+from tests.signed_in import ANN
 
 END = Happening(Kind.END, 300)
-
-
-class BoardRig(DeskRig):
-    """A rig with a board in front of it."""
-
-    def __init__(
-        self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger, *, outbox: Keys | None = None
-    ) -> None:
-        super().__init__(stage, redis, jobs, load_rules(None), outbox=outbox)
-        self.tokens = form_tokens(key_of_login("ops", Secret("canary-admin-0123456")), now=self._seconds)
-        self.board = Board(redis, self.desk, log=log, now=self.clock)
-        self.visitor = SignedIn(self.board.app(), self.tokens)
-        self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.visitor), base_url="https://desk")
-
-    def _seconds(self) -> float:
-        return self.clock.now.timestamp()
-
-    async def page(self, path: str = "", status: int = 200) -> str:
-        """Return a page."""
-        answer = await self.browser.get(f"/board{path}")
-        assert answer.status_code == status, answer.text
-        return answer.text
-
-    async def fill(self, path: str, **fields: str) -> httpx.Response:
-        """Send a form as a page of ours does."""
-        confirmed = {"confirmed": "yes"} if path.endswith("/distrusted") else {}
-        return await self.browser.post(f"/board{path}", data={FORM_FIELD: self.tokens.issue(), **confirmed, **fields})
-
-    @property
-    def frames(self) -> FrameSource:
-        """Return what the board shows."""
-        return self.board.frames
-
-
-@pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
-    """Return a board over the shipped rules."""
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        yield rig
-
-
-def of(call: Call) -> str:
-    """Return the address of a call's page, below the board's."""
-    return f"/calls/{call.institution_key}/{call.voice_id}"
 
 
 async def test_board_shows_live_calls_without_anybody_s_name(rig: BoardRig) -> None:

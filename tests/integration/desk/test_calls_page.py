@@ -1,16 +1,13 @@
 """The list of calls on the board and in the desk API: filters, pages, roles, CSV, the audit log."""
 
 import csv
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.call_query import CallQuery
 from callkeeper.calls.effect_ledger import Effect, EffectState
@@ -21,23 +18,12 @@ from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.desk.access.rights import Rights, Role
 from callkeeper.desk.board.calls_page import EXPORTED, SHOWN
 from callkeeper.desk.call_list import WHOLE, CallList
-from tests.integration.desk.test_board import BoardRig
+from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import SHIPPED
-from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
 from tests.unit.calls.specimens import call, reading
 
 ADMIN = Rights(role=Role.ADMIN)
-
-
-@pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
-    """Return a board over the shipped rules."""
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        yield rig
 
 
 async def keep(redis: Redis, record: Call, at: int, *trail: Entry) -> None:

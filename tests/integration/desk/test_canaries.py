@@ -7,7 +7,6 @@ credential in Redis (the token's own key aside), logs, desk answers or outcomes;
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -18,25 +17,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from standardwebhooks import Webhook
 
 from callkeeper.app.logs import describe_exception, keep_to_vocabulary, render_json
 from callkeeper.app.telemetry import OtelTracer
-from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.tracing import traced_by
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.courier import SECRET, deliver, deliveries_of
+from tests.harness.desk import TOKENS, DeskRig
 from tests.harness.virtual_time import KEY, PHONE
-from tests.integration.desk.conftest import TOKENS, DeskRig
 from tests.outcome_schemas import keeps_to_its_schema
 from tests.sandbox_fixtures import Asgi
-from workers.webhook_client import WebhookClient
-from workers.webhook_delivery import Deliveries
-
-SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 
 PLANTED = {
     "fullSsn": "078-05-1120",
@@ -158,10 +150,7 @@ class TellingRig(DeskRig):
         stage.transport = self.telling  # type: ignore[assignment]
         super().__init__(stage, redis, jobs, outbox=Keys().outbox)
         self.outcomes: list[str] = []
-        client = httpx.AsyncClient(transport=httpx.MockTransport(self._take))
-        sink = WebhookClient("https://sink.example/", (Webhook(SECRET),), client, lambda: datetime.now(UTC))
-        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms)
-        self.deliveries = Deliveries(outbox, Lookup(redis), sink, DeliveryLog(redis, Keys().outbox), self.tools.log)
+        self.deliveries = deliveries_of(self, self._take)
 
     def _take(self, request: httpx.Request) -> httpx.Response:
         keeps_to_its_schema(request.content)
@@ -169,11 +158,8 @@ class TellingRig(DeskRig):
         return httpx.Response(204)
 
     async def tick(self) -> int:
-        """Move calls on, and send what is due."""
-        moved = await super().tick()
-        sent = await self.deliveries.claim()
-        await self.deliveries.settle()
-        return moved + sent
+        """Move calls on, and send due outcomes."""
+        return await super().tick() + await deliver(self.deliveries)
 
 
 async def no_longer(_key: bytes) -> None:

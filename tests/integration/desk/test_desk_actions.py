@@ -14,10 +14,9 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import recorded
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.desk import OPERATOR, DeskRig
 from tests.harness.virtual_time import KEY, PHONE
-from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.records import with_stored
-from tests.harness.virtual_time import KEY, PHONE
 
 END = Happening(Kind.END, 300)
 VERIFIED = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}

@@ -10,8 +10,8 @@ from callkeeper.calls.notes import Listed
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.desk import DeskRig
 from tests.harness.virtual_time import KEY
-from tests.integration.desk.conftest import DeskRig
 
 END = Happening(Kind.END, 60)
 

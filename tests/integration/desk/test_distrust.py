@@ -12,7 +12,7 @@ from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Phase, Reason
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.integration.desk.conftest import DeskRig
+from tests.harness.desk import DeskRig
 from tests.records import with_stored
 from tests.unit.calls.specimens import NOW, reading, seconds
 from tests.unit.calls.specimens import call as live_call

@@ -3,7 +3,7 @@
 import asyncio
 import html
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -32,27 +32,22 @@ from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.routes import rule_of
 from callkeeper.desk.metrics import read_everything
+from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY
-from tests.integration.desk.test_board import BoardRig
-from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
 
 AWAY = {"kind": "institution_away", "institution": KEY}
 
 
 @pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
+async def rig(board_rig: BoardRig, redis: Redis) -> BoardRig:
     """Return a board beside an institution whose requests fail, with a living worker."""
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        await rig.run(1)
-        await rig.writer.write_async(redis)
-        now_ms = int(time.time() * 1000)
-        await redis.hset(Keys().breakers, KEY, f"5 {now_ms} {now_ms + 60_000} failure")
-        await ErrorNotes(redis, Keys()).note(ErrorArea.CALLS, KEY, "status 503: upstream down")
-        yield rig
+    await board_rig.run(1)
+    await board_rig.writer.write_async(redis)
+    now_ms = int(time.time() * 1000)
+    await redis.hset(Keys().breakers, KEY, f"5 {now_ms} {now_ms + 60_000} failure")
+    await ErrorNotes(redis, Keys()).note(ErrorArea.CALLS, KEY, "status 503: upstream down")
+    return board_rig
 
 
 async def known(redis: Redis) -> list[Acknowledgement]:

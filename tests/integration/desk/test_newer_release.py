@@ -1,33 +1,20 @@
 """What the board, the desk, the doctor and the commands say of a call that a newer release wrote."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-from redis import Redis as BlockingRedis
-from redis.asyncio import Redis
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.record import NEWER
 from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY
 from tests.integration.app.test_calls_commands import callkeeper
 from tests.integration.app.test_doctor import environment, findings
 from tests.integration.calls.store.test_handover import a_minute_later
-from tests.integration.desk.test_board import BoardRig
-from tests.sandbox_fixtures import Asgi, ServedSandbox
+from tests.sandbox_fixtures import ServedSandbox
 
 REMEDY = "roll forward, or start a worker of that release"
 
 
-@pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
-    """Return a board over the shipped rules, by the real time."""
-    sandbox_asgi.begin_now()
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        yield rig
+pytestmark = pytest.mark.usefixtures("begun_now")
 
 
 async def another(rig: BoardRig) -> Call:

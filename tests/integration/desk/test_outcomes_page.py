@@ -5,27 +5,20 @@ import html
 import re
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 from msgspec.structs import replace
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from standardwebhooks import Webhook
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.queries import Lookup
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.courier import SECRET, Receiver
-from tests.harness.virtual_time import PHONE, Rig
-from tests.integration.desk.test_board import BoardRig
+from tests.harness.courier import SECRET, Receiver, deliver, deliveries_of
+from tests.harness.desk import BoardRig
+from tests.harness.virtual_time import PHONE
 from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN
-from workers.webhook_client import WebhookClient
-from workers.webhook_delivery import Deliveries
 
 END = Happening(Kind.END, 60)
 
@@ -36,28 +29,18 @@ class PageRig(BoardRig):
     def __init__(self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger) -> None:
         super().__init__(stage, redis, jobs, log, outbox=Keys().outbox)
         self.receiver = Receiver()
-        client = httpx.AsyncClient(transport=httpx.MockTransport(self.receiver))
-        sink = WebhookClient("https://sink.example/secret-path", (Webhook(SECRET),), client, self.clock)
-        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms)
-        self.deliveries = Deliveries(outbox, Lookup(redis), sink, DeliveryLog(redis, Keys().outbox), self.tools.log)
+        self.deliveries = deliveries_of(self, self.receiver, "https://sink.example/secret-path")
 
     async def tick(self) -> int:
-        """Move calls on, and send what is due."""
-        moved = await Rig.tick(self)
-        return moved + await self.deliver()
-
-    async def deliver(self) -> int:
-        """Send what is due."""
-        sent = await self.deliveries.claim()
-        await self.deliveries.settle()
-        return sent
+        """Move calls on, and send due outcomes."""
+        return await super().tick() + await deliver(self.deliveries)
 
     async def press(self, form: str, **fields: str) -> str:
         """Send a form of the page while a worker works; return the page that it leads to."""
         pressed = asyncio.ensure_future(self.fill(f"/outcomes/{form}", **fields))
         while not pressed.done():
             self.stage.advance(0.1)
-            await self.deliver()
+            await deliver(self.deliveries)
             await asyncio.sleep(0.01)
         answer = await pressed
         assert answer.status_code == 303, answer.text

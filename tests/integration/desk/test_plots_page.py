@@ -2,23 +2,18 @@
 
 import html
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace as with_fields
 from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
 from msgspec.structs import replace
-from redis import Redis as BlockingRedis
-from redis.asyncio import Redis
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.board.board import Board
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.integration.desk.test_board import BoardRig
+from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY, PHONE
-from tests.sandbox_fixtures import Asgi
 from tests.signed_in import ANN, SignedIn
 
 END = Happening(Kind.END, 60)
@@ -26,20 +21,15 @@ OTHER = "cu-2"
 
 
 @pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
+async def rig(begun_now: None, board_rig: BoardRig) -> BoardRig:
     """Return a board over calls of two institutions that have all been counted."""
-    sandbox_asgi.begin_now()
-    sandbox_asgi.world.add_institution(OTHER, "Second")
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        rig.stage.call(Happening(Kind.GREEN, 5), END)
-        rig.stage.call(END)
-        rig.stage.call(Happening(Kind.GREEN, 5), END, key=OTHER)
-        await rig.run(100)
-        await rig.counted()
-        yield rig
+    board_rig.stage.world.add_institution(OTHER, "Second")
+    board_rig.stage.call(Happening(Kind.GREEN, 5), END)
+    board_rig.stage.call(END)
+    board_rig.stage.call(Happening(Kind.GREEN, 5), END, key=OTHER)
+    await board_rig.run(100)
+    await board_rig.counted()
+    return board_rig
 
 
 def numbers(page: str) -> dict[str, str]:

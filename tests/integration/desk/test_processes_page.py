@@ -3,12 +3,10 @@
 import asyncio
 import html
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.claimed_item import ClaimedItem
 from callkeeper.calls.metrics.counting import Figures
@@ -18,26 +16,20 @@ from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
-from tests.integration.desk.test_board import BoardRig
-from tests.sandbox_fixtures import Asgi
+from tests.harness.desk import BoardRig
 from workers.shift import Shift
 
 
 @pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
+async def rig(begun_now: None, board_rig: BoardRig, redis: Redis, blocking_redis: BlockingRedis) -> BoardRig:
     """Return a board with a worker and a web process of two releases."""
-    sandbox_asgi.begin_now()
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
     put_in_force(blocking_redis, Keys(), "aaaa", "rules.toml")
     worker = FigureWriter(Figures(), Author("box-2-77-abcd", "worker", "0.4.0", "bbbb"), cpu_share=lambda: 0.87)
     worker.doing = lambda: Doing(shift_s=12, calls=3, listings=1, did="37 calls, 35 checks; <b>")
     web = FigureWriter(Figures(), Author("box-1-78-abcd", "web", "0.4.0", "aaaa"), memory=lambda: 90 << 20)
-    async with rig.http, rig.browser:
-        for process in (worker, web):
-            await process.write_async(redis)
-        yield rig
+    for process in (worker, web):
+        await process.write_async(redis)
+    return board_rig
 
 
 async def test_processes_are_shown_with_what_they_do(rig: BoardRig) -> None:

@@ -1,13 +1,11 @@
 """The page of rules over a whole callkeeper: text, hits, history, and what changed."""
 
 import html
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
@@ -15,24 +13,18 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.integration.desk.test_board import BoardRig
-from tests.sandbox_fixtures import Asgi
+from tests.harness.desk import BoardRig
 from tests.signed_in import ANN
 
 OLD, NEW = load_rules("watch-only"), load_rules("default")
 
 
 @pytest.fixture
-async def rig(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> AsyncIterator[BoardRig]:
+def rig(begun_now: None, board_rig: BoardRig, blocking_redis: BlockingRedis) -> BoardRig:
     """Return a board after the rules were changed once."""
-    sandbox_asgi.begin_now()
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        put_in_force(blocking_redis, Keys(), OLD.digest, "rules/old.toml", OLD.text, host="worker-1", release="0.3.9")
-        put_in_force(blocking_redis, Keys(), NEW.digest, "rules/new.toml", NEW.text, host="worker-2", release="0.4.0")
-        yield rig
+    put_in_force(blocking_redis, Keys(), OLD.digest, "rules/old.toml", OLD.text, host="worker-1", release="0.3.9")
+    put_in_force(blocking_redis, Keys(), NEW.digest, "rules/new.toml", NEW.text, host="worker-2", release="0.4.0")
+    return board_rig
 
 
 async def test_rules_in_force_are_shown_with_their_hits(rig: BoardRig) -> None:

@@ -16,8 +16,8 @@ from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.desk import OPERATOR, DeskRig
 from tests.harness.virtual_time import KEY
-from tests.integration.desk.conftest import OPERATOR, DeskRig
 from workers.claimed_call import FORGET
 
 END = Happening(Kind.END, 200)

@@ -29,8 +29,8 @@ from callkeeper.calls.survey import Survey
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.routes import rule_of
 from callkeeper_sandbox.service.variants import choose
-from tests.integration.desk.test_board import BoardRig
-from tests.sandbox_fixtures import CREDENTIALS, KEY, Asgi
+from tests.harness.desk import BoardRig
+from tests.sandbox_fixtures import CREDENTIALS, KEY
 from tests.survey_traffic import LAST, Traffic
 
 NAME, FIELD, WORD = "Canaria Featherstone", "canariaField", "canary-word"
@@ -185,16 +185,12 @@ async def test_contradiction_is_an_incident_once_until_somebody_acknowledges_it(
     assert [key for key, _ in await told()] == [KEY]
 
 
-async def test_page_shows_the_table_and_only_institutions_of_the_visitor(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> None:
+async def test_page_shows_the_table_and_only_institutions_of_the_visitor(board_rig: BoardRig, redis: Redis) -> None:
     """Contradicted first, with what callkeeper does and the setting; agents may see it, viewers may not."""
     await seen(redis, USUAL, CONTRADICTED, ("phone-digits", "numbers-e164", LAST, "phoneNumber a text of 12"))
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        page = await rig.page("/survey")
-        rig.visitor.person = Person(id="bo", operator="bo", role=Role.AGENT, institutions=frozenset({KEY}))
-        limited = await rig.page("/survey")
+    page = await board_rig.page("/survey")
+    board_rig.visitor.person = Person(id="bo", operator="bo", role=Role.AGENT, institutions=frozenset({KEY}))
+    limited = await board_rig.page("/survey")
     contradicted = page.partition('id="contradicted"')[2].partition("</section>")[0]
     for words in ("assign-over-refused", "1 time at cu-1", "the refusal is recorded", "[assign] automatic"):
         assert words in contradicted, words

@@ -1,4 +1,4 @@
-"""A whole callkeeper in virtual time; also with a busy institution group, whose callers are drawn from a seed."""
+"""A rig with a busy group of institutions, whose callers are drawn from a seed."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -9,11 +9,8 @@ from callkeeper.calls.rules import RuleBook
 from callkeeper_sandbox.service import population
 from callkeeper_sandbox.service.scenario import Progress, Scenario
 from callkeeper_sandbox.service.state import PushSettings
-from tests.integration.calls.conftest import hand, rig, store
 from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import START, Asgi
-
-__all__ = ["hand", "rig", "store"]
 
 MakeRig = Callable[[RuleBook], Rig]
 
