@@ -1,6 +1,5 @@
 """How many events does one receiver record, and how fast, compared with a plain one and one that only answers?"""
 
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +18,7 @@ from benchmarks.process import Used, python
 from benchmarks.spread import Spread
 from benchmarks.stage import BenchmarkFailed, Stage, stage, wait_until
 from callkeeper_sandbox.demo.fleet import ManagedProcess
+from tests.ports import free_port
 
 RATE = 1000
 HERE = Path(sys.executable)
@@ -88,7 +88,7 @@ def _ways(on: Stage, effort: Effort) -> list[Way]:
     def peer(interpreter: Path, mode: str) -> Callable[[], AbstractContextManager[tuple[ManagedProcess, str]]]:
         @contextmanager
         def run() -> Iterator[tuple[ManagedProcess, str]]:
-            port = _free_port()
+            port = free_port()
             with on.peer(interpreter, "receivers", mode, str(port)) as receiver:
                 url = f"http://127.0.0.1:{port}/push"
                 wait_until(lambda: _answers(url), url, receiver)
@@ -107,13 +107,6 @@ def _answers(url: str) -> bool:
         return httpx.get(url, trust_env=False).status_code > 0
     except httpx.HTTPError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _told(rounds: dict[str, list[Round]]) -> Answer:

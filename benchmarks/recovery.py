@@ -19,9 +19,9 @@ from benchmarks.answer import Answer, Table
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.crashpoints import MID_REQUEST_S
-from tests.faults.ports import HeldPort
 from tests.faults.site import Door, Site, Stage, site
-from tests.harness.processes import until
+from tests.ports import HeldPort
+from tests.waiting import until
 
 REPETITIONS = 20
 STAGES = 4

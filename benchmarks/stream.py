@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 import httpx
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import Stack, until
+from tests.harness.processes import Stack
+from tests.waiting import until
 
 TOKEN = "benchmark-desk-0123456789"  # noqa: S105  (of a stand-in)
 

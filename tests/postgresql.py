@@ -7,14 +7,15 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.ports import free_port
+from tests.waiting import until
 
 DATABASE = "archive"
 CHOSEN = "TEST_POSTGRESQL"
@@ -63,15 +64,12 @@ class PostgreSql:
         command = [*_as_server(), str(_binary("postgres")), "-D", str(self.folder / "data"), *settings]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True)  # noqa: S603
         log.close()
-        until_s = time.monotonic() + 30
-        while time.monotonic() < until_s:
-            try:
-                self.sql("SELECT 1", database="postgres")
-            except subprocess.CalledProcessError:
-                time.sleep(0.05)
-            else:
-                return
-        raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
+        until(
+            lambda: self.sql("SELECT 1", database="postgres"),
+            30,
+            f"PostgreSQL to start: see {self.folder / 'log'}",
+            excused=(subprocess.CalledProcessError,),
+        )
 
     def signal(self, number: int) -> None:
         """Send a signal to all of the server's processes."""
@@ -133,10 +131,3 @@ def _binary(name: str) -> Path:
 
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,8 +15,9 @@ from click.testing import CliRunner
 
 from callkeeper.app.cli import main
 from tests.acceptance import quiet_troubles, troubles
-from tests.harness.processes import Stack, until
+from tests.harness.processes import Stack
 from tests.promtool import firing, scrape_of
+from tests.waiting import until
 
 WITHIN_S = 15.0
 """Everything must show an incident, and later its end, within this time."""

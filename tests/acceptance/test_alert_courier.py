@@ -16,7 +16,7 @@ from callkeeper.app.alert_courier import AlertCourier
 from callkeeper.app.cli import main
 from callkeeper.app.parsing import alert_addresses
 from callkeeper.calls.alerts import AlertMessage, AlertTone
-from tests.waiting import until
+from tests.waiting import until_async
 
 SECRET = "canary-alert-0123456789"
 PATIENCE_S = 100.0
@@ -119,7 +119,7 @@ async def test_receiver_that_hangs_or_never_ends_delays_no_other() -> None:
     async with open_chat(silent) as first, open_chat(endless) as second, open_chat(chat) as third:
         addresses = (first, second, "json://127.0.0.1:1/", "nonsense://x", third)
         sending = asyncio.create_task(bring(*addresses))
-        await until(lambda: chat.got and silent.got and endless.got)
+        await until_async(lambda: chat.got and silent.got and endless.got)
         assert not sending.done()
         silent.released.set()
         endless.released.set()

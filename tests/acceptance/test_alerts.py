@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callkeeper_sandbox.demo.demonstration import demonstration, service_environment
-from tests.harness.processes import until
+from tests.waiting import until
 
 SECRET = "canary-alert-0123456789"
 

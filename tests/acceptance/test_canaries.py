@@ -27,7 +27,8 @@ from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import PushSettings
 from callkeeper_sandbox.service.world import World
 from tests.acceptance.test_desk import SECRET, TOKEN, Receiver
-from tests.harness.processes import KEY, Stack, end, until
+from tests.harness.processes import KEY, Stack, end
+from tests.waiting import until
 
 SENSITIVE = {
     *("fullSsn", "supportPassword", "dateOfBirth", "licenseNumber", "number"),

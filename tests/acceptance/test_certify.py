@@ -16,8 +16,9 @@ from callkeeper.app.certification.verdicts import PROMISES
 from callkeeper.app.cli import main
 from callkeeper_sandbox.demo.fleet import plain_environment
 from callkeeper_sandbox.service import population
-from tests.harness.processes import KEY, Stack, end, stack, until
+from tests.harness.processes import KEY, Stack, end, stack
 from tests.terminals import Terminal
+from tests.waiting import until
 
 WATCHING = {"CALLKEEPER_RULES": "watch-only"}
 CALLER = population.phone(KEY, population.SHARED)

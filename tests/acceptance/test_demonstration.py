@@ -24,8 +24,9 @@ from callkeeper_client import verify
 from callkeeper_sandbox.commands.run import addresses
 from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from tests.harness.processes import Stack, end, until
-from tests.people.providers import free_port
+from tests.harness.processes import Stack, end
+from tests.ports import free_port
+from tests.waiting import until
 
 
 def printed(running: Stack) -> dict[str, str]:

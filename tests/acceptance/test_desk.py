@@ -18,8 +18,9 @@ from standardwebhooks import Webhook
 
 from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.harness.processes import KEY, Stack, end, until, web_url
+from tests.harness.processes import KEY, Stack, end, web_url
 from tests.outcome_schemas import keeps_to_its_schema
+from tests.waiting import until
 
 TOKEN = "canary-desktop-0123456789"
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="

@@ -2,7 +2,8 @@
 
 import json
 
-from tests.harness.processes import KEY, Stack, end, until
+from tests.harness.processes import KEY, Stack, end
+from tests.waiting import until
 
 
 def test_main_job_survives_a_thousand_repetitions_of_a_push(running: Stack) -> None:

@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from redis import Redis
 
 from callkeeper.app.cli import main
-from tests.harness.processes import KEY, Stack, stack, until
+from tests.harness.processes import KEY, Stack, stack
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

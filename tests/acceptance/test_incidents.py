@@ -13,7 +13,8 @@ import pytest
 from callkeeper.calls.store.job_queue import FAILURE_TTL_S
 from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, Told, Watchers, assert_told
 from tests.acceptance.troubles import redis_full, start_worker, workers_dead
-from tests.harness.processes import Stack, end, stack, until
+from tests.harness.processes import Stack, end, stack
+from tests.waiting import until
 
 TRIED = INCIDENTS if os.environ.get("TEST_NIGHT") else FREQUENT
 

@@ -3,7 +3,8 @@
 import signal
 
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.harness.processes import KEY, Stack, end, until
+from tests.harness.processes import KEY, Stack, end
+from tests.waiting import until
 
 
 def test_one_worker_finds_a_lost_push_within_ten_seconds_with_one_busy_worker(lonely: Stack) -> None:

@@ -3,7 +3,8 @@
 import os
 import time
 
-from tests.harness.processes import Stack, end, until
+from tests.harness.processes import Stack, end
+from tests.waiting import until
 
 LASTS_S = float(os.environ.get("TEST_OUTAGE_S", "25"))
 """How long the service is down; at night ten minutes."""

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import KEY, Stack, end, until
+from tests.harness.processes import KEY, Stack, end
+from tests.waiting import until
 
 WHY = ("--because", "core migration", "--operator", "jane")
 HARBOUR = "cu-1 (Harbour Example Credit Union)"

@@ -8,7 +8,8 @@ from rq.job import Job
 from rq.registry import FinishedJobRegistry
 from rq.serializers import JSONSerializer
 
-from tests.harness.processes import Stack, end, until
+from tests.harness.processes import Stack, end
+from tests.waiting import until
 
 
 def test_traces_are_readable_in_the_rq_dashboard(running: Stack) -> None:

@@ -18,7 +18,8 @@ from callkeeper_sandbox.demo.demonstration import service_environment
 from callkeeper_sandbox.demo.embedded_redis import find_server
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.acceptance.test_desk import SECRET, Receiver
-from tests.harness.processes import Stack, end, until
+from tests.harness.processes import Stack, end
+from tests.waiting import until
 
 
 @contextmanager

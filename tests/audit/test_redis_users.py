@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +28,9 @@ from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service import population
 from tests.audit.conftest import ENVIRON
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
-from tests.harness.processes import Sides, until
+from tests.harness.processes import Sides
+from tests.ports import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 USERS = (ROOT / "deploy" / "redis" / "users.acl.example").read_text(encoding="utf-8")
@@ -228,7 +229,7 @@ def test_redis_accepts_the_file_and_refuses_a_client_that_has_no_password(tmp_pa
         try:
             url = f"redis://127.0.0.1:{port}/0"
             with Redis.from_url(url_of(url, "worker")) as worker:
-                until(lambda: answers(worker), 10, "Redis to start")
+                until(worker.ping, 10, "Redis to start", excused=(RedisConnectionError,))
             with Redis.from_url(url) as stranger, pytest.raises(AuthenticationError):
                 stranger.get(TOKEN_KEY)
             with Redis.from_url(url_of(url, "default")) as stranger, pytest.raises(AuthenticationError):
@@ -236,22 +237,6 @@ def test_redis_accepts_the_file_and_refuses_a_client_that_has_no_password(tmp_pa
         finally:
             server.terminate()
             server.wait(10)
-
-
-def answers(redis: Any) -> bool | None:
-    """Return True once a server answers."""
-    try:
-        return bool(redis.ping())
-    except RedisConnectionError:
-        return None
-
-
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_no_two_keys_share_what_web_may_read_with_the_token() -> None:

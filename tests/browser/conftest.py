@@ -10,8 +10,9 @@ from playwright.sync_api import Browser
 from callkeeper.calls.store.keys import Keys
 from tests.acceptance.test_desk import SECRET, Receiver
 from tests.harness.browser import Stage, running_browser
-from tests.harness.processes import Stack, stack, until
+from tests.harness.processes import Stack, stack
 from tests.longest_first import longest_first
+from tests.waiting import until
 
 LONGEST_FIRST = [
     "board_crowded",

@@ -4,7 +4,7 @@ from playwright.sync_api import Page, expect
 
 from callkeeper.calls.store.keys import Keys
 from tests.harness.browser import OPERATOR, Stage, action_form, line, web_restarted
-from tests.harness.processes import until
+from tests.waiting import until
 
 expect.set_options(timeout=20_000)
 

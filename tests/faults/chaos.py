@@ -30,7 +30,8 @@ from callkeeper_sandbox.service.population import INSTITUTIONS
 from tests.covering import calmed
 from tests.faults import archive_audit, audit
 from tests.faults.chaos_system import ChaosSystem, chaos_system
-from tests.harness.processes import Sides, until
+from tests.harness.processes import Sides
+from tests.waiting import until
 
 FOUND_AFTER_S = 25.0
 """A call whose push was lost is found within 10 s. The rest allows for a lease (8 s), a pause and a Redis outage."""

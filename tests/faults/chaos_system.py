@@ -17,10 +17,10 @@ from callkeeper.calls.claimed_item import LEASE
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.service.variants import choose
 from tests.faults import archive_audit
-from tests.faults.ports import HeldPort
 from tests.faults.redis_server import RedisServer, redis_server
 from tests.faults.site import freeze, thaw
 from tests.harness.processes import PUSH_KEY, Sides, start_sandbox, start_web, start_worker
+from tests.ports import HeldPort
 from tests.postgresql import PostgreSql, postgresql
 
 GAP_S = 0.4

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,8 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from callkeeper_sandbox.demo.embedded_redis import find_server
-from tests.faults.ports import HeldPort
+from tests.ports import HeldPort
+from tests.waiting import until
 
 DATABASES = 64
 _START_DEADLINE_S = 20.0
@@ -104,16 +104,8 @@ class RedisServer:
         os.kill(self._process.pid, number)
 
     def _wait_until_ready(self) -> None:
-        end = time.monotonic() + _START_DEADLINE_S
         with Redis(port=self.port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as redis:
-            while time.monotonic() < end:
-                try:
-                    redis.ping()
-                except RedisError:
-                    time.sleep(0.01)
-                else:
-                    return
-        raise AssertionError("the Redis server does not answer")
+            until(redis.ping, _START_DEADLINE_S, "the Redis server to answer", every_s=0.01, excused=(RedisError,))
 
 
 @contextmanager

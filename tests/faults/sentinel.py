@@ -1,8 +1,6 @@
 """A Redis master, its replicas and a sentinel on this machine, with users and passwords, for failover tests."""
 
-import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,8 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from callkeeper_sandbox.demo.embedded_redis import find_server
+from tests.ports import free_port
+from tests.waiting import until
 
 MASTER = "calls-master"
 USER, PASSWORD = "app", "redis-word-4711"
@@ -64,8 +64,8 @@ class Watched:
     def __init__(self, folder: Path, *, replicas: int, least_replicas: int) -> None:
         self._folder = folder
         self._least_replicas = least_replicas
-        self.ports = tuple(_free_port() for _ in range(1 + replicas))
-        self.sentinel_port = _free_port()
+        self.ports = tuple(free_port() for _ in range(1 + replicas))
+        self.sentinel_port = free_port()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -83,14 +83,14 @@ class Watched:
         """Start everything and wait until a failover would succeed."""
         for port in self.ports:
             self._start(port, _SERVER)
-        _until(lambda: all(self._ask(port, "ping") for port in self.ports), "the servers answer")
+        _until(lambda: all(self._ask(port, "ping") for port in self.ports), "the servers to answer")
         first, *others = self.ports
         for port in others:
             self._ask(port, "replicaof", "127.0.0.1", first)
-        _until(lambda: all(map(self._follows, others)), "the replicas follow")
-        _until(lambda: self._has_all(first, len(others)), "the replicas get what is written")
+        _until(lambda: all(map(self._follows, others)), "the replicas to follow")
+        _until(lambda: self._has_all(first, len(others)), "the replicas to get what is written")
         self._start(self.sentinel_port, _SENTINEL, "--sentinel")
-        _until(lambda: self._master()["num-slaves"] == len(others), "the sentinel knows the replicas")
+        _until(lambda: self._master()["num-slaves"] == len(others), "the sentinel to know the replicas")
 
     @property
     def master_port(self) -> int:
@@ -104,7 +104,7 @@ class Watched:
         takes writes from connected clients until then.
         """
         before = self.master_port
-        _until(lambda: bool(self._sentinel("sentinel_failover", MASTER)), "the sentinel finds a replica good enough")
+        _until(lambda: bool(self._sentinel("sentinel_failover", MASTER)), "the sentinel to find a replica good enough")
         self.wait_for_another(before)
 
     def switch_over(self) -> None:
@@ -123,7 +123,7 @@ class Watched:
     def bring_back(self, port: int) -> None:
         """Start a killed server as a replica of the current master, and wait until it replicates."""
         self._start(port, _SERVER, "--replicaof", "127.0.0.1", str(self.master_port))
-        _until(lambda: self._follows(port), "the server that came back follows")
+        _until(lambda: self._follows(port), "the server that came back to follow")
 
     def wait_for_another(self, before: int) -> None:
         """Wait until the sentinel names another master and that master accepts writes."""
@@ -185,23 +185,8 @@ def _client(port: int, *, password: str, username: str | None = None) -> Any:
     return Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 0), username=username, password=password)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _until(is_so: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + _START_DEADLINE_S
-    while time.monotonic() < end:
-        try:
-            if is_so():
-                return
-        except (RedisError, KeyError):
-            pass
-        time.sleep(0.02)
-    raise AssertionError(f"waited in vain until {what}")
+    until(is_so, _START_DEADLINE_S, what, every_s=0.02, excused=(RedisError, KeyError))
 
 
 @contextmanager

@@ -26,16 +26,8 @@ from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
-from tests.harness.processes import (
-    PATIENCE_S,
-    PUSH_KEY,
-    Sides,
-    start_sandbox,
-    start_web,
-    start_worker,
-    until,
-    web_url,
-)
+from tests.harness.processes import PATIENCE_S, PUSH_KEY, Sides, start_sandbox, start_web, start_worker, web_url
+from tests.waiting import until
 
 CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
 """The automatic checks of a stage's calls, in seconds after the assign: early, so that tests need not wait."""

@@ -35,7 +35,9 @@ from tests.archive_manipulations import (
     verified,
 )
 from tests.harness.archivist import INSTITUTION, content
-from tests.postgresql import PostgreSql, free_port, postgresql
+from tests.ports import free_port
+from tests.postgresql import PostgreSql, postgresql
+from tests.waiting import until
 
 ROLES = Path(__file__).parents[2] / "deploy" / "postgresql" / "roles.sql"
 LEASE_S = 8.0
@@ -187,13 +189,12 @@ def test_frozen_server_delays_a_write_by_less_than_a_lease(server: PostgreSql) -
             assert time.monotonic() - began_s < LEASE_S
     finally:
         server.signal(signal.SIGCONT)
-    until_s = time.monotonic() + 30
-    while time.monotonic() < until_s:
-        try:
-            writer.write(INSTITUTION, [content(1), content(2)])
-            break
-        except ArchiveAway:
-            time.sleep(0.2)
+
+    def write() -> bool:
+        writer.write(INSTITUTION, [content(1), content(2)])
+        return True
+
+    until(write, 30, "the server to take writes again", every_s=0.2, excused=(ArchiveAway,))
     intact(server, 2)
 
 
@@ -284,13 +285,7 @@ def test_pgbouncer_in_transaction_mode_works(server: PostgreSql, tmp_path: Path)
     bouncer = subprocess.Popen(["/usr/sbin/pgbouncer", "-q", str(folder / "ini")])  # noqa: S603
     try:
         url = server.url_of("callkeeper", port=port)
-        until_s = time.monotonic() + 20
-        while time.monotonic() < until_s:
-            try:
-                Writer(at(url)).heads()
-                break
-            except ArchiveAway:
-                time.sleep(0.1)
+        until(lambda: [Writer(at(url)).heads()], 20, "the pooler to answer", every_s=0.1, excused=(ArchiveAway,))
         writers = [Writer(at(url)) for _ in range(3)]
         for n in range(30):
             writers[n % 3].write(INSTITUTION, [content(n), content(n + 1)])

@@ -11,7 +11,7 @@ from redis import Redis
 from callkeeper.calls.record import parse_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import Demo, demonstration
-from tests.harness.processes import until
+from tests.waiting import until
 
 PATIENCE_S = 90.0
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tests.faults.proxy import UNDISTURBED, Disturbance, Proxy, proxied
-from tests.harness.processes import until
+from tests.waiting import until
 
 MESSAGE = bytes(range(256)) * 64
 

@@ -15,8 +15,9 @@ from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.record import Reason
 from tests.faults.proxy import UNDISTURBED, Disturbance, proxied
 from tests.faults.site import Site, Stage
-from tests.harness.processes import PATIENCE_S, until
+from tests.harness.processes import PATIENCE_S
 from tests.records import stored_value
+from tests.waiting import until
 
 PUSH_BOUND_S = 5.0
 """The longest time until an event is answered, whatever Redis does: three attempts of 1.2 s, and pauses."""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.faults.sentinel import Watched, watched_redis
+from tests.waiting import until_async
 
 ABREAST = 4
 AFTERWARDS_S = 1.0
@@ -83,11 +84,11 @@ async def test_event_confirmed_during_a_failover_command_is_known_to_the_next_ma
         port = int(one.url.rsplit(":", 1)[1].split("/")[0])
         async with AsyncRedis.from_url(one.url) as master, AsyncRedis.from_url(two.url) as replica:
             await replica.replicaof("127.0.0.1", port)
-            await _until(lambda: _is(replica, master_link_status="up"))
+            await until_async(lambda: _is(replica, master_link_status="up"))
             async with pushing(master) as confirmed:
                 await asyncio.sleep(0.3)
                 await master.execute_command("FAILOVER")  # type: ignore[no-untyped-call]  # the library's
-                await _until(lambda: _is(replica, role="master"))
+                await until_async(lambda: _is(replica, role="master"))
                 await asyncio.sleep(0.2)
             assert confirmed
             assert confirmed - await logged(replica) == set()
@@ -96,11 +97,3 @@ async def test_event_confirmed_during_a_failover_command_is_known_to_the_next_ma
 async def _is(redis: Any, **wanted: str) -> bool:
     told = await redis.info("replication")
     return all(told.get(name) == value for name, value in wanted.items())
-
-
-async def _until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    for _ in range(1000):
-        if await is_so():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("waited in vain")

@@ -5,8 +5,7 @@ other servers start each with `start_sandbox`, `start_web` and `start_worker`.
 """
 
 import datetime as dt
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -27,6 +26,7 @@ from callkeeper_sandbox.demo.demonstration import (
 )
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service import population
+from tests.waiting import until
 
 T = TypeVar("T")
 KEY = "cu-1"
@@ -188,21 +188,6 @@ class Stack(Sides):
 def end(after_s: float) -> dict[str, object]:
     """Return the happening that ends a call."""
     return {"kind": "end", "after_s": after_s}
-
-
-def until(look: Callable[[], T | None], within_s: float, what: str, *, every_s: float = 0.05) -> T:
-    """Call ``look`` repeatedly until it returns a true value, and return that.
-
-    Raises:
-        AssertionError: ``look`` returned no true value in time.
-    """
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        seen = look()
-        if seen:
-            return seen
-        time.sleep(every_s)
-    raise AssertionError(f"waited {within_s:.0f} s in vain for {what}")
 
 
 @contextmanager

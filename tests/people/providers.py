@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -14,18 +13,13 @@ from typing import Any
 
 import httpx
 
+from tests.ports import free_port
+
 FOLDER = Path(__file__).parent / "provider"
 CLIENT = "callkeeper"
 CLIENT_SECRET = "canary-client-5d0b7f2c91"
 ROLES = "voice-viewers=viewer, voice-agents=agent, voice-leads=supervisor@cu-1, voice-admins=admin"
 MISSING = "there is no oidc-provider; run: cd tests/people/provider && npm ci (make people does)"
-
-
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @dataclass

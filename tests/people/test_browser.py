@@ -15,9 +15,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from callkeeper.desk.access.authorization import SESSION
 from tests.harness.browser import Stage, action_form, line, running_browser, web_restarted
-from tests.harness.processes import Stack, stack, until
+from tests.harness.processes import Stack, stack
 from tests.people.conftest import PASSWORD
 from tests.people.providers import ProviderProcess, provider, settings
+from tests.waiting import until
 
 
 @dataclass

@@ -23,6 +23,7 @@ from tests.readme.newcomer import Newcomer, newcomer, obstacles
 from tests.readme.plan import KNOWN, PAGES, TUTORIAL, Known, Where, faults, typed
 from tests.readme.pythons import ROOT, supported
 from tests.terminals import Terminal
+from tests.waiting import until
 
 FIRST_RUN_S: Final = 45.0
 SECOND_RUN_S: Final = 15.0
@@ -131,13 +132,9 @@ class Visit:
 
     def _calls(self, settings: str, besides: list[str] | None = None) -> list[str]:
         """Wait until live calls are listed, other than some; return their ids."""
-        until_s = time.monotonic() + _CALLS_S
-        while time.monotonic() < until_s:
-            if found := set(self._guest.live_calls(settings)) - set(besides or ()):
-                return sorted(found)
-            time.sleep(1)
-        raise AssertionError(
-            f"`callkeeper calls list` shows no {'new ' if besides else ''}calls within {_CALLS_S:.0f} s"
+        what = f"`callkeeper calls list` to show {'new ' if besides else ''}calls"
+        return until(
+            lambda: sorted({*self._guest.live_calls(settings)} - {*(besides or ())}), _CALLS_S, what, every_s=1
         )
 
     def _check_board(self, seen: list[str]) -> None:

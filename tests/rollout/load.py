@@ -16,7 +16,8 @@ from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service import population
 from tests.faults import audit
 from tests.faults.chaos import everything_is_settled, read_evidence
-from tests.harness.processes import Stack, until
+from tests.harness.processes import Stack
+from tests.waiting import until
 
 CALLS_A_SECOND = 10
 SETTLED_WITHIN_S = 90.0

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import Stack, until, web_url
+from tests.harness.processes import Stack, web_url
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "canary-desktop-0123456789", "canary-desktop-9876543210"

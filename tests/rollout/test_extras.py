@@ -3,16 +3,17 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -111,24 +112,13 @@ def install(wheel: Path, tmp_path: Path) -> Callable[[str], Environment]:
 
 def eventually(said: Path, pattern: str, seconds: float = 30) -> re.Match[str]:
     """Wait until the output of a process matches a pattern."""
-    until = time.monotonic() + seconds
-    while (found := re.search(pattern, said.read_text())) is None:
-        assert time.monotonic() < until, said.read_text()
-        time.sleep(0.1)
-    return found
+    return until(lambda: re.search(pattern, said.read_text()), seconds, f"{pattern} in {said}", every_s=0.1)
 
 
 def get(url: str) -> int:
     """Request a page of a local web server; return the status."""
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  (our own)
         return int(answer.status)
-
-
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def serves_web(place: Environment, **given: str) -> None:

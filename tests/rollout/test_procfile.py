@@ -3,7 +3,6 @@
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,9 @@ from callkeeper_sandbox.demo.demonstration import sandbox_url
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service import population
-from tests.harness.processes import KEY, Sides, until
+from tests.harness.processes import KEY, Sides
+from tests.ports import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text(encoding="utf-8").splitlines())
@@ -25,14 +26,6 @@ SETTINGS = dict(
     for line in (ROOT / "deploy" / "sandbox.env").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 )
-
-
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

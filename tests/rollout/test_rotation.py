@@ -4,8 +4,9 @@ from pathlib import Path
 
 from callkeeper_sandbox.service.access import Credentials
 from tests.faults import audit
-from tests.harness.processes import until, web_url
+from tests.harness.processes import web_url
 from tests.rollout.load import Floor, Load, floor
+from tests.waiting import until
 
 PHASE = 40
 """The number of calls between two steps of a rotation; they take four seconds."""

@@ -13,7 +13,8 @@ from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.service import population
 from tests.faults.sentinel import TENANT, watched_redis
-from tests.harness.processes import KEY, Sides, until
+from tests.harness.processes import KEY, Sides
+from tests.waiting import until
 
 
 def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> None:

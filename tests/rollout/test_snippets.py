@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import KEY, Stack, until
+from tests.harness.processes import KEY, Stack
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "canary-desktop-0123456789"

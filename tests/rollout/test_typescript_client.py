@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import Stack, until
+from tests.harness.processes import Stack
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/typescript-client.md"

@@ -10,10 +10,11 @@ from callkeeper.calls.record import ASKED, Call
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.audit import CHECK_LIMIT
 from tests.faults.chaos import read_evidence
-from tests.harness.processes import until, web_url
+from tests.harness.processes import web_url
 from tests.rollout.load import Floor, Load, floor
 from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, wait_for_calls
+from tests.waiting import until
 
 PHASE = 40
 """The number of calls between two steps. A call lasts longer than a step, so calls pass to other releases."""

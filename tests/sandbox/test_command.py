@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from callkeeper.app.cli import main
-from tests.harness.processes import until
+from tests.waiting import until
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from callkeeper.service import Secret
 from tests.integration.service.raw_service import raw_service
 from tests.integration.service.test_transport_tls import ANSWER, server_tls
 from tests.sandbox_fixtures import ServedSandbox
+from tests.waiting import until
 
 
 def environment(redis_url: str, sandbox: ServedSandbox) -> dict[str, str]:
@@ -307,8 +308,7 @@ def saving_fails(redis: Redis) -> Iterator[None]:
 
 def _save(client: Any, result: str) -> None:
     client.bgsave()
-    while client.info("persistence")["rdb_last_bgsave_status"] != result:
-        time.sleep(0.01)
+    until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == result, 30, "the snapshot to end")
 
 
 async def test_doctor_says_what_it_means_if_redis_cannot_save(redis_url: str, sandbox_server: ServedSandbox) -> None:

@@ -1,6 +1,5 @@
 """Figures in Redis: counted in any process, added up once, read as totals and by minute."""
 
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +16,7 @@ from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script import Arg
+from tests.waiting import until
 
 NOON = 1_795_262_400_000
 
@@ -184,10 +184,7 @@ def test_reporter_writes_at_once(redis_url: str) -> None:
     with BlockingRedis.from_url(redis_url) as client:
         reporter = Reporter(client, FigureWriter(Figures(), Author.here("web")), every_s=60)
         reporter.start()
-        until_s = time.monotonic() + 10
-        while not (is_alive := client.zcard(Keys().processes) == 1) and time.monotonic() < until_s:
-            time.sleep(0.01)
-        assert is_alive
+        until(lambda: client.zcard(Keys().processes) == 1, 10, "the process to report", every_s=0.01)
         reporter.stop()
 
 

@@ -30,7 +30,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.service.push_event import parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushEndpoint
-from tests.waiting import until
+from tests.waiting import until_async
 
 SECRET = "the-configured-push-secret"
 BODY = b'{"Type":"CallStart","VoiceId":"voice-1","InstitutionKey":"cu-1"}'
@@ -93,7 +93,7 @@ async def serving(
         server = WebServer(app, listener, log, deadlines=deadlines, room=room)
         port = listener.getsockname()[1]
         task = asyncio.create_task(server.serve([listener]))
-        await until(lambda: server.started)
+        await until_async(lambda: server.started)
         try:
             yield port
         finally:
@@ -265,7 +265,7 @@ async def test_serving_cuts_who_does_not_read(log: FilteringBoundLogger) -> None
     async with serving(Starlette(routes=[Route("/stream", Endless())]), log, PATIENT) as port:
         with socket.create_connection(("127.0.0.1", port)) as line:
             line.send(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
-            await until(lambda: ended)
+            await until_async(lambda: ended)
 
 
 async def test_serving_cuts_an_answer_that_takes_too_long(log: FilteringBoundLogger) -> None:
@@ -335,7 +335,7 @@ async def test_serving_forgets_connections_that_were_reset(dial: Dial) -> None:
         return sum(isinstance(each, BoundedProtocol) for each in gc.get_objects())
 
     try:
-        await until(lambda: kept() == 0)
+        await until_async(lambda: kept() == 0)
     finally:
         gc.unfreeze()
 
@@ -365,7 +365,7 @@ async def test_serving_records_nothing_of_a_client_that_left(
     line = await dial()
     await line.say(HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY[:-5])
     line.writer.close()
-    await until(lambda: "client_left" in [entry.get("reason") for entry in logged.entries])
+    await until_async(lambda: "client_left" in [entry.get("reason") for entry in logged.entries])
     assert await redis.zcard(Keys().events) == 0
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
 

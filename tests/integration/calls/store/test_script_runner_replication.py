@@ -1,6 +1,5 @@
 """What must not be lost with a Redis master is answered only once a replica has it."""
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,6 +22,7 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
+from tests.waiting import until_async
 
 CALL = CallId("cu-1", "v-1")
 PUSH = PushEvent(type="CallStart", institution_key=CALL.institution_key, voice_id=CALL.voice_id)
@@ -117,18 +117,18 @@ async def follow(servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site) -> No
     async with Redis.from_url(servers[0].url) as asking:
         await asking.set("follows", "")
         # Valkey lists a replica as online before it has loaded its copy, and until then it confirms nothing.
-        while not await asking.wait(1, 100):
-            pass
+        await until_async(lambda: asking.wait(1, 100))
         await asking.config_resetstat()
 
 
 async def replicas_of(master: Any, states: list[str]) -> None:
     """Wait until the master's replicas are in these states."""
-    found = None
-    while found != states:
-        await asyncio.sleep(0.02)
+
+    async def are_so() -> bool:
         told = await master.info("replication")
-        found = [told[f"slave{n}"]["state"] for n in range(told["connected_slaves"])]
+        return [told[f"slave{n}"]["state"] for n in range(told["connected_slaves"])] == states
+
+    await until_async(are_so)
 
 
 @contextmanager

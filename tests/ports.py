@@ -1,10 +1,18 @@
-"""A port that stays reserved while no server listens on it."""
+"""Ports of this machine that no server listens on."""
 
 import socket
 
 
+def free_port() -> int:
+    """Return a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class HeldPort:
-    """A port of this machine, chosen by the system, for a server that is killed and started again.
+    """A port, chosen by the system, for a server that is killed and started again.
 
     A socket is bound to the port but never listens. While the server is down, neither another server nor an outgoing
     connection can get the port.
