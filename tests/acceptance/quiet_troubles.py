@@ -13,7 +13,6 @@ from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service import population
-from tests.acceptance.troubles import start_worker
 from tests.harness.processes import Stack, end
 
 ELSEWHERE = "cu-2"
@@ -89,13 +88,12 @@ def _name_as(stack: Stack, status: str) -> None:
 @contextmanager
 def worker_killed(stack: Stack) -> Iterator[None]:
     """Kill one of the workers; start another at the end."""
-    worker = start_worker(stack)
-    worker.wait_for(lambda line: line if "worker_started" in line else None)
+    worker = stack.start("worker")
     worker.kill()
     try:
         yield
     finally:
-        start_worker(stack)
+        stack.start("worker")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ new ones are included.
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,13 @@ from starlette.routing import Mount, Route
 
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
-from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.service import population
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import PushSettings
 from callkeeper_sandbox.service.world import World
-from tests.acceptance.test_desk import SECRET, TOKEN, Receiver
-from tests.harness.processes import KEY, Stack, end
+from tests.acceptance.test_desk import TOKEN
+from tests.harness.courier import SECRET, receiving
+from tests.harness.processes import KEY, Stack, end, stack
 from tests.waiting import until
 
 SENSITIVE = {
@@ -52,34 +51,22 @@ class Traces:
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     """Run calls of several kinds through a stack with all features, and collect everything."""
-    receiver = Receiver()
-    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
-    serving.start()
     data = tmp_path_factory.mktemp("canaries")
-    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}", "CALLKEEPER_RULES": "demo"}
-    worker = {
-        "CALLKEEPER_OUTCOME_URL": receiver.url,
-        "CALLKEEPER_OUTCOME_SECRET": SECRET,
-        "CALLKEEPER_OUTCOME_PRIVATE": "yes",
-    }
-    try:
-        with demonstration(data, workers=1, seed=1, scenario="none", web_environ=web, worker_environ=worker) as demo:
-            stack = Stack(demo, data)
-            calls = _live(stack)
-            texts, asked = _shown(stack, calls)
-            texts |= {"Redis": _everything_in(stack.redis), "outcomes": json.dumps(receiver.taken).encode()}
-            texts |= {f"arguments of {m.name}": _arguments(m.process.pid) for m in demo.members}
-            token = repr(stack.redis.hgetall("ck:token")).encode()
-            for member in demo.members:
-                member.stop()
-            texts |= {f"log of {m.name}": m.log.read_bytes() for m in demo.members if m.name != "sandbox"}
-            texts |= {f"file {path.name}": path.read_bytes() for path in (data / "redis").rglob("*") if path.is_file()}
-            yield Traces(stack, texts, asked, token)
-            stack.close()
-    finally:
-        receiver.server.shutdown()
-        serving.join()
-        receiver.server.server_close()
+    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
+    with (
+        receiving() as receiver,
+        stack(data, workers=1, web_environ=web, worker_environ=receiver.worker_environ) as running,
+    ):
+        calls = _live(running)
+        texts, asked = _shown(running, calls)
+        texts |= {"Redis": _everything_in(running.redis), "outcomes": json.dumps(receiver.taken).encode()}
+        texts |= {f"arguments of {m.name}": _arguments(m.process.pid) for m in running.demo.members}
+        token = repr(running.redis.hgetall("ck:token")).encode()
+        for member in running.demo.members:
+            member.stop()
+        texts |= {f"log of {m.name}": m.log.read_bytes() for m in running.demo.members if m.name != "sandbox"}
+        texts |= {f"file {path.name}": path.read_bytes() for path in (data / "redis").rglob("*") if path.is_file()}
+        yield Traces(running, texts, asked, token)
 
 
 def _live(stack: Stack) -> list[dict[str, Any]]:

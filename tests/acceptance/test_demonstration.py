@@ -7,11 +7,9 @@ import subprocess
 import sys
 from contextlib import closing
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from threading import Thread
 
 import httpx
 import msgspec
@@ -25,6 +23,7 @@ from callkeeper_sandbox.commands.run import addresses
 from callkeeper_sandbox.demo.demonstration import Secrets, demonstration
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.harness.processes import Stack, end
+from tests.http_servers import serving
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -122,22 +121,16 @@ def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
     """Outcomes are signed with the key in the printed file, an origin is allowed, own rules decide, an archive is used."""
     taken: list[tuple[bytes, dict[str, str]]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            taken.append((self.rfile.read(int(self.headers["content-length"])), dict(self.headers)))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Log nothing."""
+    def take(request: httpx.Request) -> httpx.Response:
+        taken.append((request.content, dict(request.headers)))
+        return httpx.Response(204)
 
     shipped = files("callkeeper.calls.rulebooks") / "demo.toml"
     (tmp_path / "my-rules.toml").write_text(shipped.read_text().replace('"distrusted"', '"my own rule"'))
     port, archive = free_port(), tmp_path / "calls.db"
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    with serving(take) as receiver_port:
         (tmp_path / "my.env").write_text(
-            f"CALLKEEPER_OUTCOME_URL=http://127.0.0.1:{server.server_port}/\n"
+            f"CALLKEEPER_OUTCOME_URL=http://127.0.0.1:{receiver_port}/\n"
             f"CALLKEEPER_RULES={tmp_path}/my-rules.toml\n"
             f"CALLKEEPER_ARCHIVE_URL=sqlite:///{archive}\n"
         )
@@ -152,7 +145,6 @@ def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
                 f"http://127.0.0.1:{port}/desk/calls", headers={"Origin": "https://agents.example"}, trust_env=False
             )
             rest = process.stdout.read()
-        server.shutdown()
     assert process.returncode == 0, rest
     assert asked.headers["access-control-allow-origin"] == "https://agents.example"
     (key,) = shlex.split(written["CALLKEEPER_OUTCOME_SECRET"])

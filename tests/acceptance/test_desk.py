@@ -2,57 +2,23 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from standardwebhooks import Webhook
 
-from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.harness.processes import KEY, Stack, end, web_url
-from tests.outcome_schemas import keeps_to_its_schema
+from tests.harness.courier import Receiver, receiving
+from tests.harness.processes import KEY, Stack, end, freeze, stack, thaw, web_url
 from tests.waiting import until
 
 TOKEN = "canary-desktop-0123456789"
-SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "desk_client.py"
-
-
-class Receiver:
-    """A receiver of webhooks. It answers 503 while ``is_down`` is set."""
-
-    def __init__(self) -> None:
-        self.is_down = False
-        self.taken: list[dict[str, Any]] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if not receiver.is_down:
-                    Webhook(SECRET).verify(body, dict(self.headers))
-                    receiver.taken.append(keeps_to_its_schema(body))
-                self.send_response(503 if receiver.is_down else 204)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Log nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/outcomes"
-
-    def told(self, voice_id: str) -> list[str]:
-        """Return the types of the webhooks about a call, in order."""
-        return [message["type"] for message in self.taken if message["data"].get("voice_id") == voice_id]
 
 
 class Floor:
@@ -92,51 +58,25 @@ class Floor:
 @pytest.fixture(scope="module")
 def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
     """Run a stack with a desk and a receiver."""
-    receiver = Receiver()
-    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
-    serving.start()
-    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}", "CALLKEEPER_RULES": "demo"}
-    worker = {
-        "CALLKEEPER_OUTCOME_URL": receiver.url,
-        "CALLKEEPER_OUTCOME_SECRET": SECRET,
-        "CALLKEEPER_OUTCOME_PRIVATE": "yes",
-    }
-    data = tmp_path_factory.mktemp("desk")
-    try:
-        with demonstration(data, workers=2, seed=1, scenario="none", web_environ=web, worker_environ=worker) as demo:
-            stack = Stack(demo, data)
-            floor = Floor(stack, receiver)
+    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
+    with receiving() as receiver:
+        folder = tmp_path_factory.mktemp("desk")
+        with stack(folder, workers=2, web_environ=web, worker_environ=receiver.worker_environ) as running:
+            floor = Floor(running, receiver)
             with floor.desk:
                 yield floor
-            stack.close()
-    finally:
-        receiver.server.shutdown()
-        serving.join()
-        receiver.server.server_close()
-
-
-@contextmanager
-def web_on(floor: Floor, name: str) -> Iterator[ManagedProcess]:
-    """Run another web process of the same desk."""
-    environ = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9", "REDIS_URL": floor.stack.demo.redis_url}
-    environ |= {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}", "CALLKEEPER_RULES": "demo"}
-    member = floor.stack.demo.fleet.start(name, "web", "--host", "127.0.0.1", "--port", "0", environ=environ)
-    try:
-        yield member
-    finally:
-        member.stop()
 
 
 @contextmanager
 def frozen(members: Sequence[ManagedProcess]) -> Iterator[None]:
     """Freeze processes until the block ends."""
     for member in members:
-        member.process.send_signal(signal.SIGSTOP)
+        freeze(member)
     try:
         yield
     finally:
         for member in members:
-            member.process.send_signal(signal.SIGCONT)
+            thaw(member)
 
 
 def events(stream: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -193,7 +133,8 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
     """If two desks verify and distrust at once, the voice is rejected and the verification held with a reason."""
     call = floor.stack.call({"kind": "end", "after_s": 60})
     person = floor.assigned(call)
-    with web_on(floor, "web-c") as web, floor.client(web_url(web)) as other:
+    web = floor.stack.start("web", "web-c")
+    with floor.client(web_url(web)) as other:
         with frozen(floor.workers):
             verified = floor.desk.post(
                 f"/desk/calls/{KEY}/{call['voice_id']}/verified",
@@ -207,6 +148,7 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
             client.get(said.headers["location"], params={"wait": 10}).json()
             for client, said in ((floor.desk, verified), (other, distrusted))
         ]
+    web.stop()
     assert [wish["state"] for wish in told] == ["held", "done"]
     reasons = {reason["name"] for reason in told[0]["reasons"]}
     assert reasons
@@ -217,7 +159,8 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
 
 def test_stream_survives_a_restart_of_web_without_loss(floor: Floor) -> None:
     """A client that reconnects to another process after a restart gets all changes since its last event."""
-    with web_on(floor, "web-b") as web, floor.client(web_url(web)) as client:
+    web = floor.stack.start("web", "web-b")
+    with floor.client(web_url(web)) as client:
         call = floor.stack.call({"kind": "end", "after_s": 60})
         with client.stream("GET", "/desk/stream") as stream:
             seen, _ = next(event for event in events(stream) if event[1]["voice_id"] == call["voice_id"])
@@ -230,11 +173,11 @@ def test_stream_survives_a_restart_of_web_without_loss(floor: Floor) -> None:
 
 def test_receiver_that_was_down_gets_everything_in_order(floor: Floor) -> None:
     """While the receiver is down calls are settled; when it is back it gets all webhooks in order."""
-    floor.receiver.is_down = True
+    floor.receiver.status = lambda: 503
     call = floor.stack.call({"kind": "green", "after_s": 2}, {"kind": "end", "after_s": 6})
     floor.stack.settled(call)
     assert floor.receiver.told(call["voice_id"]) == []
-    floor.receiver.is_down = False
+    floor.receiver.status = lambda: 204
     until(lambda: len(floor.receiver.told(call["voice_id"])) == 2, 50, "two outcomes")
     assert floor.receiver.told(call["voice_id"]) == ["call.authenticated", "call.settled"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from callkeeper.calls.store.job_queue import FAILURE_TTL_S
 from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, Told, Watchers, assert_told
-from tests.acceptance.troubles import redis_full, start_worker, workers_dead
+from tests.acceptance.troubles import redis_full, workers_dead
 from tests.harness.processes import Stack, end, stack
 from tests.waiting import until
 
@@ -48,7 +48,7 @@ def test_incident_is_shown_everywhere(watched: Stack, measured: list[Told], case
 def test_worker_that_starts_while_redis_is_full_says_why_once(watched: Stack) -> None:
     """A worker that cannot start because Redis is full logs the reason once, and starts when there is room."""
     with redis_full(watched):
-        worker = start_worker(watched)
+        worker = watched.start("worker", waits=False)
         worker.wait_for(lambda line: line if "worker_restarts" in line else None)
         time.sleep(3)  # half a dozen further attempts
         assert worker.log.read_text().count("worker_restarts") == 1

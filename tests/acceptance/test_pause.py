@@ -11,8 +11,7 @@ from click.testing import CliRunner, Result
 
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
-from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import KEY, Stack, end
+from tests.harness.processes import KEY, Stack, end, stack
 from tests.waiting import until
 
 WHY = ("--because", "core migration", "--operator", "jane")
@@ -25,11 +24,9 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     data = tmp_path_factory.mktemp("pause")
     web = {"CALLKEEPER_DESK_TOKENS": "ivr:canary-ivr-0123456789abc@CU-2"}
     worker = {"CALLKEEPER_REQUESTED_BY": "bot, CU-1=svc1", "CALLKEEPER_RULES": "demo"}
-    with demonstration(data, workers=1, seed=1, scenario="none", web_environ=web, worker_environ=worker) as demo:
-        running = Stack(demo, data)
+    with stack(data, workers=1, web_environ=web, worker_environ=worker) as running:
         until(lambda: running.redis.hlen(Keys().standings), 10, "the service's list of institutions")
         yield running
-        running.close()
 
 
 def type_in(running: Stack, *words: str) -> Result:

@@ -1,14 +1,13 @@
 """Shadow rules with real processes: two stacks get the same calls, and one has three shadow rules more."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from callkeeper.calls.rules.file import read_rules_text
-from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import Stack, end
+from tests.harness.processes import Stack, end, stack
 
 SHADOWS = """
 [[rule]]
@@ -47,18 +46,10 @@ def scripts() -> list[tuple[dict[str, object], ...]]:
     ]
 
 
-@contextmanager
-def running(data: Path, rules: str) -> Iterator[Stack]:
+def running(data: Path, rules: str) -> AbstractContextManager[Stack]:
     """Run a stack with a rules file."""
     environ = {"CALLKEEPER_RULES": rules}
-    with demonstration(
-        data, workers=1, seed=SEED, scenario="none", web_environ=environ, worker_environ=environ
-    ) as demo:
-        stack = Stack(demo, data)
-        try:
-            yield stack
-        finally:
-            stack.close()
+    return stack(data, workers=1, seed=SEED, web_environ=environ, worker_environ=environ)
 
 
 class Sent(NamedTuple):

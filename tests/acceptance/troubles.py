@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,10 +13,9 @@ from click.testing import CliRunner
 from redis import Redis
 
 from callkeeper.app.cli import main
-from callkeeper_sandbox.demo.demonstration import service_environment
 from callkeeper_sandbox.demo.embedded_redis import find_server
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.acceptance.test_desk import SECRET, Receiver
+from tests.harness.courier import receiving
 from tests.harness.processes import Stack, end
 from tests.waiting import until
 
@@ -32,7 +30,7 @@ def workers_dead(stack: Stack) -> Iterator[None]:
         yield
     finally:
         for _ in killed:
-            start_worker(stack)
+            stack.start("worker")
 
 
 @contextmanager
@@ -57,12 +55,6 @@ def redis_emptied(stack: Stack) -> Iterator[None]:
 def workers_of(stack: Stack) -> list[ManagedProcess]:
     """Return the running workers."""
     return [member for member in stack.demo.fleet.members if member.name.startswith("worker") and member.is_running]
-
-
-def start_worker(stack: Stack, **changed: str) -> ManagedProcess:
-    """Start one more worker of the stack."""
-    environ = {"REDIS_URL": stack.redis_url, "CALLKEEPER_LOG_FORMAT": "json", **service_environment(stack.service_url)}
-    return stack.demo.fleet.start(f"worker-{len(stack.demo.fleet.members)}", "worker", environ={**environ, **changed})
 
 
 @contextmanager
@@ -108,12 +100,12 @@ def login_refused(stack: Stack) -> Iterator[None]:
     for member in workers_of(stack):
         member.stop()
     stack.redis.delete("ck:token")
-    wrong = start_worker(stack, CALLKEEPER_PASSWORD="not-the-password")
+    wrong = stack.start("worker", waits=False, CALLKEEPER_PASSWORD="not-the-password")
     try:
         yield
     finally:
         wrong.stop()
-        start_worker(stack)
+        stack.start("worker")
 
 
 @contextmanager
@@ -155,17 +147,17 @@ def faulty_rules(stack: Stack) -> Iterator[None]:
     """Start a worker with a faulty rules file. At the end start one with a correct file."""
     path = stack.data / "faulty.toml"
     path.write_text("[nonsense]\n", encoding="utf-8")
-    start_worker(stack, CALLKEEPER_RULES=str(path)).process.wait(30)
+    stack.start("worker", waits=False, CALLKEEPER_RULES=str(path)).process.wait(30)
     try:
         yield
     finally:
-        start_worker(stack)
+        stack.start("worker")
 
 
 @contextmanager
 def other_rules(stack: Stack) -> Iterator[None]:
     """Run a worker whose check times differ from those of the others."""
-    worker = start_worker(stack, CALLKEEPER_CHECK_AT="1,2,4,8,16,32")
+    worker = stack.start("worker", CALLKEEPER_CHECK_AT="1,2,4,8,16,32")
     try:
         yield
     finally:
@@ -202,7 +194,7 @@ def worker_with(stack: Stack, code: str) -> Iterator[None]:
     folder = stack.data / f"code-{len(stack.demo.fleet.members)}"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(dedent(code), encoding="utf-8")
-    worker = start_worker(stack, PYTHONPATH=str(folder))
+    worker = stack.start("worker", waits=False, PYTHONPATH=str(folder))
     try:
         yield
     finally:
@@ -214,25 +206,18 @@ def receiver_down(stack: Stack) -> Iterator[None]:
     """Have the only worker send webhooks to a receiver that answers 503. At the end the receiver accepts them."""
     for member in workers_of(stack):
         member.stop()
-    receiver = Receiver()
-    receiver.is_down = True
-    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
-    serving.start()
-    worker = start_worker(
-        stack, CALLKEEPER_OUTCOME_URL=receiver.url, CALLKEEPER_OUTCOME_SECRET=SECRET, CALLKEEPER_OUTCOME_PRIVATE="yes"
-    )
-    calls = [stack.call({"kind": "green", "after_s": 1}, end(3)) for _ in range(3)]
-    stack.settled(calls[0])
-    try:
-        yield
-        receiver.is_down = False
-        until(lambda: "The webhook receiver does not answer" not in _board(stack), 30, "webhooks to be accepted")
-    finally:
-        worker.stop()
-        start_worker(stack)
-        receiver.server.shutdown()
-        serving.join()
-        receiver.server.server_close()
+    with receiving() as receiver:
+        receiver.status = lambda: 503
+        worker = stack.start("worker", **receiver.worker_environ)
+        calls = [stack.call({"kind": "green", "after_s": 1}, end(3)) for _ in range(3)]
+        stack.settled(calls[0])
+        try:
+            yield
+            receiver.status = lambda: 204
+            until(lambda: "The webhook receiver does not answer" not in _board(stack), 30, "webhooks to be accepted")
+        finally:
+            worker.stop()
+            stack.start("worker")
 
 
 def _board(stack: Stack) -> str:

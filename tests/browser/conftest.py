@@ -1,17 +1,16 @@
 """One running stack and one browser for all tests. Every test has its own browser profiles."""
 
-import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
 
 from callkeeper.calls.store.keys import Keys
-from tests.acceptance.test_desk import SECRET, Receiver
 from tests.harness.browser import Stage, running_browser
+from tests.harness.courier import Receiver, receiving
 from tests.harness.processes import Stack, stack
 from tests.longest_first import longest_first
+from tests.ports import free_port
 from tests.waiting import until
 
 LONGEST_FIRST = [
@@ -35,32 +34,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def receiver() -> Iterator[Receiver]:
     """Run a receiver of webhooks."""
-    receiver = Receiver()
-    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
-    serving.start()
-    yield receiver
-    receiver.server.shutdown()
-    serving.join()
-    receiver.server.server_close()
+    with receiving() as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="session")
 def agent_port() -> int:
     """Return a port for the page of an agent. Its origin has to be known before web starts."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver, agent_port: int) -> Iterator[Stack]:
     """Run Redis, the sandbox, a web process and a worker."""
-    wanted = {
-        "CALLKEEPER_OUTCOME_URL": receiver.url,
-        "CALLKEEPER_OUTCOME_SECRET": SECRET,
-        "CALLKEEPER_OUTCOME_PRIVATE": "yes",
-    }
     origins = {"CALLKEEPER_DESK_ORIGINS": f"http://localhost:{agent_port}"}
-    with stack(tmp_path_factory.mktemp("browser"), workers=1, worker_environ=wanted, web_environ=origins) as running:
+    outcomes = receiver.worker_environ
+    with stack(tmp_path_factory.mktemp("browser"), workers=1, worker_environ=outcomes, web_environ=origins) as running:
         until(lambda: running.redis.exists(Keys().standings) or None, 60, "the institutions that pages offer")
         yield running
 

@@ -4,9 +4,9 @@ import os
 
 from playwright.sync_api import expect
 
-from tests.acceptance.test_desk import Receiver
 from tests.browser.test_board_for_everybody import serious
 from tests.harness.browser import Stage
+from tests.harness.courier import Receiver
 
 expect.set_options(timeout=20_000)
 
@@ -22,7 +22,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
     page.get_by_role("button", name="Send a test").click()
     expect(page.get_by_role("status").filter(has_text="Posted.")).to_be_visible()
     expect(page.locator("tr[aria-current=true]")).to_contain_text("204 accepted")
-    receiver.is_down = True
+    receiver.status = lambda: 503
     try:
         voice_id = stage.start(stage.sandbox(), "green", after_s=1)
         line = page.locator("tr").filter(has=page.locator(f"a[href$='{voice_id}']")).first
@@ -37,7 +37,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
         if place := os.environ.get("TEST_PICTURES"):
             page.screenshot(path=f"{place}/outcomes.png", full_page=True)
     finally:
-        receiver.is_down = False
+        receiver.status = lambda: 204
     page.get_by_role("button", name="Replay", exact=True).first.click()
     expect(page.get_by_role("status").filter(has_text="tried now")).to_be_visible()
     page.goto(f"{stage.web_url}/board/outcomes")

@@ -18,8 +18,7 @@ from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.service.variants import choose
 from tests.faults import archive_audit
 from tests.faults.redis_server import RedisServer, redis_server
-from tests.faults.site import freeze, thaw
-from tests.harness.processes import PUSH_KEY, Sides, start_sandbox, start_web, start_worker
+from tests.harness.processes import PUSH_KEY, Sides, freeze, start_sandbox, start_web, start_worker, thaw
 from tests.ports import HeldPort
 from tests.postgresql import PostgreSql, postgresql
 

@@ -25,8 +25,8 @@ from callkeeper.calls.store.keys import CallId, Keys, institution_member
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.crashpoints import MID_REQUEST_S
-from tests.faults.site import Site, Stage, freeze, is_frozen, thaw
-from tests.harness.processes import PATIENCE_S
+from tests.faults.site import Site, Stage
+from tests.harness.processes import PATIENCE_S, freeze, is_frozen, thaw
 from tests.waiting import until
 
 FROZEN_FOR_S = LEASE.seconds + 2

@@ -5,9 +5,7 @@ own Redis database, so that many tests can run at the same time and share only t
 """
 
 import asyncio
-import os
 import queue
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,8 +24,7 @@ from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
-from tests.harness.processes import PATIENCE_S, PUSH_KEY, Sides, start_sandbox, start_web, start_worker, web_url
-from tests.waiting import until
+from tests.harness.processes import PATIENCE_S, PUSH_KEY, Sides, start_sandbox, start_web, start_worker, thaw, web_url
 
 CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
 """The automatic checks of a stage's calls, in seconds after the assign: early, so that tests need not wait."""
@@ -162,27 +159,6 @@ class Door:
         """
         payload = {"Type": kind, "VoiceId": call["voice_id"], "InstitutionKey": call["institution_key"]}
         return self.http.post(f"{self.url}/push", json=payload, headers={"X-Push-Key": PUSH_KEY})
-
-
-def freeze(member: ManagedProcess) -> None:
-    """Freeze a process, and wait until it has stopped."""
-    os.kill(member.process.pid, signal.SIGSTOP)
-    until(lambda: is_frozen(member), 5, f"{member.name} to stand still")
-
-
-def thaw(member: ManagedProcess) -> None:
-    """Let a frozen process continue, if it exists."""
-    if member.is_running:
-        os.kill(member.process.pid, signal.SIGCONT)
-
-
-def is_frozen(member: ManagedProcess) -> bool:
-    """Tell whether a process is frozen."""
-    try:
-        status = Path(f"/proc/{member.process.pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] in {"T", "t"}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
 
 from tests.browser.chromium import MISSING, chromium
-from tests.harness.processes import Stack, start_web, web_url
+from tests.harness.processes import Stack
 
 OPERATOR = "demo"
 """The core username of the demonstration's login."""
@@ -108,20 +108,15 @@ def action_form(page: Page, action: str) -> Any:
 
 
 @contextmanager
-def web_restarted(stack: Stack, **settings: str) -> Iterator[None]:
-    """Stop the web process before the block, and start another on the same port after it.
-
-    ``settings``: its settings besides Redis, the push headers and the rules; the demonstration's login by default.
-    """
+def web_restarted(stack: Stack, **changed: str | None) -> Iterator[None]:
+    """Stop the web process before the block, and start another on its port after it; ``changed`` as in `Stack.start`."""
     port = urlsplit(stack.demo.web_url).port
     assert port is not None
     stack.member("web").stop()
     try:
         yield
     finally:
-        own = {**stack.demo.web_environ, **settings}
-        name = f"web-again-{len(stack.demo.fleet.members)}"
-        web_url(start_web(stack.demo.fleet, stack.redis_url, name=name, port=port, **own))
+        stack.start("web", port=port, **changed)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A rig that sends outcomes to a receiver, which verifies signatures and validates messages."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from callkeeper.calls.store.delivery_log import DeliveryLog, Replays
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from tests.harness.virtual_time import Rig
+from tests.http_servers import serving
 from tests.outcome_schemas import keeps_to_its_schema
 from tests.sandbox_fixtures import Asgi
 from workers.webhook_client import WebhookClient
@@ -31,6 +33,7 @@ class Receiver:
     """A receiver of outcomes. It takes them, or answers as told."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.taken: list[dict[str, Any]] = []
         self.ids: list[str] = []
         self.seen = 0
@@ -52,6 +55,28 @@ class Receiver:
             return httpx.Response(status, headers=self.headers)
         headers = {"content-type": "text/plain; charset=utf-8", **self.headers}
         return httpx.Response(status, headers=headers, content=in_parts(self.text.encode()))
+
+    @property
+    def worker_environ(self) -> dict[str, str]:
+        """Return the settings of a worker that sends outcomes to its address."""
+        return {
+            "CALLKEEPER_OUTCOME_URL": self.url,
+            "CALLKEEPER_OUTCOME_SECRET": SECRET,
+            "CALLKEEPER_OUTCOME_PRIVATE": "yes",
+        }
+
+    def told(self, voice_id: str) -> list[str]:
+        """Return the types of the outcomes of a call, in order."""
+        return [message["type"] for message in self.taken if message["data"].get("voice_id") == voice_id]
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Run a receiver with an address, for real workers, until the block ends."""
+    receiver = Receiver()
+    with serving(receiver) as port:
+        receiver.url = f"http://127.0.0.1:{port}/outcomes"
+        yield receiver
 
 
 def deliveries_of(

@@ -5,16 +5,20 @@ other servers start each with `start_sandbox`, `start_web` and `start_worker`.
 """
 
 import datetime as dt
+import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import httpx
-from redis import Redis
 
+from callkeeper.app.connections import blocking_redis
+from callkeeper.app.redis_location import parse_location
+from callkeeper.app.settings import WebSettings, WorkerSettings
 from callkeeper.calls.record import Call, Phase, parse_call
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import KEYS, CallId, Keys
 from callkeeper.calls.trail import Entry, parse_trail
 from callkeeper_sandbox.demo.demonstration import (
     Demo,
@@ -28,7 +32,6 @@ from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service import population
 from tests.waiting import until
 
-T = TypeVar("T")
 KEY = "cu-1"
 
 PUSH_KEY: Final = "a-key-that-only-tests-know"
@@ -79,9 +82,30 @@ def web_url(web: ManagedProcess) -> str:
     return web.wait_for(url_listened_on, PATIENCE_S)
 
 
-def wait_for_work(worker: ManagedProcess) -> None:
-    """Wait until a worker works."""
-    worker.wait_for(worker_started, PATIENCE_S)
+def wait_for_work(member: ManagedProcess) -> None:
+    """Wait until a web process listens, or a worker works."""
+    member.wait_for(lambda line: url_listened_on(line) or worker_started(line), PATIENCE_S)
+
+
+def freeze(member: ManagedProcess) -> None:
+    """Freeze a process, and wait until it has stopped."""
+    os.kill(member.process.pid, signal.SIGSTOP)
+    until(lambda: is_frozen(member), 5, f"{member.name} to stand still")
+
+
+def thaw(member: ManagedProcess) -> None:
+    """Let a frozen process continue, if it exists."""
+    if member.is_running:
+        os.kill(member.process.pid, signal.SIGCONT)
+
+
+def is_frozen(member: ManagedProcess) -> bool:
+    """Tell whether a process is frozen."""
+    try:
+        status = Path(f"/proc/{member.process.pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] in {"T", "t"}
 
 
 def _common(redis_url: str) -> dict[str, str]:
@@ -93,10 +117,11 @@ class Sides:
 
     poll_every_s = 0.05
 
-    def __init__(self, redis_url: str, service_url: str) -> None:
+    def __init__(self, redis_url: str, service_url: str, *, keys: Keys = KEYS) -> None:
         self.redis_url = redis_url
         self.service_url = service_url
-        self.redis: Any = Redis.from_url(redis_url, socket_timeout=60, socket_connect_timeout=60)
+        self.keys = keys
+        self.redis: Any = blocking_redis(parse_location(redis_url), timeout_s=60.0)
         self.http = httpx.Client(trust_env=False, timeout=10)
 
     def close(self) -> None:
@@ -128,13 +153,20 @@ class Sides:
     def record(self, call: dict[str, Any]) -> Call | None:
         """Return our record of a call."""
         member = CallId(call["institution_key"], call["voice_id"]).member
-        stored = self.redis.hget(Keys().item(member), "rec")
+        stored = self.redis.hget(self.keys.item(member), "rec")
         return None if stored is None else parse_call(stored)
+
+    def records(self) -> dict[str, Call]:
+        """Return our records by voice id."""
+        pipe = self.redis.pipeline(transaction=False)
+        for key in self.redis.scan_iter(match=f"{self.keys.item('c:')}*", count=1000):
+            pipe.hget(key, "rec")
+        return {call.voice_id: call for call in map(parse_call, filter(None, pipe.execute()))}
 
     def trail(self, call: dict[str, Any]) -> tuple[Entry, ...]:
         """Return our trail of a call."""
         member = CallId(call["institution_key"], call["voice_id"]).member
-        return parse_trail(self.redis.lrange(Keys().trail(member), 0, -1))
+        return parse_trail(self.redis.lrange(self.keys.trail(member), 0, -1))
 
     def settled(self, call: dict[str, Any], within_s: float = 40.0) -> Call:
         """Wait until a call is settled and return its record."""
@@ -172,6 +204,43 @@ class Stack(Sides):
         """Return a process by name."""
         return next(member for member in self.demo.members if member.name == name)
 
+    def start(
+        self,
+        command: str,
+        name: str | None = None,
+        *,
+        port: int = 0,
+        module: tuple[str, ...] = ("callkeeper",),
+        waits: bool = True,
+        **changed: str | None,
+    ) -> ManagedProcess:
+        """Start another process of this installation, with the settings of the first ones.
+
+        Args:
+            command: ``web`` or ``worker``.
+            name: Of the process and its log.
+            port: Of a web process; 0 for a free one.
+            module: What to run instead of callkeeper, with its first arguments.
+            waits: Wait until it works.
+            changed: Further or other settings; None for one that it does not get.
+        """
+        fleet, is_web = self.demo.fleet, command == "web"
+        read = (WebSettings if is_web else WorkerSettings).variables()
+        known = {setting: value for setting, value in self.demo.environ.items() if setting in read}
+        environ = {setting: value for setting, value in {**known, **changed}.items() if value is not None}
+        options = ("--host", "127.0.0.1", "--port", str(port)) if is_web else ()
+        name = name or f"{command}-{len(fleet.members)}"
+        member = fleet.start(name, command, *options, environ=environ, module=module)
+        if waits:
+            wait_for_work(member)
+        return member
+
+    def push_to(self, web_url: str, headers: str | None = None) -> None:
+        """Have every institution push to a web process, with the installation's headers or others."""
+        push = {"url": f"{web_url}/push", "headers": headers or self.demo.environ["CALLKEEPER_PUSH_HEADERS"]}
+        for key in population.INSTITUTIONS:
+            self.control("PUT", f"/institutions/{key}/push", push)
+
     def next_phone(self, key: str = KEY) -> str:
         """Return the phone number of the next call."""
         return population.phone(key, population.SHARED + self._next_member % (population.MEMBERS - population.SHARED))
@@ -195,6 +264,7 @@ def stack(
     data: Path,
     *,
     workers: int,
+    seed: int = 1,
     worker_environ: Mapping[str, str] | None = None,
     web_environ: Mapping[str, str] | None = None,
 ) -> Iterator[Stack]:
@@ -202,7 +272,7 @@ def stack(
     with demonstration(
         data,
         workers=workers,
-        seed=1,
+        seed=seed,
         scenario="none",
         worker_environ=dict(worker_environ or {}),
         web_environ=web_environ,

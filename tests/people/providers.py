@@ -3,16 +3,15 @@
 import json
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from tests.http_servers import serving
 from tests.ports import free_port
 
 FOLDER = Path(__file__).parent / "provider"
@@ -88,10 +87,12 @@ class Box:
     spoil: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     keys: list[dict[str, Any]] = field(default_factory=list)
 
-    def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> httpx.Response:
+    def __call__(self, request: httpx.Request) -> httpx.Response:
         """Return the provider's answer, changed by ``spoil`` and ``keys`` if they are set."""
         with httpx.Client(trust_env=False) as client:
-            answer = client.request(method, self.target + path, headers=headers, content=body)
+            url = self.target + request.url.raw_path.decode()
+            answer = client.request(request.method, url, headers=request.headers, content=request.content)
+        path = request.url.path
         changed: dict[str, Any] | None = None
         if path == "/token" and self.spoil is not None and answer.status_code == 200:
             changed = self.spoil(answer.json())
@@ -105,32 +106,7 @@ class Box:
 @contextmanager
 def box() -> Iterator[Box]:
     """Run a proxy. Its provider is set later."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def _pass_on(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "content-length"}
-            answer = found.answer(self.command, self.path, headers, body)
-            self.send_response(answer.status_code)
-            for name, value in answer.headers.multi_items():
-                if name.lower() not in {"content-length", "connection", "transfer-encoding", "content-encoding"}:
-                    self.send_header(name, value)
-            self.send_header("content-length", str(len(answer.content)))
-            self.end_headers()
-            self.wfile.write(answer.content)
-
-        do_GET = do_POST = _pass_on  # noqa: N815  (the names that http.server looks for)
-
-        def log_message(self, *_args: Any) -> None:
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found = Box(f"http://127.0.0.1:{server.server_port}")
-    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    serving.start()
-    try:
+    found = Box("")
+    with serving(found) as port:
+        found.url = f"http://127.0.0.1:{port}"
         yield found
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()

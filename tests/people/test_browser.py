@@ -52,7 +52,8 @@ class Place:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, ProviderProcess]]:
     """Run a stack, and restart its web process with an identity provider and local users."""
     with stack(tmp_path_factory.mktemp("people"), workers=1) as running, provider(running.demo.web_url) as login:
-        with web_restarted(running, CALLKEEPER_LOCAL_USERS="yes", **settings(login, running.demo.web_url)):
+        own = settings(login, running.demo.web_url)
+        with web_restarted(running, CALLKEEPER_ADMIN=None, CALLKEEPER_LOCAL_USERS="yes", **own):
             pass
         yield running, login
 

@@ -5,14 +5,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from callkeeper.calls.record import NewerRecord
-from callkeeper_sandbox.demo.demonstration import demonstration
-from callkeeper_sandbox.demo.fleet import ManagedProcess
 from callkeeper_sandbox.service import population
 from tests.faults import audit
 from tests.faults.chaos import everything_is_settled, read_evidence
@@ -77,48 +74,18 @@ class Load:
             self._thread.join()
 
 
-class Floor(Stack):
-    """A stack whose processes are replaced under load."""
-
-    def start(
-        self, name: str, command: str, *, module: tuple[str, ...] = ("callkeeper",), **changed: str
-    ) -> ManagedProcess:
-        """Start a process with the stack's settings and changes to them, and wait until it works.
-
-        ``module``: the Python module to run, with its first arguments. Another release has another module.
-        """
-        options = ("--host", "127.0.0.1", "--port", "0") if command == "web" else ()
-        environ = {**self.demo.environ, **changed}
-        member = self.demo.fleet.start(name, command, *options, module=module, environ=environ)
-        member.wait_for(lambda line: line if '"worker_started"' in line or '"web_listening"' in line else None, 60)
-        return member
-
-    def push_to(self, web_url: str, headers: str) -> None:
-        """Register an address and headers in the dashboard of every institution."""
-        for key in population.INSTITUTIONS:
-            self.control("PUT", f"/institutions/{key}/push", {"url": f"{web_url}/push", "headers": headers})
-
-    def pushes(self) -> Counter[int | str]:
-        """Count the push attempts by status, or by kind of failure."""
-        return Counter(attempt["status"] or attempt["error"] for attempt in self.control("GET", "/push"))
-
-    def evidence(self, load: Load) -> audit.Evidence:
-        """Wait until every call that was started is settled; return the evidence."""
-        until(lambda: self._is_quiet(load), SETTLED_WITHIN_S, "every call to be settled", every_s=0.5)
-        return read_evidence(self, self.demo.fleet)
-
-    def _is_quiet(self, load: Load) -> bool:
-        with suppress(NewerRecord):
-            return not self.control("GET", "/calls") and everything_is_settled(self)
-        return False
+def pushes(running: Stack) -> Counter[int | str]:
+    """Count the push attempts by status, or by kind of failure."""
+    return Counter(attempt["status"] or attempt["error"] for attempt in running.control("GET", "/push"))
 
 
-@contextmanager
-def floor(data: Path, *, workers: int) -> Iterator[Floor]:
-    """Run a stack without load."""
-    with demonstration(data, workers=workers, seed=1, scenario="none") as demo:
-        running = Floor(demo, data)
-        try:
-            yield running
-        finally:
-            running.close()
+def evidence_of(running: Stack) -> audit.Evidence:
+    """Wait until every call that was started is settled; return the evidence."""
+    until(lambda: _is_quiet(running), SETTLED_WITHIN_S, "every call to be settled", every_s=0.5)
+    return read_evidence(running, running.demo.fleet)
+
+
+def _is_quiet(running: Stack) -> bool:
+    with suppress(NewerRecord):
+        return not running.control("GET", "/calls") and everything_is_settled(running)
+    return False

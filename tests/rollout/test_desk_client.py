@@ -4,17 +4,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
-from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import Stack, web_url
+from tests.harness.processes import stack, web_url
+from tests.http_servers import serving
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -26,22 +25,12 @@ def answering(port: int, status: int) -> Iterator[list[str]]:
     """Answer every request on a port with a status; yield the requested paths."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(status)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return httpx.Response(status)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        serving.start()
+    with serving(refuse, port):
         yield asked
-        server.shutdown()
-        serving.join()
 
 
 class Client:
@@ -69,8 +58,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
     token = tmp_path / "token.txt"
     token.write_text(OLD)
     tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{OLD}"}
-    with demonstration(tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=tokens) as demo:
-        running = Stack(demo, tmp_path)
+    with stack(tmp_path / "data", workers=1, web_environ=tokens) as running:
         web = running.member("web")
         address, phone = web_url(web), running.next_phone()
         port = int(address.rpartition(":")[2])
@@ -89,8 +77,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
             assert len(asked) <= 6
             assert client.cpu_s() - begun_s < 0.5
 
-            environ = dict(demo.environ) | {"CALLKEEPER_DESK_TOKENS": f"desktop:{NEW}"}
-            again = demo.fleet.start("web-2", "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
+            again = running.start("web", port=port, CALLKEEPER_DESK_TOKENS=f"desktop:{NEW}")
             assert web_url(again) == address
             time.sleep(3)
             assert client.process.poll() is None, "the client ended after 401"
@@ -102,4 +89,3 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
         finally:
             client.process.terminate()
             client.process.communicate(timeout=10)
-            running.close()

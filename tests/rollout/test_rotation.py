@@ -4,8 +4,8 @@ from pathlib import Path
 
 from callkeeper_sandbox.service.access import Credentials
 from tests.faults import audit
-from tests.harness.processes import web_url
-from tests.rollout.load import Floor, Load, floor
+from tests.harness.processes import Stack, stack, web_url
+from tests.rollout.load import Load, evidence_of, pushes
 from tests.waiting import until
 
 PHASE = 40
@@ -21,26 +21,26 @@ def wait_for_calls(load: Load, more: int) -> None:
     until(lambda: load.started >= goal, 120, f"{more} more calls")
 
 
-def hold_to_promises(running: Floor, load: Load) -> None:
+def hold_to_promises(running: Stack, load: Load) -> None:
     """Assert that the audit is clean, every call has a record, and every push was accepted."""
-    evidence = running.evidence(load)
+    evidence = evidence_of(running)
     assert audit.faults(evidence) == []
     assert len(evidence.records) == len(evidence.accounts) == load.started
-    assert set(running.pushes()) == {202}
-    assert running.pushes()[202] == 2 * load.started
+    assert set(pushes(running)) == {202}
+    assert pushes(running)[202] == 2 * load.started
 
 
 def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None:
     """Rotating push headers as docs/rotate-secrets.md says refuses no push and loses no call."""
-    with floor(tmp_path, workers=2) as running:
+    with stack(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
         old = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]
         with load.running():
             wait_for_calls(load, PHASE)
 
             both = running.start(
-                "web-both",
                 "web",
+                "web-both",
                 CALLKEEPER_PUSH_HEADERS=NEW_HEADERS,
                 CALLKEEPER_PUSH_HEADERS_PREVIOUS=old,
                 CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL="2999-01-01",
@@ -52,7 +52,7 @@ def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None
             running.push_to(web_url(both), NEW_HEADERS)
             wait_for_calls(load, PHASE)
 
-            only_new = running.start("web-new", "web", CALLKEEPER_PUSH_HEADERS=NEW_HEADERS)
+            only_new = running.start("web", "web-new", CALLKEEPER_PUSH_HEADERS=NEW_HEADERS)
             running.push_to(web_url(only_new), NEW_HEADERS)
             wait_for_calls(load, PHASE)
             both.stop()
@@ -62,7 +62,7 @@ def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None
 
 def test_service_account_is_rotated_without_a_lost_call(tmp_path: Path) -> None:
     """Changing the service's password and replacing workers one by one loses no call and needs one login."""
-    with floor(tmp_path, workers=2) as running:
+    with stack(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
         with load.running():
             wait_for_calls(load, PHASE)
@@ -73,7 +73,7 @@ def test_service_account_is_rotated_without_a_lost_call(tmp_path: Path) -> None:
 
             replaced = []
             for n in (1, 2):
-                replaced.append(running.start(f"worker-new-{n}", "worker", CALLKEEPER_PASSWORD=NEW_PASSWORD))
+                replaced.append(running.start("worker", f"worker-new-{n}", CALLKEEPER_PASSWORD=NEW_PASSWORD))
                 running.member(f"worker-{n}").stop()
                 wait_for_calls(load, PHASE // 2)
 

@@ -5,8 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import KEY, Stack
+from tests.harness.processes import KEY, stack
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -43,15 +42,13 @@ def type_in(page: str, **environ: str) -> str:
 def test_snippets_do_what_their_pages_say(tmp_path: Path) -> None:
     """The desk's snippets verify a caller and read the stream; the sandbox's start a call and list variants."""
     tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
-    with demonstration(tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=tokens) as demo:
-        running = Stack(demo, tmp_path)
+    with stack(tmp_path / "data", workers=1, web_environ=tokens) as running:
         running.control("POST", "/members", {"institution_key": KEY, "person_id": "p-1", "phones": [PHONE]})
         call = running.call({"kind": "end", "after_s": 90}, phone_number=PHONE, voice_id="first-call")
         until(lambda: (found := running.record(call)) is not None and found.seen.person_id == "p-1", 20, "the assign")
-        shown = type_in("desk.md", URL=demo.web_url, TOKEN=TOKEN)
+        shown = type_in("desk.md", URL=running.demo.web_url, TOKEN=TOKEN)
         assert '"state":"done"' in shown
         assert "event: " in shown or "retry: " in shown
-        shown = type_in("sandbox.md", URL=demo.service_url)
+        shown = type_in("sandbox.md", URL=running.demo.service_url)
         assert '"voice_id":"v-1"' in shown
         assert "list-bare" in shown
-        running.close()

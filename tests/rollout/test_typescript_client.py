@@ -4,8 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.processes import Stack
+from tests.harness.processes import stack
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -49,19 +48,19 @@ def node(folder: Path, script: str, *arguments: str, **environ: str) -> str:
 
 def test_client_verifies_and_follows_as_its_page_says(tmp_path: Path) -> None:
     """The page's script verifies a caller; an agent's token follows one call, whose revisions grow; a wrong one ends."""
-    with demonstration(tmp_path / "data", workers=1, seed=1, scenario="none") as demo:
-        running = Stack(demo, tmp_path)
+    with stack(tmp_path / "data", workers=1) as running:
         call = running.call({"kind": "end", "after_s": 90})
         until(lambda: (found := running.record(call)) is not None and found.seen.person_id, 20, "the assign")
         [script] = re.findall(r"```js\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-        printed = node(tmp_path, script, URL=demo.web_url, TOKEN=demo.desk_token)
+        printed = node(tmp_path, script, URL=running.demo.web_url, TOKEN=running.demo.desk_token)
         assert printed.split() == [call["voice_id"], "false", "done"]
         assert running.arrived(call)["enroll"] == 1
         green = running.call({"kind": "green", "after_s": 4}, {"kind": "end", "after_s": 90})
         until(lambda: running.record(green), 20, "the record")
-        seen, refused = node(tmp_path, FOLLOW, demo.web_url, demo.desk_token, green["voice_id"]).splitlines()
+        seen, refused = node(
+            tmp_path, FOLLOW, running.demo.web_url, running.demo.desk_token, green["voice_id"]
+        ).splitlines()
         revisions = [int(number) for number in seen.strip("[]").split(",")]
         assert revisions == sorted(revisions)
         assert len(revisions) > 1
         assert refused == "401 unauthorized"
-        running.close()

@@ -1,17 +1,15 @@
 """A rolling deployment and its rollback: two releases with different stored records on one Redis, under load."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from callkeeper.calls.record import ASKED, Call
+from callkeeper.calls.record import ASKED
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.audit import CHECK_LIMIT
-from tests.faults.chaos import read_evidence
-from tests.harness.processes import web_url
-from tests.rollout.load import Floor, Load, floor
+from tests.harness.processes import Stack, stack, web_url
+from tests.rollout.load import Load
 from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, wait_for_calls
 from tests.waiting import until
@@ -27,7 +25,7 @@ COMMIT = os.environ.get("TEST_BESIDE") or released_commit(CHANGELOG)
 """The commit of the release before ours; None if nothing was released. ``TEST_BESIDE`` names another commit."""
 
 
-def replace_and_go_back(running: Floor, load: Load, *others: tuple[str, ...]) -> list[ManagedProcess]:
+def replace_and_go_back(running: Stack, load: Load, *others: tuple[str, ...]) -> list[ManagedProcess]:
     """Run workers and a web process of other releases beside ours, then alone, then beside ours again.
 
     Returns:
@@ -35,14 +33,14 @@ def replace_and_go_back(running: Floor, load: Load, *others: tuple[str, ...]) ->
     """
     wait_for_calls(load, PHASE)
     headers = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]
-    workers = [running.start(f"worker-other-{n}", "worker", module=module) for n, module in enumerate(others, 1)]
-    door = running.start("web-other", "web", module=others[0])
+    workers = [running.start("worker", f"worker-other-{n}", module=module) for n, module in enumerate(others, 1)]
+    door = running.start("web", "web-other", module=others[0])
     running.push_to(web_url(door), headers)
     wait_for_calls(load, PHASE)
     for n in (1, 2):
         running.member(f"worker-{n}").stop()
     wait_for_calls(load, PHASE)
-    back = [running.start(f"worker-back-{n}", "worker") for n in (1, 2)]
+    back = [running.start("worker", f"worker-back-{n}") for n in (1, 2)]
     running.push_to(running.demo.web_url, headers)
     wait_for_calls(load, PHASE)
     return [*workers, door, *back]
@@ -62,7 +60,7 @@ def test_versions_side_by_side_lose_nothing(tmp_path: Path) -> None:
     missing ones. Every fourth call has a higher schema number while the newer worker handles it: the others leave it
     alone, and it is settled in time.
     """
-    with floor(tmp_path, workers=2) as running:
+    with stack(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
         with load.running():
             newer, older, door, *back = replace_and_go_back(running, load, NEWER, OLDER)
@@ -84,7 +82,7 @@ def test_release_before_ours_runs_beside_ours(tmp_path: Path) -> None:
     If nothing was released, a made-up older version is used instead.
     """
     module = OLDER if COMMIT is None else install(COMMIT, tmp_path / "released").module
-    with floor(tmp_path, workers=2) as running:
+    with stack(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
         with load.running():
             *others, door, one, two = replace_and_go_back(running, load, module, module)
@@ -108,21 +106,21 @@ def test_records_that_release_0_2_0_kept_twice_become_one(tmp_path: Path) -> Non
     enroll or reject was sent by ours. What 0.2.0 sent before is in the record.
     """
     module = install(RELEASE_0_2_0, tmp_path / "released").module
-    with floor(tmp_path, workers=1) as running:
+    with stack(tmp_path, workers=1) as running:
         running.control("PUT", "/variants", ["ids-capital-in-pushes"])
         running.member("worker-1").stop()
-        older = running.start("worker-other", "worker", module=module)
-        door = running.start("web-other", "web", module=module)
+        older = running.start("worker", "worker-other", module=module)
+        door = running.start("web", "web-other", module=module)
         running.push_to(web_url(door), running.demo.environ["CALLKEEPER_PUSH_HEADERS"])
         load = Load(running.demo.service_url)
         ids = [load.begin(n, ends_after_s=60.0) for n in range(CALLS_KEPT_TWICE)]
-        until(lambda: len(stored(running)) == 2 * CALLS_KEPT_TWICE, 30, "two records of each call")
-        ours = running.start("worker-ours", "worker")
-        until(lambda: set(stored(running)) == set(ids), 40, "one record of each call")
+        until(lambda: len(running.records()) == 2 * CALLS_KEPT_TWICE, 30, "two records of each call")
+        ours = running.start("worker", "worker-ours")
+        until(lambda: set(running.records()) == set(ids), 40, "one record of each call")
         older.stop()
         door.stop()
-        until(lambda: all(record.is_settled for record in stored(running).values()), 90, "every call to be settled")
-        found = stored(running)
+        until(lambda: all(record.is_settled for record in running.records().values()), 90, "every call to be settled")
+        found = running.records()
         assert set(found) == set(ids)
         for voice_id, record in found.items():
             arrived = running.control("GET", f"/calls/{voice_id}")["tally"]["arrived"]
@@ -132,8 +130,3 @@ def test_records_that_release_0_2_0_kept_twice_become_one(tmp_path: Path) -> Non
 
 
 CALLS_KEPT_TWICE = 12
-
-
-def stored(running: Floor) -> Mapping[str, Call]:
-    """Return the records that are no tombstones, by voice id."""
-    return read_evidence(running, running.demo.fleet).records

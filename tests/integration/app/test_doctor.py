@@ -1,15 +1,14 @@
 """``callkeeper doctor`` names each fault with a remedy, and checks everything that does not depend on a fault."""
 
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import httpx
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -29,6 +28,7 @@ from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.oidc import Provider, ProviderAway
 from callkeeper.service import Secret
+from tests.http_servers import serving
 from tests.integration.service.raw_service import raw_service
 from tests.integration.service.test_transport_tls import ANSWER, server_tls
 from tests.sandbox_fixtures import ServedSandbox
@@ -413,22 +413,12 @@ async def test_doctor_names_an_institution_for_which_nothing_is_done(
 def service_whose_clock_is(ahead_s: float | None) -> Iterator[str]:
     """Run something that answers with a Date so far ahead of the present, or with none; return its address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response_only(404)
-            if ahead_s is not None:
-                self.send_header("Date", formatdate(time.time() + ahead_s, usegmt=True))
-            self.end_headers()
+    def answer(_: httpx.Request) -> httpx.Response:
+        date = {} if ahead_s is None else {"Date": formatdate(time.time() + ahead_s, usegmt=True)}
+        return httpx.Response(404, headers=date)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with serving(answer) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(

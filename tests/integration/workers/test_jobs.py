@@ -8,9 +8,9 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+import httpx
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -28,6 +28,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
 from callkeeper.calls.store.keys import QUEUE_NAME, Keys
 from callkeeper.service import Secret, ServiceConfig
+from tests.http_servers import serving
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers import runtime
 from workers.claimed_call import Tools
@@ -237,31 +238,17 @@ def test_job_that_is_refused_says_why_without_its_content(redis: Redis, work: Ca
     assert "not one of our jobs" in failed.latest_result().exc_string  # type: ignore[union-attr,operator]
 
 
-class Listener(BaseHTTPRequestHandler):
-    """Counts what is posted to it."""
-
-    posted = 0
-
-    def do_POST(self) -> None:
-        """Count."""
-        type(self).posted += 1
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
-def posted() -> Iterator[tuple[str, type[Listener]]]:
-    """Return the address of a listener, and what counts its posts."""
-    kind = type("Counting", (Listener,), {"posted": 0})
-    with HTTPServer(("127.0.0.1", 0), kind) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/", kind
-        server.shutdown()
-        thread.join()
+def posted() -> Iterator[tuple[str, list[httpx.Request]]]:
+    """Return the address of a listener, and what was posted to it."""
+    requests: list[httpx.Request] = []
+
+    def listen(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(204)
+
+    with serving(listen) as port:
+        yield f"http://127.0.0.1:{port}/", requests
 
 
 @pytest.mark.parametrize("function", [ADVANCE, "os.getcwd"], ids=["ours", "foreign"])
@@ -269,11 +256,11 @@ def test_job_makes_rq_call_post_and_enqueue_nothing(
     redis: Redis,
     work: Callable[[], None],
     ran: list[tuple[str, ...]],
-    posted: tuple[str, type[Listener]],
+    posted: tuple[str, list[httpx.Request]],
     function: str,
 ) -> None:
     """Webhooks, callbacks, repeats and dependencies of a job are ignored, ours or not (D15)."""
-    url, listener = posted
+    url, requests = posted
     queue = stock(redis)
     job = queue.enqueue(
         function,
@@ -284,7 +271,7 @@ def test_job_makes_rq_call_post_and_enqueue_nothing(
     hooks = [{"url": url, "job_status": status, "method": "POST"} for status in ("finished", "failed")]
     redis.hset(job.key, mapping={"webhooks": json.dumps(hooks), "dependency_ids": json.dumps(["nowhere"])})
     work()
-    assert listener.posted == 0
+    assert requests == []
     assert len(ran) == (1 if function == ADVANCE else 0)
     assert queue.count == queue.scheduled_job_registry.count == 0
 
