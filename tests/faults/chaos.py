@@ -22,7 +22,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_resolution import recheck
-from callkeeper.calls.record import Call, parse_call
+from callkeeper.calls.record import Call
 from callkeeper.calls.steps import Wait
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.fleet import Fleet
@@ -60,7 +60,7 @@ def end_all_calls(sides: Sides) -> None:
 
 def everything_is_settled(sides: Sides) -> bool:
     """Tell whether every record, hints included, is settled, and every reject of a member was followed up."""
-    return all(record.is_settled and _is_followed_up(record) for record in _records(sides).values())
+    return all(record.is_settled and _is_followed_up(record) for record in sides.records().values())
 
 
 def _is_followed_up(record: Call) -> bool:
@@ -84,7 +84,7 @@ def read_evidence(
     return audit.Evidence(
         accounts=ledger["calls"],
         unknown=ledger["unknown"],
-        records=_records(sides),
+        records=sides.records(),
         accepted=frozenset(event_id for event_id in accepted if event_id),
         logged=frozenset(json.loads(event)["id"] for event in stored),
         bugs=tuple(_bugs(fleet)),
@@ -97,12 +97,6 @@ def unnamed_institutions(variants: Sequence[str]) -> list[str]:
     """Return the institutions that the service does not name anywhere."""
     is_last_unnamed = "keys-missing" in variants and LIST_WITHOUT_THE_LAST.intersection(variants)
     return list(INSTITUTIONS)[-1:] if is_last_unnamed else []
-
-
-def _records(sides: Sides) -> dict[str, Call]:
-    keys = list(sides.redis.scan_iter(match=f"{Keys().item('c:')}*", count=1000))
-    stored = [sides.redis.hget(key, "rec") for key in keys]
-    return {call.voice_id: call for call in map(parse_call, filter(None, stored))}
 
 
 def _bugs(fleet: Fleet) -> Iterator[str]:

@@ -4,31 +4,26 @@ The institutions push to the web processes in turn. The calls end in every way a
 """
 
 import itertools
-import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from callkeeper.app.connections import blocking_redis
-from callkeeper.app.redis_location import parse_location
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import Snapshot
-from callkeeper.calls.record import Call, parse_call
-from callkeeper.calls.store.keys import Keys, parse_member
+from callkeeper.calls.store.keys import parse_member
 from callkeeper.calls.trail import Entry, parse_trail
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.service import population
 from tests.faults import audit
 from tests.faults.site import CHECK_AT
-from tests.harness.processes import PUSH_KEY, start_sandbox, start_web, start_worker, wait_for_work, web_url
+from tests.harness.processes import PUSH_KEY, Sides, start_sandbox, start_web, start_worker, wait_for_work, web_url
+from tests.waiting import until
 
 PATIENCE_S = 60.0
 
@@ -45,17 +40,17 @@ STORIES: tuple[tuple[dict[str, object], ...], ...] = (
 LENGTH_S = 18.0
 
 
-@dataclass(slots=True)
-class Deployment:
+class Deployment(Sides):
     """Everything that runs, and the calls so far."""
 
-    fleet: Fleet
-    redis_url: str
-    service_url: str
-    webs: list[ManagedProcess] = field(default_factory=list)
-    workers: list[ManagedProcess] = field(default_factory=list)
-    failed: Counter[str] = field(default_factory=Counter)
-    """Calls that could not be begun because the sandbox was busy, by type of error."""
+    def __init__(self, fleet: Fleet, redis_url: str, service_url: str) -> None:
+        super().__init__(redis_url, service_url)
+        self.http.timeout = PATIENCE_S
+        self.fleet = fleet
+        self.webs: list[ManagedProcess] = []
+        self.workers: list[ManagedProcess] = []
+        self.failed: Counter[str] = Counter()
+        """Calls that could not be begun because the sandbox was busy, by type of error."""
 
     @property
     def members(self) -> list[ManagedProcess]:
@@ -74,68 +69,31 @@ class Deployment:
             is_over.set()
             thread.join()
 
-    def control(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request to the sandbox's control interface."""
-        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
-            return _control(http, self.service_url, method, path, body)
-
-    def redis(self) -> Any:
-        """Connect to the current Redis master."""
-        return blocking_redis(parse_location(self.redis_url), timeout_s=20.0)
-
-    def records(self) -> dict[str, Call]:
-        """Return our records by voice id."""
-        with self.redis() as redis:
-            keys = list(redis.scan_iter(match=f"{Keys().item('c:')}*", count=1000))
-            pipe = redis.pipeline(transaction=False)
-            for key in keys:
-                pipe.hget(key, "rec")
-            stored = pipe.execute()
-        return {call.voice_id: call for call in map(parse_call, filter(None, stored))}
-
     def trails(self) -> dict[str, tuple[Entry, ...]]:
         """Return our trails by voice id."""
-        with self.redis() as redis:
-            keys = [key.decode() for key in redis.scan_iter(match=f"{Keys().trail('c:')}*", count=1000)]
-            pipe = redis.pipeline(transaction=False)
-            for key in keys:
-                pipe.lrange(key, 0, -1)
-            stored = pipe.execute()
-        members = [parse_member(key.removeprefix(Keys().trail(""))) for key in keys]
+        keys = [key.decode() for key in self.redis.scan_iter(match=f"{self.keys.trail('c:')}*", count=1000)]
+        pipe = self.redis.pipeline(transaction=False)
+        for key in keys:
+            pipe.lrange(key, 0, -1)
+        members = [parse_member(key.removeprefix(self.keys.trail(""))) for key in keys]
         return {
             member.voice_id: parse_trail(trail)
-            for member, trail in zip(members, stored, strict=True)
+            for member, trail in zip(members, pipe.execute(), strict=True)
             if not isinstance(member, str)
         }
 
     def settle(self, within_s: float = PATIENCE_S) -> bool:
         """Wait until every record is settled; return False if that takes too long."""
-        end_s = time.monotonic() + within_s
-        while time.monotonic() < end_s:
-            if all(record.is_settled for record in self.records().values()):
-                return True
-            time.sleep(0.5)
+        with suppress(AssertionError):
+            return until(self._is_settled, within_s, "every call to be settled", every_s=0.5)
         return False
 
-    def evidence(self, *, found_after_s: float) -> audit.Evidence:
-        """Read the sandbox's counts and callkeeper's records."""
-        ledger = self.control("GET", "/ledger?arrivals=true")
-        with self.redis() as redis:
-            stored = redis.zrange(Keys().events, 0, -1)
-        return audit.Evidence(
-            accounts=ledger["calls"],
-            unknown=ledger["unknown"],
-            records=self.records(),
-            accepted=frozenset(self.accepted()),
-            logged=frozenset(json.loads(event)["id"] for event in stored),
-            bugs=tuple(self._bugs()),
-            found_after_s=found_after_s,
-        )
+    def _is_settled(self) -> bool:
+        return all(record.is_settled for record in self.records().values())
 
     def unreplicated(self) -> int:
         """Return how many writes no replica confirmed, as our processes counted them."""
-        with self.redis() as redis:
-            return Snapshot.parse(redis.hgetall(Keys().figures)).count(figure.WRITES_UNREPLICATED)
+        return Snapshot.parse(self.redis.hgetall(self.keys.figures)).count(figure.WRITES_UNREPLICATED)
 
     def accepted(self) -> dict[str, datetime]:
         """Return the events that were answered with 202, and when they were sent."""
@@ -150,22 +108,9 @@ class Deployment:
                 if is_over.wait(max(0.0, began_s + n / rate - time.monotonic())):
                     return
                 try:
-                    _control(http, self.service_url, "POST", "/calls", _call(n))
+                    http.post(f"{self.service_url}/control/calls", json=_call(n)).raise_for_status()
                 except httpx.HTTPError as error:
                     self.failed[type(error).__name__] += 1
-
-    def _bugs(self) -> Iterator[str]:
-        """Find unexpected exceptions in every log."""
-        for member in self.members:
-            for line in member.log.read_text(errors="replace").splitlines():
-                if '"step_failed"' in line or '"shift_stuck"' in line or line.startswith("Traceback"):
-                    yield f"{member.name}: {line[:200]}"
-
-
-def _control(http: httpx.Client, service_url: str, method: str, path: str, body: object) -> Any:
-    response = http.request(method, f"{service_url}/control{path}", json=body)
-    response.raise_for_status()
-    return response.json()
 
 
 def _call(n: int) -> dict[str, object]:
@@ -188,7 +133,10 @@ def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **setting
         ]
         for worker in running.workers:
             wait_for_work(worker)
-        yield running
+        try:
+            yield running
+        finally:
+            running.close()
 
 
 def _open_webs(running: Deployment, webs: int, settings: dict[str, str]) -> None:

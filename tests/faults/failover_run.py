@@ -21,6 +21,7 @@ from pathlib import Path
 
 from callkeeper.calls.trail import Entry
 from tests.faults import audit
+from tests.faults.chaos import read_evidence
 from tests.faults.deployment import Deployment, deployment, now
 from tests.faults.sentinel import Watched, watched_redis
 
@@ -137,7 +138,7 @@ def main(arguments: list[str]) -> int:
         with running.calls(given.rate):
             losses = lose_masters(watched, given.seconds, given.failovers)
         in_time = running.settle()
-        evidence = running.evidence(found_after_s=FOUND_AFTER_S)
+        evidence = read_evidence(running, running.fleet, FOUND_AFTER_S)
         trails = running.trails()
         broken, forgotten = held_against([*audit.faults(evidence), *unverified(trails, losses)], evidence, losses)
         verified = sum(any(line.what == "verifying" for line in trail) for trail in trails.values())

@@ -11,9 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from redis import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import Snapshot
@@ -49,23 +46,23 @@ class Look:
         return f"{self.at_s / 60:5.1f} min  MiB: {memory}  keys {self.keys}  live {self.live}  late {self.late_s:.2f} s"
 
 
-def looks(running: Deployment, redis: Any, seconds: float) -> Iterator[Look]:
+def looks(running: Deployment, seconds: float) -> Iterator[Look]:
     """Measure every few seconds until the time is over."""
     began_s = time.monotonic()
     while (at_s := time.monotonic() - began_s) < seconds:
-        yield _look(running, redis, at_s)
+        yield _look(running, at_s)
         time.sleep(POLL_EVERY_S)
 
 
-def _look(running: Deployment, redis: Any, at_s: float) -> Look:
-    seconds, micros = redis.time()
-    first = redis.zrange(Keys().due, 0, 0, withscores=True)
+def _look(running: Deployment, at_s: float) -> Look:
+    seconds, micros = running.redis.time()
+    first = running.redis.zrange(Keys().due, 0, 0, withscores=True)
     memory = {member.name: memory_of(member.process.pid) for member in running.members}
     return Look(
         at_s,
-        {**memory, "redis": int(redis.info("memory")["used_memory"])},
-        redis.dbsize(),
-        redis.zcard(Keys().live),
+        {**memory, "redis": int(running.redis.info("memory")["used_memory"])},
+        running.redis.dbsize(),
+        running.redis.zcard(Keys().live),
         max(0.0, seconds + micros / 1e6 - first[0][1] / 1000) if first else 0.0,
     )
 
@@ -82,9 +79,9 @@ def grown(taken: Sequence[Look]) -> list[str]:
     return told
 
 
-def figures(running: Deployment, redis: Any) -> Iterator[str]:
+def figures(running: Deployment) -> Iterator[str]:
     """Yield lines of a report from callkeeper's own metrics."""
-    totals = Snapshot.parse(redis.hgetall(Keys().figures))
+    totals = Snapshot.parse(running.redis.hgetall(Keys().figures))
     settled = totals.count(figure.CALLS_SETTLED)
     yield f"calls settled {settled}: {dict(totals.by(figure.CALLS_SETTLED, 'reason'))}"
     yield f"calls that could not be begun: {dict(running.failed) or 'none'}"
@@ -124,18 +121,17 @@ def main(arguments: list[str]) -> int:
             deployment(
                 data, server.url(), webs=given.webs, workers=given.workers, CALLKEEPER_KEEP_CALLS=KEPT
             ) as running,
-            Redis.from_url(server.url()) as redis,
         ):
             taken: list[Look] = []
             with running.calls(given.rate):
-                for look in looks(running, redis, given.minutes * 60):
+                for look in looks(running, given.minutes * 60):
                     if not taken or look.at_s // 60 > taken[-1].at_s // 60:
                         print(look.line(), flush=True)  # noqa: T201  (a command)
                     taken.append(look)
             print(taken[-1].line())  # noqa: T201
             in_time = running.settle()
             time.sleep(2 * EVERY_S)
-            for line in figures(running, redis):
+            for line in figures(running):
                 print(line)  # noqa: T201
             broken = [*grown(taken), *(["calls are not settled"] if not in_time else [])]
             broken += [f"over budget: {over}"] if (over := _over_budget(running)) else []

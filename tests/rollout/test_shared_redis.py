@@ -4,17 +4,14 @@ import contextlib
 from pathlib import Path
 
 from click.testing import CliRunner
+from redis import Redis
 
 from callkeeper.app.cli import main
-from callkeeper.app.connections import blocking_redis
-from callkeeper.app.redis_location import parse_location
-from callkeeper.calls.record import Phase, parse_call
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.service import population
 from tests.faults.sentinel import TENANT, watched_redis
 from tests.harness.processes import KEY, Sides
-from tests.waiting import until
 
 
 def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> None:
@@ -30,24 +27,18 @@ def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> N
             demonstration(
                 tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=environ, worker_environ=environ
             ) as demo,
-            blocking_redis(parse_location(watched.url)) as redis,
-            contextlib.closing(Sides(demo.redis_url, demo.service_url)) as sides,
+            contextlib.closing(Sides(watched.url, demo.service_url, keys=keys)) as sides,
         ):
             phone = population.phone(KEY, population.SHARED)
             body = {"institution_key": KEY, "phone_number": phone, "script": [{"kind": "end", "after_s": 2}]}
             call = sides.control("POST", "/calls", body)
-            item = keys.item(CallId(KEY, call["voice_id"]).member)
-
-            def is_settled() -> bool:
-                stored = redis.hget(item, "rec")
-                return isinstance(stored, bytes) and parse_call(stored).life.phase is Phase.SETTLED
-
-            until(is_settled, 40, "the call to be settled")
-            names = {name.decode() for name in redis.scan_iter(count=1000)}
+            sides.settled(call)
+            names = {name.decode() for name in sides.redis.scan_iter(count=1000)}
             foreign = {name for name in names if not name.startswith((f"{keys.prefix}:", "rq:"))}
             assert foreign == set()
             assert f"rq:workers:{keys.queue_name}" in names
             assert "rq:workers:calls" not in names
-            assert sides.redis.keys() == []
+            with Redis.from_url(demo.redis_url) as own:
+                assert own.keys() == []
             examined = CliRunner().invoke(main, ["doctor"], env=dict(demo.environ))
             assert "fault" not in examined.stdout, examined.stdout
