@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +19,8 @@ from callkeeper.app.cli import main
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from tests.harness.processes import start_web, web_url
 
 PUSH_KEY = "canary-push-1f8b32d9"
 LOGIN = ("ops", "canary-admin-0123456")
@@ -28,13 +31,9 @@ AUTHENTIC = {"X-Push-Key": PUSH_KEY}
 class Web:
     """A running web process."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        assert process.stdout is not None
-        self.lines = [json.loads(process.stdout.readline())]
-        while self.lines[-1]["event"] != "web_listening":
-            self.lines.append(json.loads(process.stdout.readline()))
-        self.client = httpx.Client(base_url=self.lines[-1]["url"], trust_env=False)
+    def __init__(self, member: ManagedProcess) -> None:
+        self.member = member
+        self.client = httpx.Client(base_url=web_url(member), trust_env=False)
 
     def push(self) -> httpx.Response:
         """Send one event."""
@@ -42,34 +41,23 @@ class Web:
 
     def end(self, number: signal.Signals) -> list[dict[str, Any]]:
         """Send a signal and return everything that was logged."""
-        self.process.send_signal(number)
-        output, _ = self.process.communicate(timeout=10)
-        return self.lines + [json.loads(line) for line in output.splitlines()]
-
-
-@contextmanager
-def web_process(**environ: str) -> Iterator[Web]:
-    """Run ``callkeeper web`` on a free port until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"],
-        env={"PATH": os.environ["PATH"], "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}", **environ},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        web = Web(process)
-        with web.client:
-            yield web
-    finally:
-        process.kill()
-        process.communicate()
+        self.member.process.send_signal(number)
+        self.member.process.wait(10)
+        return [json.loads(line) for line in self.member.log.read_text().splitlines()]
 
 
 @pytest.fixture
-def start(redis_url: str) -> Iterator[Callable[..., Web]]:
-    """Return a function that starts a web process on the real Redis."""
-    with ExitStack() as running:
-        yield lambda **environ: running.enter_context(web_process(REDIS_URL=redis_url, **environ))
+def start(redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Web]]:
+    """Return a function that starts a web process, on the real Redis unless told otherwise."""
+    with Fleet(tmp_path / "logs") as fleet, ExitStack() as clients:
+
+        def start(redis_url: str = redis_url, **environ: str) -> Web:
+            headers = {"CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}
+            web = Web(start_web(fleet, redis_url, name=f"web-{len(fleet.members)}", **headers, **environ))
+            clients.enter_context(web.client)
+            return web
+
+        yield start
 
 
 def test_web_takes_an_event_to_the_queue(start: Callable[..., Web], redis_url: str) -> None:
@@ -102,7 +90,7 @@ def test_web_ends_cleanly(number: signal.Signals, start: Callable[..., Web]) -> 
     web = start()
     web.push()
     assert web.end(number)[-1]["event"] == "web_stopped"
-    assert web.process.returncode == 0
+    assert web.member.process.wait() == 0
 
 
 def test_web_answers_health_checks(start: Callable[..., Web]) -> None:
@@ -114,13 +102,13 @@ def test_web_answers_health_checks(start: Callable[..., Web]) -> None:
         assert "server" not in answer.headers
 
 
-def test_web_without_redis_is_alive_and_not_ready() -> None:
+def test_web_without_redis_is_alive_and_not_ready(start: Callable[..., Web]) -> None:
     """C1: without Redis the process is alive but not ready, and answers an event with 503 and a log line."""
-    with web_process(REDIS_URL="redis://127.0.0.1:1") as web:
-        assert web.client.get("/healthz").status_code == 200
-        assert web.client.get("/readyz").status_code == 503
-        assert web.push().status_code == 503
-        assert "push_not_recorded" in {line["event"] for line in web.end(signal.SIGTERM)}
+    web = start("redis://127.0.0.1:1")
+    assert web.client.get("/healthz").status_code == 200
+    assert web.client.get("/readyz").status_code == 503
+    assert web.push().status_code == 503
+    assert "push_not_recorded" in {line["event"] for line in web.end(signal.SIGTERM)}
 
 
 def test_web_serves_no_dashboard_without_a_login(start: Callable[..., Web]) -> None:

@@ -2,13 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from secrets import token_hex
 from typing import Any
 
@@ -16,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from playwright.sync_api import Browser
 
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
 from tests.harness.browser import running_browser
+from tests.harness.processes import start_web, web_url
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = ["connections", "canaries", "terminal", "secrets_of_processes", "redis_users", "supply", "login"]
@@ -67,11 +67,11 @@ def effort() -> Effort:
 class Target:
     """A running web process and its log."""
 
-    def __init__(self, url: str, log: Path, pid: int) -> None:
-        self.url = url
-        self.log = log
-        self.pid = pid
-        self.port = int(url.rpartition(":")[2])
+    def __init__(self, web: ManagedProcess) -> None:
+        self.url = web_url(web)
+        self.log = web.log
+        self.pid = web.process.pid
+        self.port = int(self.url.rpartition(":")[2])
 
     def events(self, *levels: str) -> list[dict[str, Any]]:
         """Return the log lines of some levels."""
@@ -89,19 +89,14 @@ def web_process(redis_url: str, folder: Path, *, files: int = 1024, **more: str)
         files: How many files and sockets it may open. This limits its connections.
         more: Further environment variables.
     """
-    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **ENVIRON, **more}
-    command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh"]
-    command += [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
-    log = folder / f"web-{token_hex(3)}.log"
-    with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as process:  # noqa: S603
+    with Fleet(folder) as fleet:
+        own, hard = getrlimit(RLIMIT_NOFILE)
+        setrlimit(RLIMIT_NOFILE, (files, hard))  # a new process inherits it
         try:
-            while not (lines := log.read_text().splitlines()):
-                assert process.poll() is None, log.read_text()
-                time.sleep(0.01)
-            yield Target(json.loads(lines[0])["url"], log, process.pid)
+            web = start_web(fleet, redis_url, name=f"web-{token_hex(3)}", **{**ENVIRON, **more})
         finally:
-            process.terminate()
-            process.wait(15)
+            setrlimit(RLIMIT_NOFILE, (own, hard))
+        yield Target(web)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import requests
 import schemathesis
@@ -24,8 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from callkeeper.calls.record import Candidate, encode_call
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.desk.openapi import document
-from tests.acceptance.test_web_process import web_process
-from tests.audit.conftest import Effort, Target
+from tests.audit.conftest import Effort, Target, web_process
 from tests.audit.raw_requests import TOKEN
 from tests.unit.calls.specimens import call
 
@@ -62,7 +62,7 @@ def test_desk_keeps_to_its_description(target: Target, effort: Effort, tmp_path:
 
 
 @pytest.fixture(scope="module")
-def desk_url(redis_server: Any) -> Iterator[str]:
+def desk_url(redis_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a desk that knows one call; return where it is."""
     with Redis.from_url(redis_server.url) as redis:
         redis.flushall()
@@ -70,9 +70,9 @@ def desk_url(redis_server: Any) -> Iterator[str]:
         member = CallId(known.institution_key, known.voice_id).member
         redis.hset(Keys().item(member), "rec", encode_call(known))
         redis.zadd(Keys().live, {member: 1})
-    with web_process(REDIS_URL=redis_server.url, CALLKEEPER_DESK_TOKENS=f"desktop:{TOKEN}") as web:
-        assert json.loads(document()) == web.client.get("/desk/openapi.json").json()
-        yield str(web.client.base_url).rstrip("/")
+    with web_process(redis_server.url, tmp_path_factory.mktemp("desk")) as web:
+        assert json.loads(document()) == httpx.get(f"{web.url}/desk/openapi.json", trust_env=False).json()
+        yield web.url
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)

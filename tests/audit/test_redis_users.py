@@ -22,13 +22,13 @@ from rq.serializers import JSONSerializer
 
 from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
-from callkeeper_sandbox.demo.demonstration import sandbox_url, service_environment
+from callkeeper_sandbox.demo.demonstration import service_environment
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
 from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service import population
 from tests.audit.conftest import ENVIRON
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
-from tests.harness.processes import Sides
+from tests.harness.processes import Sides, start_sandbox, start_web, start_worker, wait_for_work, web_url
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -85,19 +85,13 @@ def site(tmp_path: Path) -> Iterator[Site]:
     with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
         admin: Any = Redis.from_url(redis.url)
         set_up(admin)
-        rules = {"CALLKEEPER_RULES": "demo"}
-        web_environ = {**ENVIRON, **rules, "REDIS_URL": url_of(redis.url, "web")}
-        web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", "0", environ=web_environ)
-        web_url = web.wait_for(lambda line: line.partition('"url":"')[2].partition('"')[0] or None)
-        push = ("--push-url", f"{web_url}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}")
-        service = fleet.start("sandbox", "sandbox", "--scenario", "none", *push).wait_for(sandbox_url)
-        environ = {**service_environment(service), **rules, "REDIS_URL": url_of(redis.url, "worker")}
-        fleet.start("worker", "worker", environ=environ).wait_for(
-            lambda line: line if "worker_started" in line else None
-        )
+        web = web_url(start_web(fleet, url_of(redis.url, "web"), **ENVIRON, CALLKEEPER_RULES="demo"))
+        push = ("--push-url", f"{web}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}")
+        service = start_sandbox(fleet, *push)
+        wait_for_work(start_worker(fleet, url_of(redis.url, "worker"), service))
         sides = Sides(redis.url, service)
         try:
-            yield Site(admin, redis.url, web_url, sides)
+            yield Site(admin, redis.url, web, sides)
         finally:
             sides.close()
             admin.close()

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ import httpx
 import pytest
 
 from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from tests.harness.processes import wait_for_work
 from tests.unit.deploy.manifests import given_to
 
 READS = {"web": WebSettings.variables(), "worker": WorkerSettings.variables()}
@@ -46,7 +47,6 @@ EVERYTHING = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
     "OTEL_EXPORTER_OTLP_HEADERS": "api-key=canary-collector-0123",
 }
-STARTED = {"web": "web_listening", "worker": "worker_started"}
 
 pytestmark = pytest.mark.timeout(300)  # on a busy machine processes start slowly, and one of these starts twice
 
@@ -73,24 +73,13 @@ def test_web_and_worker_share_no_secret_but_four() -> None:
 
 
 @contextmanager
-def running(process: str, given: dict[str, str], log: Path) -> Iterator[int]:
-    """Start a process with these variables, wait until it works, and yield its pid.
-
-    How long it takes says how busy the machine is: the test's own time limit ends the wait.
-    """
+def running(process: str, given: dict[str, str], folder: Path) -> Iterator[ManagedProcess]:
+    """Start a process with these variables, wait until it works, and yield it."""
     options = ["--host", "127.0.0.1", "--port", "0"] if process == "web" else []
-    command = [sys.executable, "-m", "callkeeper", process, *options]
-    environ = {"PATH": os.environ["PATH"], **given}
-    with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as child:  # noqa: S603  (our own)
-        try:
-            while STARTED[process] not in log.read_text():
-                assert child.poll() is None, log.read_text()
-                time.sleep(0.02)
-            yield child.pid
-            child.terminate()
-            child.wait()
-        finally:
-            child.kill()
+    with Fleet(folder) as fleet:
+        member = fleet.start(process, process, *options, environ=given)
+        wait_for_work(member)
+        yield member
 
 
 def events(log: Path) -> list[dict[str, object]]:
@@ -101,9 +90,8 @@ def events(log: Path) -> list[dict[str, object]]:
 @pytest.mark.parametrize(("process", "other"), [("web", "worker"), ("worker", "web")])
 def test_process_removes_the_secrets_of_the_other(process: str, other: str, redis_url: str, tmp_path: Path) -> None:
     """If a platform gives a process the other's secrets, it restarts without them and logs a warning."""
-    log = tmp_path / "log"
-    with running(process, {"REDIS_URL": redis_url, **EVERYTHING}, log) as pid:
-        environ = Path(f"/proc/{pid}/environ").read_bytes().decode()
+    with running(process, {"REDIS_URL": redis_url, **EVERYTHING}, tmp_path) as member:
+        log, environ = member.log, Path(f"/proc/{member.process.pid}/environ").read_bytes().decode()
         names = {pair.partition("=")[0] for pair in environ.split("\0")}
         if process == "web":
             [url] = [entry["url"] for entry in events(log) if entry["event"] == "web_listening"]
@@ -117,10 +105,10 @@ def test_process_removes_the_secrets_of_the_other(process: str, other: str, redi
 
 def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path: Path) -> None:
     """If a process has only its own secrets, nothing is removed or logged."""
-    log = tmp_path / "log"
-    with running("web", {"REDIS_URL": redis_url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51"}, log):
+    own = {"REDIS_URL": redis_url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51"}
+    with running("web", own, tmp_path) as member:
         pass
-    assert "secrets_removed" not in log.read_text()
+    assert "secrets_removed" not in member.log.read_text()
 
 
 WEAK = {

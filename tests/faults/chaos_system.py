@@ -257,6 +257,7 @@ def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterato
             *(f"--variant={name}" for name in variants),
             f"--push-url=http://127.0.0.1:{port.number}/push",
             f"--push-headers=X-Push-Key: {PUSH_KEY}",
+            scenario="default",
         )
         sides = Sides(redis.url(), service_url)
         draw = random.Random(seed)  # noqa: S311  (repeatable)

@@ -1,19 +1,18 @@
 """Five hundred connections that send one byte a second are cut and do not slow down others."""
 
 import asyncio
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 
-KEY = "canary-push-1f8b32d9"
+from callkeeper_sandbox.demo.fleet import Fleet
+from tests.harness.processes import PUSH_KEY, start_web, web_url
+
 SLOW = 500
 ROUNDS = 5
 PUSHES = 400
@@ -22,7 +21,7 @@ SLICES = 40
 """The slow connections send in slices over a second, because one burst would load the test process too."""
 
 BODY = b'{"Type":"CallStart","VoiceId":"voice-1","InstitutionKey":"cu-1"}'
-HEAD = b"POST /push HTTP/1.1\r\nHost: a\r\nX-Push-Key: %b\r\nContent-Length: %d\r\n" % (KEY.encode(), len(BODY))
+HEAD = b"POST /push HTTP/1.1\r\nHost: a\r\nX-Push-Key: %b\r\nContent-Length: %d\r\n" % (PUSH_KEY.encode(), len(BODY))
 WHOLE = HEAD + b"\r\n" + BODY
 BEGINNINGS = (
     b"",  # the request line is slow
@@ -34,20 +33,10 @@ TRICKLE = b"x" * 60
 
 
 @pytest.fixture
-def port(redis_url: str) -> Iterator[int]:
+def port(redis_url: str, tmp_path: Path) -> Iterator[int]:
     """Run ``callkeeper web`` and return its port."""
-    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {KEY}"}
-    command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  (ours)
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        drain = subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL)  # noqa: S607
-        try:
-            yield int(url.rpartition(":")[2])
-        finally:
-            process.terminate()
-            process.wait(10)
-            drain.wait(10)
+    with Fleet(tmp_path) as fleet:
+        yield int(web_url(start_web(fleet, redis_url)).rpartition(":")[2])
 
 
 class Slow:

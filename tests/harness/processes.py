@@ -49,11 +49,10 @@ class Starter(Protocol):
         """Start a process with its own environment and log."""
 
 
-def start_sandbox(fleet: Starter, *options: str) -> str:
-    """Start a sandbox, without calls unless there are other options; return its URL once it listens."""
-    return fleet.start("sandbox", "sandbox", *(options or ("--scenario", "none")), environ={}).wait_for(
-        sandbox_url, PATIENCE_S
-    )
+def start_sandbox(fleet: Starter, *options: str, scenario: str = "none") -> str:
+    """Start a sandbox, with no calls of its own unless there is a scenario; return its URL once it listens."""
+    sandbox = fleet.start("sandbox", "sandbox", "--scenario", scenario, *options, environ={})
+    return sandbox.wait_for(sandbox_url, PATIENCE_S)
 
 
 def start_web(fleet: Starter, redis_url: str, *, name: str = "web", port: int = 0, **settings: str) -> ManagedProcess:

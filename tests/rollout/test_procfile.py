@@ -11,11 +11,10 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from callkeeper.calls.record import Phase
-from callkeeper_sandbox.demo.demonstration import sandbox_url
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service import population
-from tests.harness.processes import KEY, Sides
+from tests.harness.processes import KEY, Sides, start_sandbox
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -49,7 +48,7 @@ def test_procfile_carries_a_call_from_push_to_end(tmp_path: Path) -> None:
     port = free_port()
     with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
         push = ("--push-url", f"http://127.0.0.1:{port}/push", "--push-headers", SETTINGS["CALLKEEPER_PUSH_HEADERS"])
-        service_url = fleet.start("sandbox", "sandbox", "--scenario", "none", *push).wait_for(sandbox_url)
+        service_url = start_sandbox(fleet, *push)
         settings = {**SETTINGS, "REDIS_URL": redis.url, "CALLKEEPER_SERVICE_URL": service_url}
         python = str(Path(sys.executable).parent)
         environ = {"PATH": f"{python}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **settings}

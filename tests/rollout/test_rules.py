@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from callkeeper.calls.rules import load_rules
-from callkeeper_sandbox.demo.demonstration import sandbox_url
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import Fleet
+from tests.harness.processes import start_sandbox
 from tests.rollout.test_procfile import PROCFILE, ROOT, SETTINGS
 
 PAGE = (ROOT / "docs" / "your-own-rulebook.md").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_release_step_refuses_a_faulty_rule_book(tmp_path: Path, is_sound: bool)
     path.write_text(text if is_sound else text.replace("at_least", "at_leats", 1))
     line = text[: text.index("at_least")].count("\n") + 1
     with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
-        service_url = fleet.start("sandbox", "sandbox", "--scenario", "none").wait_for(sandbox_url)
+        service_url = start_sandbox(fleet)
         more = {"REDIS_URL": redis.url, "CALLKEEPER_SERVICE_URL": service_url, "CALLKEEPER_RULES": str(path)}
         released = type_in(PROCFILE["release"], ROOT, **{**SETTINGS, **more})
     assert (released.returncode == 0) == is_sound, released.stdout
