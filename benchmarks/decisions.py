@@ -22,10 +22,9 @@ from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from callkeeper.calls.rules import RuleBook, Stage, load_rules
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
-from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
-from tests.harness.virtual_time import KEY, Rig
-from tests.main_job import Receiver
-from tests.sandbox_fixtures import Asgi
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.pushed import PushedRig
+from tests.harness.virtual_time import KEY
 
 CALLS = 4000
 PER_S = 5
@@ -211,11 +210,9 @@ def measured(book: RuleBook, calls: list[Planned]) -> tuple[Share, ...]:
 
 
 async def _enrolled(url: str, book: RuleBook, calls: list[Planned]) -> list[bool]:
-    receiver = Receiver()
-    stage = Asgi(receiver)
-    stage.world.state.institutions[KEY].push = PushSettings("http://us/push")
-    async with Redis.from_url(url) as redis, stage.client, stage.sandbox.client:
-        rig = receiver.rig = Rig(stage, redis, book)
+    async with Redis.from_url(url) as redis:
+        rig = PushedRig(redis, book)
+        stage = rig.stage
         begun: list[Call] = []
         last_s = max((n / PER_S + one.length_s for n, one in enumerate(calls)), default=0.0) + 60
         for second in range(int(last_s)):
@@ -223,11 +220,8 @@ async def _enrolled(url: str, book: RuleBook, calls: list[Planned]) -> list[bool
                 phone = f"5550{len(begun):06}"
                 stage.world.add_member(KEY, f"p-{len(begun)}", [phone])
                 begun.append(stage.call(*one.script, phone_number=phone))
-            await stage.sandbox.deliver()
-            await rig.run(1.0)
+            await rig.pass_time(1)
             if len(begun) == len(calls) and not stage.world.live[KEY]:
                 break
-        for _ in range(40):
-            await stage.sandbox.deliver()
-            await rig.run(1.0)
+        await rig.pass_time(40)
         return ["SUCCESSFUL" in call.feedback for call in begun]

@@ -7,29 +7,23 @@ variants of a file that ``callkeeper service survey --export FILE`` wrote, and s
 
 import argparse
 import asyncio
-import datetime as dt
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.record import CHECK_LIMIT, Phase
 from callkeeper.calls.rules import load_rules
-from callkeeper.service.config import LoginPolicy
-from callkeeper.service.push_event import PushUnreadable, parse_push
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.faults import PUSH, Action, Fault
 from callkeeper_sandbox.service.likeness import LikenessError, load_likeness, with_own
-from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose
 from tests.covering import covering_sets
-from tests.harness.virtual_time import Rig
-from tests.sandbox_fixtures import KEY, Asgi
+from tests.harness.pushed import PushedRig, own_redis
+from tests.sandbox_fixtures import KEY
 
 LAST = "cu-2"
 """The institution that is in trouble under some variants; the promises are about the other one."""
@@ -60,24 +54,6 @@ LONGER_S = 60.0
 LONGEST_S = 150
 
 
-class Receiver(httpx.AsyncBaseTransport):
-    """Our push endpoint for the stand-in: it parses and records pushes."""
-
-    def __init__(self) -> None:
-        self.rig: Rig | None = None
-        self._count = 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Take one push."""
-        assert self.rig is not None
-        self._count += 1
-        try:
-            await self.rig.intake.record(parse_push(request.content), event_id=f"ev-{self._count}")
-        except PushUnreadable:
-            return httpx.Response(400)
-        return httpx.Response(202)
-
-
 class Kept(NamedTuple):
     """Whether a promise was kept, and what shows it."""
 
@@ -89,16 +65,10 @@ class MainJob:
     """One run: calls of every kind at an institution, and one at another institution; half of the pushes are lost."""
 
     def __init__(self, names: Sequence[str], redis: "Redis", rps: float | None = None) -> None:
-        receiver = Receiver()
-        self.stage = Asgi(receiver)
-        self.stage.world.add_institution(LAST)
-        for child in self.stage.world.state.institutions.values():
-            child.push = PushSettings("http://us/push")
+        self.rig = PushedRig(redis, load_rules("demo"), institutions=(KEY, LAST), rps=rps)
+        self.stage = self.rig.stage
         self.stage.sandbox.choose(names)
         self.stage.sandbox.faults.add(Fault(target=PUSH, action=Action.LOST, share=0.5, seed=3))
-        login = LoginPolicy(min_interval_s=0.0)
-        self.rig = receiver.rig = Rig(self.stage, redis, load_rules("demo"), login=login, rps=rps)
-        self.stage.sandbox.sleep = self._sleep
         self.calls: dict[str, Call] = {}
         self.found_s: dict[str, float] = {}
         # What was turned away is sent again later. Who is verified before the assign is verified as nobody.
@@ -182,18 +152,10 @@ class MainJob:
 
     async def _pass(self, seconds: float) -> None:
         for _ in range(int(seconds)):
-            await self.stage.sandbox.deliver()
-            await self.rig.run(1)
+            await self.rig.pass_time(1)
             for name, call in self._ours():
                 if name not in self.found_s and await self.rig.queries.load(self.rig.call_id(call)) is not None:
                     self.found_s[name] = (self.rig.clock.now - call.started_at).total_seconds()
-
-    async def _sleep(self, seconds: float) -> None:
-        """Wait together with others: waits that begin together and are equally long end together."""
-        until = self.rig.clock.now + dt.timedelta(seconds=seconds)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        self.rig.clock.now = max(self.rig.clock.now, until)
 
     def _ours(self) -> list[tuple[str, Call]]:
         return [(name, call) for name, call in self.calls.items() if call.institution_key == KEY]
@@ -253,9 +215,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _with_redis(work: Callable[["Redis", Sequence[str]], Awaitable[int]], names: Sequence[str]) -> int:
-    with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder)) as server:
-        async with Redis.from_url(server.url) as redis:
-            return await work(redis, names)
+    async with own_redis() as redis:
+        return await work(redis, names)
 
 
 async def _print_one(redis: "Redis", names: Sequence[str]) -> int:

@@ -5,12 +5,9 @@ runs once and prints the whole survey.
 """
 
 import asyncio
-import datetime as dt
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,17 +19,12 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.survey import Survey, SurveyVerdict, rows_of
 from callkeeper.service.asking import Asking, Ended
-from callkeeper.service.config import LoginPolicy
 from callkeeper.service.errors import ServiceUnavailable
-from callkeeper.service.push_event import PushUnreadable, parse_push
-from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.access import Credentials
-from callkeeper_sandbox.service.state import Call, Happening, Kind, PushSettings
+from callkeeper_sandbox.service.state import Call, Happening, Kind
 from callkeeper_sandbox.service.variants import VARIANTS
-from receiver.push import PushCounting
-from tests.harness.virtual_time import Rig
-from tests.sandbox_fixtures import CREDENTIALS, KEY, Asgi
-from tests.transports import AnnouncingTransport
+from tests.harness.pushed import PushedRig, own_redis
+from tests.sandbox_fixtures import CREDENTIALS, KEY
 
 LAST = "cu-2"
 CROWD = 12
@@ -41,30 +33,6 @@ BURST = 90
 
 END_S = 40.0
 VERIFIED_S = 20.0
-
-
-class Receiver(httpx.AsyncBaseTransport):
-    """Our push endpoint for the stand-in: it parses, records and counts pushes."""
-
-    def __init__(self) -> None:
-        self.rig: Rig | None = None
-        self.counting: PushCounting | None = None
-        self._count = 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Take one push."""
-        assert self.rig is not None
-        if self.counting is None:
-            self.counting = PushCounting(self.rig.figures)
-        self._count += 1
-        try:
-            event = parse_push(request.content)
-        except PushUnreadable:
-            self.counting.refused("unreadable")
-            return httpx.Response(400)
-        await self.rig.intake.record(event, event_id=f"ev-{self._count}")
-        self.counting.accepted(event, self.rig.clock.now, 0.0)
-        return httpx.Response(202)
 
 
 class Traffic:
@@ -78,20 +46,12 @@ class Traffic:
         credentials: Credentials = CREDENTIALS,
         between: Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport] = lambda stage: stage,
     ) -> None:
-        receiver = Receiver()
-        self.stage = Asgi(receiver)
-        self.stage.world.add_institution(LAST)
-        for child in self.stage.world.state.institutions.values():
-            child.push = PushSettings("http://us/push")
-        self.stage.sandbox.choose(names)
         self.redis = redis
-        login = LoginPolicy(min_interval_s=0.0)
-        self.transport = between(self.stage.transport)
-        rules = load_rules("demo")
-        self.rig = receiver.rig = Rig(
-            self.stage, redis, rules, login=login, credentials=credentials, transport=self.transport
+        self.rig = PushedRig(
+            redis, load_rules("demo"), institutions=(KEY, LAST), between=between, credentials=credentials
         )
-        self.stage.sandbox.sleep = self._sleep
+        self.stage = self.rig.stage
+        self.stage.sandbox.choose(names)
         self.number = 0
         self.burst = 0
         self.asked: list[str] = []
@@ -100,7 +60,7 @@ class Traffic:
     async def run(self, waves: int = 1, *, asks: bool = True) -> Survey:
         """Let calls come and end, and return what was seen. One wave takes some three minutes; ``asks``: ask as well."""
         async with self.stage.client, self.stage.sandbox.client:
-            await self._pass(6)
+            await self.rig.pass_time(6)
             await self._watch_only(asks=asks)
             for _ in range(waves):
                 await self._wave()
@@ -113,7 +73,7 @@ class Traffic:
             self.rig.config,
             self.rig.figures.see,
             operators=lambda _: "bot",
-            transport=AnnouncingTransport(self.transport),
+            transport=self.rig.wire,
             permit=self._permit,
             now=lambda: self.rig.clock.now,
             ended=Ended(ended.institution_key, ended.voice_id) if ended is not None else None,
@@ -124,7 +84,7 @@ class Traffic:
 
     async def _permit(self, _institution_key: str) -> None:
         if self.works:
-            await self._pass(1)
+            await self.rig.pass_time(1)
         else:
             self.stage.advance(1)
 
@@ -141,13 +101,13 @@ class Traffic:
         self._call(end_s=8)
         for _ in range(6):
             self._call(end_s=80)
-            await self._pass(1)
+            await self.rig.pass_time(1)
         self._call(end_s=80, key=LAST)
-        await self._pass(14)
+        await self.rig.pass_time(14)
         if asks:
             await self.ask()
         await pausing.resume(None, operator="ann", because="seen", at=self.rig.clock.now)
-        await self._pass(10)
+        await self.rig.pass_time(10)
 
     async def _wave(self) -> None:
         passcode = Happening(Kind.MFA_VALIDATED, VERIFIED_S, "operator-2")
@@ -163,20 +123,20 @@ class Traffic:
         over = self._call(Happening(Kind.END, 60))
         for number in range(CROWD):
             self._call(Happening(Kind.GREEN, 5), end_s=20 + number)
-            await self._pass(1)
+            await self.rig.pass_time(1)
         await self._say(over, AssignWish(operator="ann", said_at=self.rig.clock.now, person_id="p-1"))
         for call in enrolled:
             await self._say(call, self._verified(call))
-        await self._pass(END_S)
+        await self.rig.pass_time(END_S)
         # Members call again, and are not who they say they are, while the first call goes on and after its end.
         again = [self._call(phone=call.phone_number, end_s=30) for call in (ended_enrolled, enrolled[0])]
         ended = self._call(end_s=10)
-        await self._pass(10)
+        await self.rig.pass_time(10)
         for call in again:
             await self._say(call, Distrusted(operator="ann", said_at=self.rig.clock.now, reason="another voice"))
-        await self._pass(8)
+        await self.rig.pass_time(8)
         await self._say(ended, Distrusted(operator="ann", said_at=self.rig.clock.now, reason="it was fraud"))
-        await self._pass(95)
+        await self.rig.pass_time(95)
 
     def _verified(self, call: Call) -> Verified:
         person_id = call.person_id or ""
@@ -211,18 +171,6 @@ class Traffic:
         ends = () if any(each.kind is Kind.END for each in script) else (Happening(Kind.END, end_s),)
         return self.stage.call(*script, *ends, phone_number=phone, key=key)
 
-    async def _pass(self, seconds: float) -> None:
-        for _ in range(int(seconds)):
-            await self.stage.sandbox.deliver()
-            await self.rig.run(1)
-
-    async def _sleep(self, seconds: float) -> None:
-        """Wait together with others: waits that begin together and are equally long end together."""
-        until = self.rig.clock.now + dt.timedelta(seconds=seconds)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        self.rig.clock.now = max(self.rig.clock.now, until)
-
 
 async def surveyed(names: Sequence[str], redis: "Redis", waves: int = 1) -> Survey:
     """Return the survey of traffic under variants, in an empty Redis."""
@@ -238,21 +186,18 @@ def main(names: Sequence[str]) -> None:
 
 
 async def _with_redis(names: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder)) as server:
-        async with Redis.from_url(server.url) as redis:
-            if names and names[0] != "all":
-                _print_one(await surveyed([name for name in names if name != "none"], redis))
-                return
-            for name in ("", *VARIANTS):
-                if len(names) > 1 and name and not any(part in name for part in names[1:]):
-                    continue
-                survey = await surveyed([name] if name else [], redis)
-                wrong = [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED]
-                found = survey.named()
-                sys.stdout.write(
-                    f"{'ok' if found == [name] * bool(name) else '--'} {name or 'none'}: {found} {wrong}\n"
-                )
-                sys.stdout.flush()
+    async with own_redis() as redis:
+        if names and names[0] != "all":
+            _print_one(await surveyed([name for name in names if name != "none"], redis))
+            return
+        for name in ("", *VARIANTS):
+            if len(names) > 1 and name and not any(part in name for part in names[1:]):
+                continue
+            survey = await surveyed([name] if name else [], redis)
+            wrong = [row.assumption.id for row in rows_of(survey) if row.verdict is SurveyVerdict.CONTRADICTED]
+            found = survey.named()
+            sys.stdout.write(f"{'ok' if found == [name] * bool(name) else '--'} {name or 'none'}: {found} {wrong}\n")
+            sys.stdout.flush()
 
 
 def _print_one(survey: Survey) -> None:

@@ -11,8 +11,8 @@ from callkeeper.calls.record import Call, CallStatements, Candidate, Identity, L
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry
-from tests.records import with_stored
 from tests.harness.virtual_time import Rig
+from tests.records import with_stored
 from tests.sandbox_fixtures import Asgi
 from workers.archive_delivery import ArchiveDeliveries
 

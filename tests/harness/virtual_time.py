@@ -165,7 +165,7 @@ class Rig:
             number_key=number_key(config.access_token),
         )
         gate = ServiceGate(self.store, log, self.figures)
-        wire = AnnouncingTransport(stage.transport if transport is None else transport)
+        self.wire = wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(
             config,
             tokens,
