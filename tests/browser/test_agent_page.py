@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.harness.browser import RequestResult, violations
 from tests.harness.processes import Stack, end
-from tests.harness.browser import RequestResult
-from tests.browser.test_board_for_everybody import violations
 
 expect.set_options(timeout=20_000)
 

@@ -9,11 +9,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from callkeeper.calls.record import Call
-from tests.harness.processes import Stack, stack
 from tests.browser.crowd import coming_and_going, crowded
-from tests.harness.browser import Stage
-from tests.browser.test_board_for_everybody import assert_fits, serious
 from tests.browser.test_board_measured import changing
+from tests.harness.browser import Stage, assert_fits, serious
+from tests.harness.processes import Stack, stack
 
 expect.set_options(timeout=20_000)
 

@@ -1,38 +1,13 @@
 """The pages with keyboards, screen readers, phones, large screens and printers."""
 
-import os
 import re
-import time
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.harness.browser import Stage, action_form, line
+from tests.harness.browser import Stage, action_form, assert_fits, line, serious
 
 expect.set_options(timeout=20_000)
-
-
-def serious(page: Page) -> list[str]:
-    """Return the serious and critical violations that axe finds; at night also those of contrast in dark colours."""
-    found = violations(page, {"resultTypes": ["violations"]})
-    if os.environ.get("TEST_NIGHT"):
-        page.emulate_media(color_scheme="dark")
-        found += violations(page, {"runOnly": ["color-contrast"]})
-        page.emulate_media(color_scheme="light")
-    return found
-
-
-def violations(page: Page, options: dict[str, Any], *, every: bool = False) -> list[str]:
-    """Return what axe finds: the serious and critical violations, or every one."""
-    found: dict[str, Any] = Axe().run(page, options=options).response
-    return [
-        f"{violation['id']}: {node['html'][:160]}"
-        for violation in found["violations"]
-        if every or violation["impact"] in {"serious", "critical"}
-        for node in violation["nodes"]
-    ]
 
 
 def test_axe_finds_nothing_serious(stage: Stage) -> None:
@@ -88,23 +63,6 @@ def test_form_that_is_being_filled_in_is_left_alone(stage: Stage) -> None:
     reason.fill("half a sent")
     expect(board.locator("#call-head")).to_contain_text("Authenticated")
     expect(reason).to_have_value("half a sent")
-
-
-STICKS_OUT = """() => {
-  const width = document.documentElement.clientWidth;
-  if (document.documentElement.scrollWidth <= width) return [];
-  const wide = [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width);
-  return wide.map(e => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 60)}`);
-}"""
-"""Returns the elements that are wider than the window."""
-
-
-def assert_fits(page: Page) -> None:
-    """Assert that no element is wider than the window after the layout."""
-    until = time.monotonic() + 2
-    while page.evaluate(STICKS_OUT) and time.monotonic() < until:
-        page.wait_for_timeout(100)
-    assert page.evaluate(STICKS_OUT) == []
 
 
 @pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900), (3840, 2160)])

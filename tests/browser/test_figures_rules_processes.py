@@ -10,8 +10,7 @@ from playwright.sync_api import Page, expect
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
-from tests.browser.test_board_for_everybody import assert_fits, serious
-from tests.harness.browser import Stage
+from tests.harness.browser import Stage, assert_fits, serious
 from tests.waiting import until
 
 expect.set_options(timeout=20_000)

@@ -4,8 +4,7 @@ import os
 
 from playwright.sync_api import expect
 
-from tests.browser.test_board_for_everybody import serious
-from tests.harness.browser import Stage
+from tests.harness.browser import Stage, serious
 from tests.harness.courier import Receiver
 
 expect.set_options(timeout=20_000)

@@ -1,11 +1,13 @@
 """A browser for a running stack: the board, the sandbox's page, and a record of their requests and errors."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
 
 from tests.browser.chromium import MISSING, chromium
@@ -105,6 +107,44 @@ def action_form(page: Page, action: str) -> Any:
     if fold.get_attribute("open") is None:
         fold.locator("summary").click()
     return fold.locator("form")
+
+
+STICKS_OUT = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width) return [];
+  const wide = [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width);
+  return wide.map(e => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 60)}`);
+}"""
+"""Returns the elements that are wider than the window."""
+
+
+def assert_fits(page: Page) -> None:
+    """Assert that no element is wider than the window after the layout."""
+    for _ in range(20):
+        if page.evaluate(STICKS_OUT):
+            page.wait_for_timeout(100)
+    assert page.evaluate(STICKS_OUT) == []
+
+
+def serious(page: Page) -> list[str]:
+    """Return the serious and critical violations that axe finds; at night also those of contrast in dark colours."""
+    found = violations(page, {"resultTypes": ["violations"]})
+    if os.environ.get("TEST_NIGHT"):
+        page.emulate_media(color_scheme="dark")
+        found += violations(page, {"runOnly": ["color-contrast"]})
+        page.emulate_media(color_scheme="light")
+    return found
+
+
+def violations(page: Page, options: dict[str, Any], *, every: bool = False) -> list[str]:
+    """Return what axe finds: the serious and critical violations, or every one."""
+    found: dict[str, Any] = Axe().run(page, options=options).response
+    return [
+        f"{violation['id']}: {node['html'][:160]}"
+        for violation in found["violations"]
+        if every or violation["impact"] in {"serious", "critical"}
+        for node in violation["nodes"]
+    ]
 
 
 @contextmanager
