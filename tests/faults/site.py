@@ -46,10 +46,6 @@ class Site:
         with self._lock:
             return next(self._numbers)
 
-    def start(self, name: str, *arguments: str, environ: dict[str, str], module: str = "callkeeper") -> ManagedProcess:
-        """Start a callkeeper process with its own log."""
-        return self.fleet.start(f"{name}-{self.number()}", *arguments, environ=environ, module=(module,))
-
     @contextmanager
     def stage(self) -> Iterator["Stage"]:
         """Provide an institution with one member and an empty database until the block ends."""

@@ -35,6 +35,7 @@ from callkeeper.desk.metrics import read_everything
 from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY
 from tests.signed_in import ANN
+from tests.waiting import until_async
 
 AWAY = {"kind": "institution_away", "institution": KEY}
 
@@ -226,14 +227,15 @@ async def test_process_that_sends_alerts_ends_acknowledgements(
     )
     courier = Mute(alert_addresses("json://127.0.0.1:9/"))
     watch = AlertWatch(lambda: Redis.from_url(redis_url), courier, log, keys=Keys())
+
+    async def are_forgotten() -> bool:
+        return await known(redis) == []
+
     watch.start()
     try:
-        end = time.monotonic() + 20
-        while await known(redis) and time.monotonic() < end:  # noqa: ASYNC110  (another thread ends it)
-            await asyncio.sleep(0.1)
+        await until_async(are_forgotten)
     finally:
         await asyncio.to_thread(watch.stop)
-    assert await known(redis) == []
 
 
 def command(redis_url: str, *arguments: str) -> Result:
