@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.courier import Receiver, receiving
-from tests.harness.processes import KEY, Stack, end, freeze, stack, thaw, web_url
+from tests.harness.processes import KEY, Stack, end, frozen, stack, web_url
 from tests.waiting import until
 
 TOKEN = "canary-desktop-0123456789"
@@ -65,18 +64,6 @@ def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
             floor = Floor(running, receiver)
             with floor.desk:
                 yield floor
-
-
-@contextmanager
-def frozen(members: Sequence[ManagedProcess]) -> Iterator[None]:
-    """Freeze processes until the block ends."""
-    for member in members:
-        freeze(member)
-    try:
-        yield
-    finally:
-        for member in members:
-            thaw(member)
 
 
 def events(stream: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -135,7 +122,7 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
     person = floor.assigned(call)
     web = floor.stack.start("web", "web-c")
     with floor.client(web_url(web)) as other:
-        with frozen(floor.workers):
+        with frozen(*floor.workers):
             verified = floor.desk.post(
                 f"/desk/calls/{KEY}/{call['voice_id']}/verified",
                 json={"operator": "agent-7", "person_id": person, "validation_type": "OneTimePasswordAuth"},

@@ -98,6 +98,18 @@ def thaw(member: ManagedProcess) -> None:
         os.kill(member.process.pid, signal.SIGCONT)
 
 
+@contextmanager
+def frozen(*members: ManagedProcess) -> Iterator[None]:
+    """Freeze processes until the block ends."""
+    for member in members:
+        freeze(member)
+    try:
+        yield
+    finally:
+        for member in members:
+            thaw(member)
+
+
 def is_frozen(member: ManagedProcess) -> bool:
     """Tell whether a process is frozen."""
     try:
