@@ -121,8 +121,9 @@ STICKS_OUT = """() => {
 def assert_fits(page: Page) -> None:
     """Assert that no element is wider than the window after the layout."""
     for _ in range(20):
-        if page.evaluate(STICKS_OUT):
-            page.wait_for_timeout(100)
+        if page.evaluate(STICKS_OUT) == []:
+            return
+        page.wait_for_timeout(100)
     assert page.evaluate(STICKS_OUT) == []
 
 
