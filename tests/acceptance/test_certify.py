@@ -119,7 +119,7 @@ def test_call_that_never_comes_is_a_broken_promise(watching: Stack) -> None:
 
 def test_live_rules_are_refused(watching: Stack) -> None:
     """If one worker has a live rule that enrolls or rejects, nothing begins, and the message says so."""
-    live = watching.start("worker", CALLKEEPER_RULES="demo")
+    live = watching.start("worker", environ={"CALLKEEPER_RULES": "demo"})
     try:
         result = until(
             lambda: _refused(certify(watching, "--institution", KEY, "--yes", "--wait", "1")), 30, "a refusal"

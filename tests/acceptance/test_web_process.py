@@ -53,7 +53,7 @@ def start(redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Web]]:
 
         def start(redis_url: str = redis_url, **environ: str) -> Web:
             headers = {"CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}
-            web = Web(start_web(fleet, redis_url, name=f"web-{len(fleet.members)}", **headers, **environ))
+            web = Web(start_web(fleet, redis_url, name=f"web-{len(fleet.members)}", environ={**headers, **environ}))
             clients.enter_context(web.client)
             return web
 

@@ -100,7 +100,7 @@ def login_refused(stack: Stack) -> Iterator[None]:
     for member in workers_of(stack):
         member.stop()
     stack.redis.delete("ck:token")
-    wrong = stack.start("worker", waits=False, CALLKEEPER_PASSWORD="not-the-password")
+    wrong = stack.start("worker", waits=False, environ={"CALLKEEPER_PASSWORD": "not-the-password"})
     try:
         yield
     finally:
@@ -147,7 +147,7 @@ def faulty_rules(stack: Stack) -> Iterator[None]:
     """Start a worker with a faulty rules file. At the end start one with a correct file."""
     path = stack.data / "faulty.toml"
     path.write_text("[nonsense]\n", encoding="utf-8")
-    stack.start("worker", waits=False, CALLKEEPER_RULES=str(path)).process.wait(30)
+    stack.start("worker", waits=False, environ={"CALLKEEPER_RULES": str(path)}).process.wait(30)
     try:
         yield
     finally:
@@ -157,7 +157,7 @@ def faulty_rules(stack: Stack) -> Iterator[None]:
 @contextmanager
 def other_rules(stack: Stack) -> Iterator[None]:
     """Run a worker whose check times differ from those of the others."""
-    worker = stack.start("worker", CALLKEEPER_CHECK_AT="1,2,4,8,16,32")
+    worker = stack.start("worker", environ={"CALLKEEPER_CHECK_AT": "1,2,4,8,16,32"})
     try:
         yield
     finally:
@@ -194,7 +194,7 @@ def worker_with(stack: Stack, code: str) -> Iterator[None]:
     folder = stack.data / f"code-{len(stack.demo.fleet.members)}"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(dedent(code), encoding="utf-8")
-    worker = stack.start("worker", waits=False, PYTHONPATH=str(folder))
+    worker = stack.start("worker", waits=False, environ={"PYTHONPATH": str(folder)})
     try:
         yield
     finally:
@@ -208,7 +208,7 @@ def receiver_down(stack: Stack) -> Iterator[None]:
         member.stop()
     with receiving() as receiver:
         receiver.status = lambda: 503
-        worker = stack.start("worker", **receiver.worker_environ)
+        worker = stack.start("worker", environ=receiver.worker_environ)
         calls = [stack.call({"kind": "green", "after_s": 1}, end(3)) for _ in range(3)]
         stack.settled(calls[0])
         try:

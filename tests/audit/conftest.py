@@ -93,7 +93,7 @@ def web_process(redis_url: str, folder: Path, *, files: int = 1024, **more: str)
         own, hard = getrlimit(RLIMIT_NOFILE)
         setrlimit(RLIMIT_NOFILE, (files, hard))  # a new process inherits it
         try:
-            web = start_web(fleet, redis_url, name=f"web-{token_hex(3)}", **{**ENVIRON, **more})
+            web = start_web(fleet, redis_url, name=f"web-{token_hex(3)}", environ={**ENVIRON, **more})
         finally:
             setrlimit(RLIMIT_NOFILE, (own, hard))
         yield Target(web)

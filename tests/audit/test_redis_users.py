@@ -85,7 +85,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
         admin: Any = Redis.from_url(redis.url)
         set_up(admin)
-        web = web_url(start_web(fleet, url_of(redis.url, "web"), **ENVIRON, CALLKEEPER_RULES="demo"))
+        web = web_url(start_web(fleet, url_of(redis.url, "web"), environ={**ENVIRON, "CALLKEEPER_RULES": "demo"}))
         push = ("--push-url", f"{web}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}")
         service = start_sandbox(fleet, *push)
         wait_for_work(start_worker(fleet, url_of(redis.url, "worker"), service))

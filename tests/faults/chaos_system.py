@@ -114,8 +114,7 @@ class ChaosSystem:
             self.redis.url(),
             self.sides.service_url,
             name=f"worker-{n}-{next(self._names)}",
-            CALLKEEPER_ARCHIVE_URL=self.archive.url,
-            **self.load.environ,
+            environ={"CALLKEEPER_ARCHIVE_URL": self.archive.url, **self.load.environ},
         )
 
     def start_web(self) -> None:

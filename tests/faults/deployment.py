@@ -129,7 +129,7 @@ def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **setting
         _open_webs(running, webs, settings)
         own = {"CALLKEEPER_CHECK_AT": CHECK_AT, **settings}
         running.workers += [
-            start_worker(fleet, redis_url, running.service_url, name=f"worker-{n}", **own) for n in range(workers)
+            start_worker(fleet, redis_url, running.service_url, name=f"worker-{n}", environ=own) for n in range(workers)
         ]
         for worker in running.workers:
             wait_for_work(worker)
@@ -142,7 +142,7 @@ def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **setting
 def _open_webs(running: Deployment, webs: int, settings: dict[str, str]) -> None:
     """Start the web processes, and have every institution push to one of them."""
     running.webs += [
-        start_web(running.fleet, running.redis_url, name=f"web-{n}", port=0, **settings) for n in range(webs)
+        start_web(running.fleet, running.redis_url, name=f"web-{n}", port=0, environ=settings) for n in range(webs)
     ]
     urls = [web_url(web) for web in running.webs]
     for key, url in zip(population.INSTITUTIONS, itertools.cycle(urls), strict=False):

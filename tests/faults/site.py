@@ -125,8 +125,7 @@ class Stage(Sides):
             name=f"worker-{self.site.number()}",
             command=crash or "worker",
             module="tests.faults.crashpoints" if crash else "callkeeper",
-            CALLKEEPER_CHECK_AT=CHECK_AT,
-            CALLKEEPER_INSTITUTIONS=self.key,
+            environ={"CALLKEEPER_CHECK_AT": CHECK_AT, "CALLKEEPER_INSTITUTIONS": self.key},
         )
         self.members.append(member)
         return member

@@ -30,6 +30,7 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
 from tests.faults.alert_watch import Watch
+from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_misfortunes import Broken
 from tests.promtool import ALERTS, alert_rules, promtool
 

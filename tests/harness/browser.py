@@ -1,7 +1,7 @@
 """A browser for a running stack: the board, the sandbox's page, and a record of their requests and errors."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
 
 from tests.browser.chromium import MISSING, chromium
-from tests.harness.processes import Stack
+from tests.harness.processes import NOTHING, Stack
 
 OPERATOR = "demo"
 """The core username of the demonstration's login."""
@@ -149,15 +149,15 @@ def violations(page: Page, options: dict[str, Any], *, every: bool = False) -> l
 
 
 @contextmanager
-def web_restarted(stack: Stack, **changed: str | None) -> Iterator[None]:
-    """Stop the web process before the block, and start another on its port after it; ``changed`` as in `Stack.start`."""
+def web_restarted(stack: Stack, environ: Mapping[str, str | None] = NOTHING) -> Iterator[None]:
+    """Stop the web process before the block, and start another on its port after it; ``environ`` as in `Stack.start`."""
     port = urlsplit(stack.demo.web_url).port
     assert port is not None
     stack.member("web").stop()
     try:
         yield
     finally:
-        stack.start("web", port=port, **changed)
+        stack.start("web", port=port, environ=environ)
 
 
 @contextmanager

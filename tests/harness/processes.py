@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import httpx
@@ -34,6 +35,9 @@ from tests.waiting import until
 
 KEY = "cu-1"
 
+Environ = Mapping[str, str]
+NOTHING: Final[Environ] = MappingProxyType({})
+
 PUSH_KEY: Final = "a-key-that-only-tests-know"
 
 PATIENCE_S: Final = 90.0
@@ -55,10 +59,12 @@ def start_sandbox(fleet: Starter, *options: str, scenario: str = "none") -> str:
     return sandbox.wait_for(sandbox_url, PATIENCE_S)
 
 
-def start_web(fleet: Starter, redis_url: str, *, name: str = "web", port: int = 0, **settings: str) -> ManagedProcess:
+def start_web(
+    fleet: Starter, redis_url: str, *, name: str = "web", port: int = 0, environ: Environ = NOTHING
+) -> ManagedProcess:
     """Start a web process that takes pushes with `PUSH_KEY`, unless the settings say otherwise."""
-    environ = {**_common(redis_url), "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}", **settings}
-    return fleet.start(name, "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
+    own = {**_common(redis_url), "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}", **environ}
+    return fleet.start(name, "web", "--host", "127.0.0.1", "--port", str(port), environ=own)
 
 
 def start_worker(
@@ -69,11 +75,11 @@ def start_worker(
     name: str = "worker",
     command: str = "worker",
     module: str = "callkeeper",
-    **settings: str,
+    environ: Environ = NOTHING,
 ) -> ManagedProcess:
     """Start a worker of a sandbox. ``module`` and ``command`` are run instead of ``callkeeper worker``."""
-    environ = {**_common(redis_url), **service_environment(service_url), **settings}
-    return fleet.start(name, command, environ=environ, module=(module,))
+    own = {**_common(redis_url), **service_environment(service_url), **environ}
+    return fleet.start(name, command, environ=own, module=(module,))
 
 
 def web_url(web: ManagedProcess) -> str:
@@ -223,7 +229,7 @@ class Stack(Sides):
         port: int = 0,
         module: tuple[str, ...] = ("callkeeper",),
         waits: bool = True,
-        **changed: str | None,
+        environ: Mapping[str, str | None] = NOTHING,
     ) -> ManagedProcess:
         """Start another process of this installation, with the settings of the first ones.
 
@@ -233,15 +239,15 @@ class Stack(Sides):
             port: Of a web process; 0 for a free one.
             module: What to run instead of callkeeper, with its first arguments.
             waits: Wait until it works.
-            changed: Further or other settings; None for one that it does not get.
+            environ: Further or other settings; None for one that it does not get.
         """
         fleet, is_web = self.demo.fleet, command == "web"
         read = (WebSettings if is_web else WorkerSettings).variables()
         known = {setting: value for setting, value in self.demo.environ.items() if setting in read}
-        environ = {setting: value for setting, value in {**known, **changed}.items() if value is not None}
+        own = {setting: value for setting, value in {**known, **environ}.items() if value is not None}
         options = ("--host", "127.0.0.1", "--port", str(port)) if is_web else ()
         name = name or f"{command}-{len(fleet.members)}"
-        member = fleet.start(name, command, *options, environ=environ, module=module)
+        member = fleet.start(name, command, *options, environ=own, module=module)
         if waits:
             wait_for_work(member)
         return member

@@ -53,7 +53,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, P
     """Run a stack, and restart its web process with an identity provider and local users."""
     with stack(tmp_path_factory.mktemp("people"), workers=1) as running, provider(running.demo.web_url) as login:
         own = settings(login, running.demo.web_url)
-        with web_restarted(running, CALLKEEPER_ADMIN=None, CALLKEEPER_LOCAL_USERS="yes", **own):
+        with web_restarted(running, environ={"CALLKEEPER_ADMIN": None, "CALLKEEPER_LOCAL_USERS": "yes", **own}):
             pass
         yield running, login
 

@@ -77,7 +77,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
             assert len(asked) <= 6
             assert client.cpu_s() - begun_s < 0.5
 
-            again = running.start("web", port=port, CALLKEEPER_DESK_TOKENS=f"desktop:{NEW}")
+            again = running.start("web", port=port, environ={"CALLKEEPER_DESK_TOKENS": f"desktop:{NEW}"})
             assert web_url(again) == address
             time.sleep(3)
             assert client.process.poll() is None, "the client ended after 401"

@@ -41,9 +41,11 @@ def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None
             both = running.start(
                 "web",
                 "web-both",
-                CALLKEEPER_PUSH_HEADERS=NEW_HEADERS,
-                CALLKEEPER_PUSH_HEADERS_PREVIOUS=old,
-                CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL="2999-01-01",
+                environ={
+                    "CALLKEEPER_PUSH_HEADERS": NEW_HEADERS,
+                    "CALLKEEPER_PUSH_HEADERS_PREVIOUS": old,
+                    "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2999-01-01",
+                },
             )
             running.push_to(web_url(both), old)
             wait_for_calls(load, PHASE)
@@ -52,7 +54,7 @@ def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None
             running.push_to(web_url(both), NEW_HEADERS)
             wait_for_calls(load, PHASE)
 
-            only_new = running.start("web", "web-new", CALLKEEPER_PUSH_HEADERS=NEW_HEADERS)
+            only_new = running.start("web", "web-new", environ={"CALLKEEPER_PUSH_HEADERS": NEW_HEADERS})
             running.push_to(web_url(only_new), NEW_HEADERS)
             wait_for_calls(load, PHASE)
             both.stop()
@@ -73,7 +75,9 @@ def test_service_account_is_rotated_without_a_lost_call(tmp_path: Path) -> None:
 
             replaced = []
             for n in (1, 2):
-                replaced.append(running.start("worker", f"worker-new-{n}", CALLKEEPER_PASSWORD=NEW_PASSWORD))
+                replaced.append(
+                    running.start("worker", f"worker-new-{n}", environ={"CALLKEEPER_PASSWORD": NEW_PASSWORD})
+                )
                 running.member(f"worker-{n}").stop()
                 wait_for_calls(load, PHASE // 2)
 

@@ -102,7 +102,7 @@ async def test_page_replays_everything_that_failed(rig: PageRig) -> None:
     page = await rig.press("replay-failed", since="24h")
     assert "of 1 call are tried now" in page
     rig.stage.advance(1)
-    await rig.deliver()
+    await deliver(rig.deliveries)
     assert [message["type"] for message in rig.receiver.taken] == ["call.authenticated", "call.settled"]
 
 

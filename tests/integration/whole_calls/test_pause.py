@@ -15,8 +15,8 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.integration.whole_calls.conftest import MakeRig
 from tests.harness.virtual_time import KEY, Rig
+from tests.integration.whole_calls.conftest import MakeRig
 from tests.sandbox_fixtures import Asgi
 
 DEMO = load_rules("demo")

@@ -14,8 +14,8 @@ from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.records import with_stored
 from tests.harness.virtual_time import KEY, Rig
+from tests.records import with_stored
 
 Place = Literal["push", "queue", "details", "assign"]
 PLACES: tuple[Place, ...] = ("push", "queue", "details", "assign")

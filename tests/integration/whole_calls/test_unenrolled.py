@@ -12,8 +12,8 @@ from callkeeper.calls.record import Reason
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.records import facts_of_record
 from tests.harness.virtual_time import KEY, Rig
+from tests.records import facts_of_record
 
 END = Happening(Kind.END, 900)
 TAKEN_BACK = "enroll taken back"

@@ -17,8 +17,8 @@ from callkeeper.calls.trail import Entry
 from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.records import facts_of_record, with_stored
 from tests.harness.virtual_time import KEY, Rig
+from tests.records import facts_of_record, with_stored
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 60)

@@ -36,8 +36,8 @@ from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.archivist import START, Archivist, settled, sqlite_archive
-from tests.records import with_stored
 from tests.harness.virtual_time import KEY
+from tests.records import with_stored
 from tests.sandbox_fixtures import Asgi
 
 NUMBER, OTHER = "5550177123", "5550177999"

@@ -23,8 +23,8 @@ from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.archivist import Archivist, sqlite_archive
 from tests.harness.courier import Courier
-from tests.integration.whole_calls.test_unreadable import noticed
 from tests.harness.virtual_time import KEY, Rig
+from tests.integration.whole_calls.test_unreadable import noticed
 
 KEYS = Keys()
 END = Happening(Kind.END, 600)

@@ -8,9 +8,9 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.notes import MOST_WAITING, Distrusted
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
+from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
 from tests.integration.calls.test_statement_folding import WISHES, unassigned
-from tests.harness.virtual_time import KEY, Rig
 
 
 async def test_numbers_of_statements_rise_without_their_counter(store: Store, redis: Redis, hand: Hand) -> None:
