@@ -30,9 +30,9 @@ from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.metrics import read_everything
 from callkeeper.service.tracing import span
+from tests.harness.virtual_time import Rig
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver, words_of
-from tests.rig import Rig
-from tests.waiting import until
+from tests.waiting import until_async
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -210,9 +210,9 @@ async def test_figures_go_on_after_an_error(
     export = export_of(redis_url, receiver, logged, every_s=0.05)
     export.start()
     async with asyncio.timeout(10):
-        await until(lambda: events(logged) == ["telemetry_away"])
+        await until_async(lambda: events(logged) == ["telemetry_away"])
         await rig.redis.delete(Keys().figures)
-        await until(lambda: events(logged) == ["telemetry_away", "telemetry_back"])
+        await until_async(lambda: events(logged) == ["telemetry_away", "telemetry_back"])
     await asyncio.to_thread(export.stop)
     assert receiver.figures
 
@@ -231,13 +231,13 @@ async def test_hanging_collector_delays_the_end_once(
             with span("claim"):
                 pass
             async with asyncio.timeout(10):
-                await until(lambda: receiver.asked == 2)
+                await until_async(lambda: receiver.asked == 2)
             assert await redis.exists(Keys().figures_leader)
             began_s = time.monotonic()
         assert time.monotonic() - began_s < ENDS_WITHIN_S + 1
         assert not await redis.exists(Keys().figures_leader)
     async with asyncio.timeout(10):  # the abandoned thread closes its connection when the collector is gone
-        await until(lambda: "figures by OTLP" not in [thread.name for thread in threading.enumerate()])
+        await until_async(lambda: "figures by OTLP" not in [thread.name for thread in threading.enumerate()])
 
 
 async def test_start_of_the_series_is_no_figure(

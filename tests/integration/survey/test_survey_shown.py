@@ -202,13 +202,9 @@ async def test_page_shows_the_table_and_only_institutions_of_the_visitor(board_r
     assert rule_of("POST", "/board/survey")[0].role is Role.ADMIN
 
 
-async def test_page_shows_names_of_the_document_as_code(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
-) -> None:
+async def test_page_shows_names_of_the_document_as_code(board_rig: BoardRig) -> None:
     """Assumptions are written for a document; on the page their names are set as code, without its marks."""
-    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
-    async with rig.http, rig.browser:
-        page = await rig.page("/survey")
+    page = await board_rig.page("/survey")
     assert "<code>phoneCall</code>" in page
     assert "`" not in page
 

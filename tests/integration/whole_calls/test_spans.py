@@ -13,13 +13,11 @@ from callkeeper.app.telemetry import OtelTracer, _Ids
 from callkeeper.calls.record import Phase
 from callkeeper.service.tracing import first_span, traced_by
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.courier import Courier
-from tests.integration.desk.conftest import DeskRig, courier, desk
+from tests.harness.courier import Courier
+from tests.harness.desk import DeskRig
+from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_following import END, END_EVENT, START, Spy, push
-from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
-
-__all__ = ["courier", "desk"]
 
 
 class Sent:
