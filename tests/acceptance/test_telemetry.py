@@ -5,7 +5,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from callkeeper.service.tracing import first_span
-from callkeeper_sandbox.demo.demonstration import demonstration
 from callkeeper_sandbox.service.access import Credentials
-from tests.acceptance.stack import KEY, Stack, end, until
 from tests.acceptance.test_canaries import _sensitive_words
-from tests.acceptance.test_desk import SECRET, Receiver
+from tests.harness.courier import SECRET, Receiver, receiving
+from tests.harness.processes import KEY, Stack, end, stack
+from tests.http_servers import serving
 from tests.otlp_receiver import OtlpReceiver, SentSpan, otlp_receiver
+from tests.waiting import until
 
 SERVER, CLIENT, CONSUMER = 2, 3, 5
 
@@ -32,72 +32,20 @@ class Front:
         self.known = threading.Event()
         self.seen: list[tuple[str, str]] = []
         self.client = httpx.Client(trust_env=False, timeout=10)
-        front = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def pass_on(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                front.known.wait(10)
-                front.seen.append((self.path, self.headers.get("traceparent", "")))
-                named = {
-                    k: v for k, v in self.headers.items() if k.lower() not in {"host", "content-length", "connection"}
-                }
-                answer = front.client.request(self.command, front.service_url + self.path, content=body, headers=named)
-                self.send_response(answer.status_code)
-                self.send_header("content-type", answer.headers.get("content-type", "application/json"))
-                self.send_header("content-length", str(len(answer.content)))
-                self.end_headers()
-                self.wfile.write(answer.content)
-
-            def do_GET(self) -> None:
-                self.pass_on()
-
-            def do_POST(self) -> None:
-                self.pass_on()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Log nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads, self.server.block_on_close = True, False
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-
-class TracedReceiver(Receiver):
-    """A receiver of outcomes that also keeps their trace headers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.traces: list[tuple[str, str]] = []
-        taken, handler = self.traces, self.server.RequestHandlerClass
-
-        class Handler(handler):  # type: ignore[misc, valid-type]
-            def do_POST(self) -> None:  # noqa: N802  (its base class is only known at run time)
-                taken.append((self.headers["webhook-id"], self.headers.get("traceparent", "")))
-                super().do_POST()
-
-        self.server.RequestHandlerClass = Handler
-
-
-@contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[None]:
-    """Serve until the block ends."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Return the service's answer, once the service is known."""
+        self.known.wait(10)
+        path = request.url.raw_path.decode()
+        self.seen.append((path, request.headers.get("traceparent", "")))
+        named = {k: v for k, v in request.headers.items() if k not in {"host", "content-length", "connection"}}
+        return self.client.request(request.method, self.service_url + path, content=request.content, headers=named)
 
 
 class Traced:
     """A stack whose processes have a collector."""
 
-    def __init__(self, stack: Stack, front: Front, outcomes: TracedReceiver, collector: OtlpReceiver) -> None:
+    def __init__(self, stack: Stack, front: Front, outcomes: Receiver, collector: OtlpReceiver) -> None:
         self.stack = stack
         self.front = front
         self.outcomes = outcomes
@@ -130,28 +78,19 @@ class Traced:
 @contextmanager
 def traced_stack(data: Path, *, workers: int) -> Iterator[Traced]:
     """Run web, workers, a collector, and somebody who listens at both ends."""
-    front, outcomes = Front(), TracedReceiver()
-    with otlp_receiver() as collector, front.client, serving(front.server), serving(outcomes.server):
+    front = Front()
+    with otlp_receiver() as collector, front.client, serving(front) as port, receiving() as outcomes:
         otel = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "api-key=canary-collector-key",
             "OTEL_BSP_SCHEDULE_DELAY": "200",
             "OTEL_METRIC_EXPORT_INTERVAL": "1000",
         }
-        worker = {
-            "CALLKEEPER_SERVICE_URL": front.url,
-            "CALLKEEPER_OUTCOME_URL": outcomes.url,
-            "CALLKEEPER_OUTCOME_SECRET": SECRET,
-            "CALLKEEPER_OUTCOME_PRIVATE": "yes",
-        }
-        with demonstration(
-            data, workers=workers, seed=1, scenario="none", web_environ=otel, worker_environ=worker | otel
-        ) as demo:
-            front.service_url = demo.service_url
+        worker = {"CALLKEEPER_SERVICE_URL": f"http://127.0.0.1:{port}", **outcomes.worker_environ, **otel}
+        with stack(data, workers=workers, web_environ=otel, worker_environ=worker) as running:
+            front.service_url = running.service_url
             front.known.set()
-            stack = Stack(demo, data)
-            yield Traced(stack, front, outcomes, collector)
-            stack.close()
+            yield Traced(running, front, outcomes, collector)
 
 
 @pytest.fixture(scope="module")
@@ -214,12 +153,12 @@ def test_telemetry_only_links_to_a_trace_from_outside(traced: Traced) -> None:
 
 def test_telemetry_sends_the_figures_once(traced: Traced) -> None:
     """One process sends those of all, and they are those of /metrics."""
-    stack = traced.stack
-    stack.settled(stack.call(end(2)))
-    user, _, password = stack.demo.admin.partition(":")
+    running = traced.stack
+    running.settled(running.call(end(2)))
+    user, _, password = running.demo.admin.partition(":")
 
     def pushes() -> float:
-        page = stack.http.get(f"{stack.demo.web_url}/metrics", auth=(user, password)).text
+        page = running.http.get(f"{running.demo.web_url}/metrics", auth=(user, password)).text
         samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
         return sum(sample.value for sample in samples if sample.name == "callkeeper_pushes_total")
 

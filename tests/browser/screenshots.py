@@ -7,10 +7,7 @@ import random
 import re
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -27,8 +24,8 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.acceptance.test_desk import SECRET, Receiver
 from tests.harness.browser import Stage, action_form, launch, line
+from tests.harness.courier import receiving
 from tests.harness.processes import Stack
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
@@ -52,7 +49,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         receiving() as outcomes,
-        demonstration(Path(folder), workers=2, seed=7, worker_environ=outcomes) as demo,
+        demonstration(Path(folder), workers=2, seed=7, worker_environ=outcomes.worker_environ) as demo,
         sync_playwright() as playwright,
     ):
         invent_a_week(demo.redis_url)
@@ -147,22 +144,6 @@ def shoot(page: Page, name: str) -> None:
     page.screenshot(path=path, clip={"x": 0, "y": 0, "width": width, "height": height})
     subprocess.run(["pngquant", "--force", "--strip", "--speed=1", "--output", path, path], check=True)  # noqa: S603, S607
     print(f"{path.relative_to(FOLDER.parents[1])}  {path.stat().st_size / 1000:.0f} kB")  # noqa: T201  (a command)
-
-
-@contextmanager
-def receiving() -> Iterator[dict[str, str]]:
-    """Run a receiver of outcomes; yield the settings with which workers post to it."""
-    receiver = Receiver()
-    threading.Thread(target=receiver.server.serve_forever, daemon=True).start()
-    try:
-        yield {
-            "CALLKEEPER_OUTCOME_URL": receiver.url,
-            "CALLKEEPER_OUTCOME_SECRET": SECRET,
-            "CALLKEEPER_OUTCOME_PRIVATE": "yes",
-        }
-    finally:
-        receiver.server.shutdown()
-        receiver.server.server_close()
 
 
 def invent_a_week(redis_url: str) -> None:

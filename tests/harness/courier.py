@@ -36,6 +36,7 @@ class Receiver:
         self.url = ""
         self.taken: list[dict[str, Any]] = []
         self.ids: list[str] = []
+        self.traces: list[tuple[str, str]] = []
         self.seen = 0
         self.status: Callable[[], int] = lambda: 204
         self.headers: dict[str, str] = {}
@@ -51,6 +52,7 @@ class Receiver:
             Webhook(SECRET).verify(request.content, dict(request.headers))
             self.taken.append(keeps_to_its_schema(request.content))
             self.ids.append(request.headers["webhook-id"])
+            self.traces.append((request.headers["webhook-id"], request.headers.get("traceparent", "")))
         if self.text is None:
             return httpx.Response(status, headers=self.headers)
         headers = {"content-type": "text/plain; charset=utf-8", **self.headers}
