@@ -1,7 +1,6 @@
 """A collector for tests: takes spans and figures by OTLP over HTTP, and can fail, hang or answer byte by byte."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+from tests.waiting import until
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +143,5 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
 
 def spans_until(receiver: OtlpReceiver, name: str, within_s: float = 15.0) -> list[SentSpan]:
     """Wait until a span of this name has arrived; return all."""
-    until = time.monotonic() + within_s
-    while not any(span.name == name for span in receiver.spans):
-        assert time.monotonic() < until, f"no span {name}; there are {sorted({span.name for span in receiver.spans})}"
-        time.sleep(0.05)
+    until(lambda: any(span.name == name for span in receiver.spans), within_s, f"the span {name}")
     return receiver.spans

@@ -4,17 +4,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.http_servers import serving
 from tests.rollout.test_extras import WEB, eventually
+from tests.waiting import until
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/error_tracker.py"
 
@@ -24,22 +23,12 @@ def tracker() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Run a tracker; return its address, and what it got."""
     taken: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            taken.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(204)
-            self.end_headers()
+    def take(request: httpx.Request) -> httpx.Response:
+        taken.append(json.loads(request.content))
+        return httpx.Response(204)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    serving.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/events", taken
-    server.shutdown()
-    serving.join()
-    server.server_close()
+    with serving(take) as port:
+        yield f"http://127.0.0.1:{port}/events", taken
 
 
 def test_tracker_gets_the_errors_of_a_process(tracker: tuple[str, list[dict[str, Any]]], tmp_path: Path) -> None:
@@ -55,10 +44,7 @@ def test_tracker_gets_the_errors_of_a_process(tracker: tuple[str, list[dict[str,
             push = {"Type": "CallStart", "InstitutionKey": "cu-1", "VoiceId": "v-1", "PhoneNumber": "5550100001"}
             name, _, value = WEB["CALLKEEPER_PUSH_HEADERS"].partition(": ")
             assert httpx.post(f"{address}/push", json=push, headers={name: value}, trust_env=False).status_code == 503
-            until_s = time.monotonic() + 20
-            while not taken:
-                assert time.monotonic() < until_s, said.read_text()
-                time.sleep(0.05)
+            until(lambda: taken, 20, "the report")
         finally:
             web.terminate()
             web.wait(20)

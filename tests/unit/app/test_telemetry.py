@@ -34,6 +34,7 @@ from callkeeper.service.tracing import (
     traced_by,
 )
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver, spans_until
+from tests.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 OTHER = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -266,7 +267,7 @@ def test_hanging_collector_delays_nothing(receiver: OtlpReceiver) -> None:
         for _ in range(640):
             with span("claim", trace=TRACE):
                 pass
-    until(lambda: receiver.asked)
+    until(lambda: receiver.asked, 10, "a request")
     threads = threading.active_count()
     began_s = time.monotonic()
     in_time(sending.provider.shutdown)
@@ -278,17 +279,22 @@ def test_failing_collector_is_logged_once_and_when_it_is_back(receiver: OtlpRece
     """Not once for each export: a log must not fill up because of it."""
     receiver.status = 500
     sending = Sending(receiver)
+
+    def lose() -> None:
+        before = receiver.asked
+        with span("lost", trace=TRACE):
+            pass
+        until(lambda: receiver.asked > before, 10, "the request")
+
     with traced_by(sending.tracer):
-        for n in range(3):
-            with span("lost", trace=TRACE):
-                pass
-            until(lambda least=n + 1: receiver.asked >= least)
-        until(lambda: sending.events == ["telemetry_away"])
+        for _ in range(3):
+            lose()
+        until(lambda: sending.events == ["telemetry_away"], 10, "the outage to be logged")
         receiver.status = 200
         with span("taken", trace=TRACE):
             pass
         spans_until(receiver, "taken")
-        until(lambda: sending.events == ["telemetry_away", "telemetry_back"])
+        until(lambda: sending.events == ["telemetry_away", "telemetry_back"], 10, "its end to be logged")
     in_time(sending.provider.shutdown)
 
 
@@ -377,7 +383,7 @@ def test_answer_that_trickles_is_logged(receiver: OtlpReceiver) -> None:
     sending = Sending(receiver)
     with traced_by(sending.tracer), span("lost", trace=TRACE):
         pass
-    until(lambda: sending.events == ["telemetry_away"])
+    until(lambda: sending.events == ["telemetry_away"], 10, "the outage to be logged")
     in_time(sending.provider.shutdown)
 
 
@@ -386,11 +392,3 @@ def test_credential_provider_gives_its_own_session(monkeypatch: pytest.MonkeyPat
     assert collector_session() is not None
     monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER", "gcp")
     assert collector_session() is None
-
-
-def until(look: Any, within_s: float = 10.0) -> None:
-    """Wait until something is true."""
-    end_s = time.monotonic() + within_s
-    while not look():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.01)
