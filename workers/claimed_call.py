@@ -324,13 +324,12 @@ class Claim:
 
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""
-        call = self.call
-        self.call = await self.tools.store.members.follow(
-            self.call_id, call, self.now, is_enrolled=is_enrolled(call), is_rejected=is_rejected(call)
+        call, now, store, days = self.call, self.now, self.tools.store, self.tools.book.history_days
+        call = await store.members.follow(
+            self.call_id, call, now, is_enrolled=is_enrolled(call), is_rejected=is_rejected(call)
         )
-        days = self.tools.book.history_days
-        self.call = await self.tools.store.earlier_calls.keep(self.call_id, self.call, days=days, now=self.now)
-        self.call = replace(self.call, saved_at=self.now, revision=self.call.revision + 1)
+        call = await store.earlier_calls.keep(self.call_id, call, days=days, now=now)
+        self.call = replace(call, saved_at=now, revision=call.revision + 1)
         await self._write(encode_call(self.call), placement)
 
     async def forget(self) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies, research_of
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
@@ -30,8 +32,26 @@ _DECIDED: Final = frozenset(
 )
 
 
+def is_repeated(before: Call, reading: Reading) -> bool:
+    """Tell whether a reading of a live call shows just what the last one showed, so that it says nothing new.
+
+    What was expected to change is no repetition: after an end, an assign of ours or a reject of the member, or when the
+    service knows a call again, the same reading says that nothing changed.
+    """
+    last, life, sent_at = before.seen.reading, before.life, before.ledger.assign.sent_at
+    if last is None or (sent_at is not None and last.read_at <= sent_at):
+        return False
+    is_change_due = (
+        life.ended_at is not None
+        or life.is_unlisted
+        or life.not_found_since is not None
+        or before.plan.recheck_from is not None
+    )
+    return not is_change_due and replace(last, read_at=reading.read_at) == reading
+
+
 def seen_in_reading(before: Call, after: Call, phone_call: PhoneCall, policies: Policies, zone: str) -> Iterator[Shown]:
-    """Yield what a reading shows.
+    """Yield what a reading shows. One that is repeated (`is_repeated`) need not be asked.
 
     Args:
         before: The call before it was folded.
