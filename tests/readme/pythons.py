@@ -1,6 +1,6 @@
 """The Pythons of this machine that callkeeper supports: those on PATH, and those of pyenv.
 
-``python -m tests.readme.pythons`` prints the oldest and the newest one, for `.ci/run`.
+``python -m tests.readme.pythons`` prints another one than that which runs it, for `.ci/run`.
 """
 
 import os
@@ -27,18 +27,23 @@ def oldest() -> tuple[int, int]:
 
 def supported() -> list[Path]:
     """Return one program for each supported version, the oldest version first."""
+    return list(_by_version().values())
+
+
+def another() -> Path | None:
+    """Return the newest supported Python, or the oldest if this is the newest; None if there is no other."""
+    this, found = sys.version_info[:2], _by_version()
+    others = [version for version in found if version != this]
+    return found[others[-1] if others[-1] > this else others[0]] if others else None
+
+
+def _by_version() -> dict[tuple[int, int], Path]:
     found: dict[tuple[int, int], Path] = {}
     for program in _programs():
         about = _about(program)
         if about is not None and about[0] >= oldest():
             found.setdefault(*about)
-    return [found[version] for version in sorted(found)]
-
-
-def outermost() -> list[Path]:
-    """Return the oldest and the newest supported Python; only one if there is no other."""
-    pythons = supported()
-    return [pythons[0], *pythons[1:][-1:]]
+    return dict(sorted(found.items()))
 
 
 def _programs() -> Iterator[Path]:
@@ -64,4 +69,4 @@ def _about(program: Path) -> tuple[tuple[int, int], Path] | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{python}\n" for python in outermost())
+    sys.stdout.write(str(another() or ""))
