@@ -33,10 +33,6 @@ DISRUPT_EVERY_S = (1.0, 4.0)
 WEIGHTS = {"worker killed": 2.0, "service troubled": 6.0, "archive killed": 1.5, "archive frozen": 1.5}
 """How often a kind of disruption is drawn, compared with the others."""
 
-KINDS = 10
-EVERY_KIND_S = 30.0
-"""A run of this length meets every kind of disruption: the first ones are one of each."""
-
 AWAY_S = (0.2, 3.0)
 """How long a killed process or server stays down."""
 
@@ -106,9 +102,12 @@ class ChaosSystem:
     _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
 
     def disrupt_for(self, seconds: float) -> None:
-        """Disrupt something every few seconds, then wait until everything runs again."""
+        """Disrupt something every few seconds, then wait until everything runs again.
+
+        If by then a kind of disruption is missing, it goes on until there was one of each.
+        """
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s:
+        while time.monotonic() < end_s or not self._kinds().keys() <= self.disruptions.keys():
             self._disrupt()
             self._pass_time(self.draw.uniform(*DISRUPT_EVERY_S))
         while self._later:
@@ -135,7 +134,17 @@ class ChaosSystem:
 
         It has no effect if its target is already down; then its kind is tried again.
         """
-        kinds = {
+        kinds = self._kinds()
+        missing = [name for name in kinds if name not in self.disruptions]
+        if missing:
+            kinds[self.draw.choice(missing)]()
+            return
+        [chosen] = self.draw.choices(list(kinds), weights=[WEIGHTS.get(name, 1.0) for name in kinds])
+        kinds[chosen]()
+
+    def _kinds(self) -> dict[str, Callable[[], None]]:
+        """Return every kind of disruption by the name under which it is noted."""
+        return {
             "worker killed": self._kill_worker,
             "both workers killed": self._kill_both,
             "worker frozen": self._freeze_worker,
@@ -147,12 +156,6 @@ class ChaosSystem:
             "archive killed": partial(self._disrupt_archive, is_frozen=False),
             "archive frozen": partial(self._disrupt_archive, is_frozen=True),
         }
-        missing = [name for name in kinds if name not in self.disruptions]
-        if missing:
-            kinds[self.draw.choice(missing)]()
-            return
-        [chosen] = self.draw.choices(list(kinds), weights=[WEIGHTS.get(name, 1.0) for name in kinds])
-        kinds[chosen]()
 
     def _kill_worker(self) -> None:
         there = [n for n, worker in enumerate(self.workers) if worker is not None]

@@ -57,7 +57,7 @@ def test_refusals_for_other_reasons_hardly_lower_the_rate() -> None:
 
 
 MIDDLE = (2, 3)
-"""Neither the class of effects, which has the greatest share and goes first, nor that of listings: tried at night."""
+"""Checks and listings, tried at night. Effects, which go first, and reads, which go last, are tried for every change."""
 
 
 @pytest.mark.parametrize("greedy", [pytest.param(c, marks=pytest.mark.night) if c in MIDDLE else c for c in CLASSES])
