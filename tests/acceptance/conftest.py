@@ -10,7 +10,10 @@ import pytest
 from tests.harness.processes import Stack, stack
 from tests.longest_first import longest_first
 
-LONGEST_FIRST = ["outage", "shadow", "web_process", "desk", "one_worker", "alert_courier", "doctor", "disturbed_job"]
+LONGEST_FIRST = [
+    *("alert_courier", "demonstration", "doctor", "desk", "certify", "telemetry", "disturbed_job", "web_process"),
+    *("alert_watch", "one_worker", "shadow", "outage", "main_job"),
+]
 """Files by how long they take."""
 
 

@@ -55,7 +55,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
     with (
         receiving() as receiver,
-        stack(data, workers=1, web_environ=web, worker_environ=receiver.worker_environ) as running,
+        stack(data, workers=1, web_environ=web, worker_environ=receiver.worker_environ, forked=False) as running,
     ):
         calls = _live(running)
         texts, asked = _shown(running, calls)

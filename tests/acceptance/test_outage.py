@@ -6,7 +6,7 @@ import time
 from tests.harness.processes import Stack, end
 from tests.waiting import until
 
-LASTS_S = float(os.environ.get("TEST_OUTAGE_S", "25"))
+LASTS_S = float(os.environ.get("TEST_OUTAGE_S", "15"))
 """How long the service is down; at night ten minutes."""
 
 

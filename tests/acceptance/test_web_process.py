@@ -19,7 +19,8 @@ from callkeeper.app.cli import main
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.calls.store.keys import Keys
-from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
+from callkeeper_sandbox.demo.fleet import ManagedProcess
+from tests.harness.fork_server import ForkingFleet
 from tests.harness.processes import start_web, web_url
 
 PUSH_KEY = "canary-push-1f8b32d9"
@@ -49,7 +50,7 @@ class Web:
 @pytest.fixture
 def start(redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Web]]:
     """Return a function that starts a web process, on the real Redis unless told otherwise."""
-    with Fleet(tmp_path / "logs") as fleet, ExitStack() as clients:
+    with ForkingFleet(tmp_path / "logs") as fleet, ExitStack() as clients:
 
         def start(redis_url: str = redis_url, **environ: str) -> Web:
             headers = {"CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
 from tests.harness.browser import running_browser
+from tests.harness.fork_server import ForkingFleet
 from tests.harness.processes import start_web, web_url
 from tests.longest_first import longest_first
 
@@ -80,18 +81,18 @@ class Target:
 
 
 @contextmanager
-def web_process(redis_url: str, folder: Path, *, files: int = 1024, **more: str) -> Iterator[Target]:
+def web_process(redis_url: str, folder: Path, *, files: int | None = None, **more: str) -> Iterator[Target]:
     """Run ``callkeeper web`` with all of its features.
 
     Args:
         redis_url: The Redis that it uses.
         folder: For its log.
-        files: How many files and sockets it may open. This limits its connections.
+        files: How many files and sockets it may open, if fewer than usual. This limits its connections.
         more: Further environment variables.
     """
-    with Fleet(folder) as fleet:
+    with (ForkingFleet if files is None else Fleet)(folder) as fleet:
         own, hard = getrlimit(RLIMIT_NOFILE)
-        setrlimit(RLIMIT_NOFILE, (files, hard))  # a new process inherits it
+        setrlimit(RLIMIT_NOFILE, (files or own, hard))  # a new process inherits it, a forked one does not
         try:
             web = start_web(fleet, redis_url, name=f"web-{token_hex(3)}", environ={**ENVIRON, **more})
         finally:

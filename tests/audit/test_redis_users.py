@@ -24,10 +24,10 @@ from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.demonstration import service_environment
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis, find_server
-from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service import population
 from tests.audit.conftest import ENVIRON
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
+from tests.harness.fork_server import ForkingFleet
 from tests.harness.processes import Sides, start_sandbox, start_web, start_worker, wait_for_work, web_url
 from tests.ports import free_port
 from tests.waiting import until
@@ -82,7 +82,7 @@ def set_up(admin: Any) -> None:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     """Run all processes, each as its own Redis user."""
-    with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
+    with embedded_redis(tmp_path / "redis") as redis, ForkingFleet(tmp_path / "logs") as fleet:
         admin: Any = Redis.from_url(redis.url)
         set_up(admin)
         web = web_url(start_web(fleet, url_of(redis.url, "web"), environ={**ENVIRON, "CALLKEEPER_RULES": "demo"}))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ REQUESTS_PER_CALL = 20
 """Expected requests per call: assign, enroll or reject, checks, reads, and a share of listings."""
 
 DISRUPT_EVERY_S = (1.0, 4.0)
+WEIGHTS = {"worker killed": 2.0, "service troubled": 6.0, "archive killed": 1.5, "archive frozen": 1.5}
+"""How often a kind of disruption is drawn, compared with the others."""
+
 AWAY_S = (0.2, 3.0)
 """How long a killed process or server stays down."""
 
@@ -98,9 +102,12 @@ class ChaosSystem:
     _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
 
     def disrupt_for(self, seconds: float) -> None:
-        """Disrupt something every few seconds, then wait until everything runs again."""
+        """Disrupt something every few seconds, then wait until everything runs again.
+
+        If by then a kind of disruption is missing, it goes on until there was one of each.
+        """
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s:
+        while time.monotonic() < end_s or not self._kinds().keys() <= self.disruptions.keys():
             self._disrupt()
             self._pass_time(self.draw.uniform(*DISRUPT_EVERY_S))
         while self._later:
@@ -123,14 +130,32 @@ class ChaosSystem:
         self.web = start_web(self.fleet, self.redis.url(), name=name, port=self.port.number)
 
     def _disrupt(self) -> None:
-        """Make one random disruption. It has no effect if its target is already down."""
-        disrupt = self.draw.choice(
-            [self._kill_worker, self._kill_worker, self._kill_both, self._freeze_worker]
-            + [self._kill_web, self._kill_redis, self._freeze_redis, self._lapse_tokens]
-            + [self._trouble] * 6
-            + [self._disrupt_archive] * 3
-        )
-        disrupt()
+        """Make one random disruption, of a kind that there was not yet if there is one.
+
+        It has no effect if its target is already down; then its kind is tried again.
+        """
+        kinds = self._kinds()
+        missing = [name for name in kinds if name not in self.disruptions]
+        if missing:
+            kinds[self.draw.choice(missing)]()
+            return
+        [chosen] = self.draw.choices(list(kinds), weights=[WEIGHTS.get(name, 1.0) for name in kinds])
+        kinds[chosen]()
+
+    def _kinds(self) -> dict[str, Callable[[], None]]:
+        """Return every kind of disruption by the name under which it is noted."""
+        return {
+            "worker killed": self._kill_worker,
+            "both workers killed": self._kill_both,
+            "worker frozen": self._freeze_worker,
+            "web killed": self._kill_web,
+            "redis killed": self._kill_redis,
+            "redis frozen": self._freeze_redis,
+            "tokens lapsed": self._lapse_tokens,
+            "service troubled": self._trouble,
+            "archive killed": partial(self._disrupt_archive, is_frozen=False),
+            "archive frozen": partial(self._disrupt_archive, is_frozen=True),
+        }
 
     def _kill_worker(self) -> None:
         there = [n for n, worker in enumerate(self.workers) if worker is not None]
@@ -203,10 +228,9 @@ class ChaosSystem:
 
         self._after(self.draw.uniform(0.3, 2.5), go_on)
 
-    def _disrupt_archive(self) -> None:
+    def _disrupt_archive(self, *, is_frozen: bool) -> None:
         if not self.is_archive_there:
             return
-        is_frozen = self.draw.random() < 0.5
         self._note("archive frozen" if is_frozen else "archive killed")
         archive_audit.take_down(self.archive, is_frozen=is_frozen)
         self.is_archive_there = False

@@ -162,9 +162,34 @@ def trials() -> list[Trial]:
 
 
 def is_for_every_change(trial: Trial) -> bool:
-    """Tell whether a trial runs for every change. Each row runs with one company; the companies take turns."""
+    """Tell whether a trial runs for every change.
+
+    Each row runs with one company; the companies take turns. Enrolls and rejects share their code, so a row of a reject
+    that allows the same as the row of the enroll runs at night, except in the middle of its request.
+    """
+    if _repeats_an_enroll(trial.row):
+        return False
     companies = [other.company for other in trials() if other.row == trial.row]
     return trial.company is companies[rows().index(trial.row) % len(companies)]
+
+
+def _repeats_an_enroll(row: Row) -> bool:
+    """Tell whether the row of an enroll at the same moment allows the same."""
+    is_in_the_middle = row.at.endswith("mid-request")
+    return (
+        row.step == "reject"
+        and not is_in_the_middle
+        and any(
+            (other.at, other.service, _allowed(other))
+            == (row.at.replace("reject", "enroll"), row.service, _allowed(row))
+            for other in rows()
+        )
+    )
+
+
+def _allowed(row: Row) -> tuple[object, ...]:
+    """Return what a row allows, apart from the reason that its kind of effect gives."""
+    return row.lost, row.sent, row.ledger, row.may_freeze, row.frozen, bool(row.reason)
 
 
 def play_all(site: Site, chosen: Iterable[Trial]) -> dict[str, Outcome]:

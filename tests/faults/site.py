@@ -22,8 +22,8 @@ from callkeeper.calls.notes import Verified
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
-from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
+from tests.harness.fork_server import ForkingFleet
 from tests.harness.processes import PATIENCE_S, PUSH_KEY, Sides, start_sandbox, start_web, start_worker, thaw, web_url
 
 CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
@@ -35,7 +35,7 @@ class Site:
     """The two servers, the processes, and the Redis databases that are free."""
 
     redis: RedisServer
-    fleet: Fleet | ForkServer
+    fleet: Fleet
     service_url: str
     _free: "queue.Queue[int]" = field(default_factory=queue.Queue)
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -164,10 +164,8 @@ def site(data: Path, *, forked: bool = True) -> Iterator[Site]:
     """
     with ExitStack() as running_too:
         redis = running_too.enter_context(redis_server(data / "redis"))
-        fleet = running_too.enter_context(Fleet(data / "logs"))
-        service_url = start_sandbox(fleet)
-        fork_server = running_too.enter_context(ForkServer(data / "forked")) if forked else None
-        running = Site(redis, fork_server or fleet, service_url)
+        fleet = running_too.enter_context((ForkingFleet if forked else Fleet)(data / "logs"))
+        running = Site(redis, fleet, start_sandbox(fleet))
         for db in range(DATABASES):
             running._free.put(db)
         yield running

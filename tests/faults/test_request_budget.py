@@ -37,7 +37,7 @@ def test_rate_that_is_set_is_a_bound(rate: float, processes: int, demand: float,
     ("limit", "is_set", "processes", "seconds"),
     [
         *product((5, 15), (True, False), (2, 10), (45,)),
-        (100, True, 10, 25),
+        pytest.param(100, True, 10, 25, marks=pytest.mark.night),
         (100, False, 2, 25),
         *(pytest.param(*each, marks=pytest.mark.night) for each in product((100,), (True, False), (2, 10), (45,))),
     ],
@@ -56,7 +56,11 @@ def test_refusals_for_other_reasons_hardly_lower_the_rate() -> None:
     assert told["answered_per_s"] > 3, told
 
 
-@pytest.mark.parametrize("greedy", CLASSES)
+MIDDLE = (2, 3)
+"""Checks and listings, tried at night. Effects, which go first, and reads, which go last, are tried for every change."""
+
+
+@pytest.mark.parametrize("greedy", [pytest.param(c, marks=pytest.mark.night) if c in MIDDLE else c for c in CLASSES])
 def test_no_class_starves(greedy: int) -> None:
     """If one class has too much work, the others still get what they need, up to their share."""
     rate = 20.0
@@ -90,7 +94,7 @@ def test_service_that_answers_503_gets_fewer_requests() -> None:
     assert told["answered_per_s"] > 0.75 * 18, told
 
 
-@pytest.mark.parametrize("percent", [20, 50, 100])
+@pytest.mark.parametrize("percent", [*(pytest.param(each, marks=pytest.mark.night) for each in (20, 50)), 100])
 def test_load_lowers_the_rate_to_a_share_only(percent: int) -> None:
     """However many get 503, more than half as much is sent as before: reads wait, effects and checks do not."""
     load = Load(0, 0, WORK, processes=2, service=failing(1010, 1100, percent)).run(40)
@@ -99,7 +103,7 @@ def test_load_lowers_the_rate_to_a_share_only(percent: int) -> None:
     assert min(rates) > 0.5 * 24
 
 
-@pytest.mark.parametrize("lasts_s", [3, 20])
+@pytest.mark.parametrize("lasts_s", [pytest.param(3, marks=pytest.mark.night), 20])
 def test_service_is_used_in_full_soon_after_503(lasts_s: int) -> None:
     """Ten seconds after the last 503 as much can be sent as before; half a minute later nothing needs a permit."""
     end = 1010 + lasts_s

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import httpx
 
@@ -29,8 +29,9 @@ from callkeeper_sandbox.demo.demonstration import (
     url_listened_on,
     worker_started,
 )
-from callkeeper_sandbox.demo.fleet import ManagedProcess
+from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.service import population
+from tests.harness.fork_server import ForkingFleet
 from tests.waiting import until
 
 KEY = "cu-1"
@@ -44,23 +45,14 @@ PATIENCE_S: Final = 90.0
 """How long a test waits for an expected event. It is long enough for a busy machine."""
 
 
-class Starter(Protocol):
-    """What starts processes: a `Fleet`, or the fork server."""
-
-    def start(
-        self, name: str, *arguments: str, environ: Mapping[str, str], module: tuple[str, ...] = ("callkeeper",)
-    ) -> ManagedProcess:
-        """Start a process with its own environment and log."""
-
-
-def start_sandbox(fleet: Starter, *options: str, scenario: str = "none") -> str:
+def start_sandbox(fleet: Fleet, *options: str, scenario: str = "none") -> str:
     """Start a sandbox, with no calls of its own unless there is a scenario; return its URL once it listens."""
     sandbox = fleet.start("sandbox", "sandbox", "--scenario", scenario, *options, environ={})
     return sandbox.wait_for(sandbox_url, PATIENCE_S)
 
 
 def start_web(
-    fleet: Starter, redis_url: str, *, name: str = "web", port: int = 0, environ: Environ = NOTHING
+    fleet: Fleet, redis_url: str, *, name: str = "web", port: int = 0, environ: Environ = NOTHING
 ) -> ManagedProcess:
     """Start a web process that takes pushes with `PUSH_KEY`, unless the settings say otherwise."""
     own = {**_common(redis_url), "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}", **environ}
@@ -68,7 +60,7 @@ def start_web(
 
 
 def start_worker(
-    fleet: Starter,
+    fleet: Fleet,
     redis_url: str,
     service_url: str,
     *,
@@ -284,8 +276,12 @@ def stack(
     seed: int = 1,
     worker_environ: Mapping[str, str] | None = None,
     web_environ: Mapping[str, str] | None = None,
+    forked: bool = True,
 ) -> Iterator[Stack]:
-    """Run a stack until the block ends."""
+    """Run a stack until the block ends.
+
+    ``forked``: start processes with the fork server; False where what the system shows of a process is looked at.
+    """
     with demonstration(
         data,
         workers=workers,
@@ -293,6 +289,7 @@ def stack(
         scenario="none",
         worker_environ=dict(worker_environ or {}),
         web_environ=web_environ,
+        fleet=(ForkingFleet if forked else Fleet)(data / "logs"),
     ) as demo:
         running = Stack(demo, data)
         try:

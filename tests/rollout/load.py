@@ -1,5 +1,6 @@
-"""Starts ten calls a second until a block ends, and then collects the evidence for the audit."""
+"""Starts calls at a steady rate until a block ends, and then collects the evidence for the audit."""
 
+import os
 import threading
 import time
 from collections import Counter
@@ -16,7 +17,12 @@ from tests.faults.chaos import everything_is_settled, read_evidence
 from tests.harness.processes import Stack
 from tests.waiting import until
 
-CALLS_A_SECOND = 10
+CALLS_A_SECOND = 10 if os.environ.get("TEST_NIGHT") else 4
+"""How often calls begin: at night more often."""
+
+PHASE = 4 * CALLS_A_SECOND
+"""The number of calls between two steps. A call lasts longer than a step, so every step has calls under way."""
+
 SETTLED_WITHIN_S = 90.0
 """How long after the last call all calls are settled: their length, last reads, and a reserve for a busy machine."""
 

@@ -9,13 +9,10 @@ from callkeeper.calls.record import ASKED
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.audit import CHECK_LIMIT
 from tests.harness.processes import Stack, stack, web_url
-from tests.rollout.load import Load
+from tests.rollout.load import PHASE, Load
 from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, wait_for_calls
 from tests.waiting import until
-
-PHASE = 40
-"""The number of calls between two steps. A call lasts longer than a step, so calls pass to other releases."""
 
 NEWER = ("tests.rollout.other_version", "newer")
 OLDER = ("tests.rollout.other_version", "older")

@@ -83,6 +83,7 @@ def demonstration(
     given: GivenSettings | None = None,
     web_environ: Mapping[str, str] | None = None,
     worker_environ: Mapping[str, str] | None = None,
+    fleet: Fleet | None = None,
 ) -> Iterator[Demo]:
     """Start everything; end everything when the block ends, workers first.
 
@@ -96,13 +97,14 @@ def demonstration(
         given: Settings that a person gives. They count before the demonstration's.
         web_environ: Further settings of the web process.
         worker_environ: Further settings of the workers.
+        fleet: Starts the processes. Default: a fleet of the demonstration's own.
 
     Raises:
         callkeeper_sandbox.demo.fleet.FleetFailed: A part did not start.
         callkeeper_sandbox.demo.embedded_redis.EmbeddedRedisFailed: No Redis server could be started.
     """
     data.mkdir(parents=True, exist_ok=True)
-    with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
+    with embedded_redis(data / "redis") as redis, fleet or Fleet(data / "logs") as fleet:
         if "REDIS_URL" not in (worker_environ or {}):
             with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
