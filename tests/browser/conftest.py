@@ -1,4 +1,4 @@
-"""One running stack and one browser for all tests. Every test has its own browser profiles."""
+"""One running stack and one browser for all tests. No two pages of a test share a browser profile."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from callkeeper.calls.store.keys import Keys
-from tests.harness.browser import Stage, running_browser
+from tests.harness.browser import Profiles, Stage, running_browser
 from tests.harness.courier import Receiver, receiving
 from tests.harness.processes import Stack, stack
 from tests.longest_first import longest_first
@@ -61,10 +61,16 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="session")
+def profiles(browser: Browser) -> Profiles:
+    """Return the browser's profiles, which one test leaves to the next."""
+    return Profiles(browser)
+
+
 @pytest.fixture
-def stage(browser: Browser, running: Stack) -> Iterator[Stage]:
+def stage(profiles: Profiles, running: Stack) -> Iterator[Stage]:
     """Return a stage. The test fails if a page sent a request to another host or logged an error."""
-    stage = Stage(browser, running)
+    stage = Stage(profiles, running)
     yield stage
     stage.close()
     running.lift_faults()

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.harness.browser import RequestResult, violations
+from tests.harness.browser import Profile, Profiles, RequestResult, violations
 from tests.harness.processes import Stack, end
 
 expect.set_options(timeout=20_000)
@@ -22,19 +22,33 @@ EXAMPLE = Path(__file__).parents[2] / "docs/examples/agent_page.py"
 class Desktop:
     """The example's back end, and pages of it in a browser."""
 
-    def __init__(self, browser: Browser, stack: Stack, origin: str) -> None:
-        self.browser = browser
+    def __init__(self, profiles: Profiles, stack: Stack, origin: str) -> None:
+        self.profiles = profiles
         self.stack = stack
         self.origin = origin
         self.heard = RequestResult()
+        self._taken: list[Profile] = []
 
     def page(self, call: dict[str, Any] | None = None, *, phone: str = "", **more: Any) -> Page:
         """Open the page for a call or a number."""
-        page = self.browser.new_context(**more).new_page()
-        self.heard.follow(page)
+        page = self.empty(**more)
         which = f"phone={phone}" if call is None else f"call={call['voice_id']}"
         page.goto(f"{self.origin}/?institution=cu-1&{which}")
         return page
+
+    def empty(self, **more: Any) -> Page:
+        """Return an empty page."""
+        profile = self.profiles.take(**more)
+        self.heard.follow(profile.context)
+        self._taken.append(profile)
+        return profile.page
+
+    def close(self) -> None:
+        """Give every profile back."""
+        while self._taken:
+            profile = self._taken.pop()
+            self.heard.leave(profile.context)
+            self.profiles.give_back(profile)
 
     def happens(self, call: dict[str, Any], kind: str) -> None:
         """Let something happen to a call now."""
@@ -61,12 +75,11 @@ def origin(running: Stack, agent_port: int, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def desktop(browser: Browser, running: Stack, origin: str) -> Iterator[Desktop]:
+def desktop(profiles: Profiles, running: Stack, origin: str) -> Iterator[Desktop]:
     """Return a desktop. The test fails if a page violated its policy, or asked another host than its own and the desk."""
-    desktop = Desktop(browser, running, origin)
+    desktop = Desktop(profiles, running, origin)
     yield desktop
-    for context in browser.contexts:
-        context.close()
+    desktop.close()
     running.lift_faults()
     own = {url.partition("://")[2] for url in (origin, running.demo.web_url)}
     assert desktop.heard.hosts - {""} <= own
@@ -189,7 +202,7 @@ def test_refused_token_is_told_at_once(desktop: Desktop) -> None:
         wrong = {"token": "cka_wrong", "operator": "agent-7", "institutions": ["cu-1"], "expires_in_s": 900}
         route.fulfill(json=wrong)
 
-    page = desktop.browser.new_context().new_page()
+    page = desktop.empty()
     page.route("**/callkeeper-token", refuse)
     page.goto(f"{desktop.origin}/?institution=cu-1&call={call['voice_id']}")
     expect(answer(page)).to_have_text("This page's token is not accepted.")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from callkeeper.calls.record import Call
 from tests.browser.crowd import coming_and_going, crowded
 from tests.browser.test_board_measured import changing
-from tests.harness.browser import Stage, assert_fits, serious
+from tests.harness.browser import Profiles, Stage, assert_fits, serious
 from tests.harness.processes import Stack, stack
 
 expect.set_options(timeout=20_000)
@@ -38,9 +38,9 @@ def crowd(site: Stack) -> Iterator[list[Call]]:
 
 
 @pytest.fixture
-def stage(browser: Browser, site: Stack) -> Iterator[Stage]:
+def stage(profiles: Profiles, site: Stack) -> Iterator[Stage]:
     """Return a stage for that web process. The test fails if a page logged an error."""
-    stage = Stage(browser, site)
+    stage = Stage(profiles, site)
     yield stage
     stage.close()
     assert stage.heard.complaints == [], "a page violated its security policy, or its script failed"

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from callkeeper.desk.access.authorization import SESSION
-from tests.harness.browser import Stage, action_form, line, running_browser, web_restarted
+from tests.harness.browser import Profiles, Stage, action_form, line, running_browser, web_restarted
 from tests.harness.processes import Stack, stack
 from tests.people.conftest import PASSWORD
 from tests.people.providers import ProviderProcess, provider, settings
@@ -31,8 +31,7 @@ class Place:
 
     def person(self, login: str, path: str = "/board") -> Page:
         """Open a page as this person, who logs in at the provider first."""
-        page = self.stage.browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
-        page.set_default_timeout(20_000)
+        page = self.stage.profiles.take().page
         page.goto(f"{self.stage.web_url}{path}")
         page.get_by_role("link", name="Log in with").click()
         page.locator("input[name=login]").fill(login)
@@ -68,7 +67,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def place(browser: Browser, running: tuple[Stack, ProviderProcess]) -> Iterator[Place]:
     """Return a stack with a live call whose caller is assigned."""
-    stage = Stage(browser, running[0])
+    stage = Stage(Profiles(browser), running[0])
     sandbox = stage.sandbox()
     voice_id = stage.start(sandbox, "nothing", ends_s=600)
     call = {"institution_key": "cu-1", "voice_id": voice_id}
@@ -187,7 +186,7 @@ def test_admin_reads_what_was_done(place: Place) -> None:
 def test_session_that_ends_leads_an_open_page_to_the_login(place: Place) -> None:
     """An open page goes to the login page after its user was removed; logging out ends a session at once."""
     place.command("users", "add", "ben", "--role", "agent", "--operator", "agent-9", typed=f"{PASSWORD}\n")
-    page = place.stage.browser.new_context().new_page()
+    page = place.stage.profiles.take().page
     page.goto(f"{place.stage.web_url}/board")
     shoot(page, "login")
     page.get_by_text("Log in with a password").click()
