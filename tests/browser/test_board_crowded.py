@@ -155,8 +155,10 @@ def test_list_leads_to_calls_by_state_rule_and_institution(stage: Stage, crowd: 
 @pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (3840, 2160)])
 def test_crowd_fits_from_phone_to_wall(stage: Stage, crowd: list[Call], width: int, height: int) -> None:
     """No element is wider than the window, on the board and on the list."""
+    page = stage.page(viewport={"width": width, "height": height})
     for path in ("", "/calls"):
-        assert_fits(stage.board(path, viewport={"width": width, "height": height}))
+        stage.turn(page, path)
+        assert_fits(page)
 
 
 def test_board_and_list_can_be_printed(stage: Stage, crowd: list[Call]) -> None:

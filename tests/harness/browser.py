@@ -121,23 +121,41 @@ class Profiles:
         self._idle.append(profile)
 
 
-class Stage:
-    """Opens pages of the board and of the sandbox."""
+class Pages:
+    """The pages that one test opens, each in a profile of its own, and what is heard of them."""
 
-    def __init__(self, profiles: Profiles, stack: Stack) -> None:
+    def __init__(self, profiles: Profiles) -> None:
         self.profiles = profiles
-        self.stack = stack
         self.heard = RequestResult()
-        self.web_url = stack.demo.web_url
         self._taken: list[Profile] = []
 
     def page(self, **more: Any) -> Page:
-        """Return an empty page in a browser profile of its own, with the demonstration's login."""
-        user, _, password = self.stack.demo.admin.partition(":")
-        profile = self.profiles.take(http_credentials={"username": user, "password": password}, **more)
+        """Return an empty page."""
+        profile = self.profiles.take(**more)
         self.heard.follow(profile.context)
         self._taken.append(profile)
         return profile.page
+
+    def close(self) -> None:
+        """Give every profile back."""
+        while self._taken:
+            profile = self._taken.pop()
+            self.heard.leave(profile.context)
+            self.profiles.give_back(profile)
+
+
+class Stage(Pages):
+    """Opens pages of the board and of the sandbox."""
+
+    def __init__(self, profiles: Profiles, stack: Stack) -> None:
+        super().__init__(profiles)
+        self.stack = stack
+        self.web_url = stack.demo.web_url
+
+    def page(self, **more: Any) -> Page:
+        """Return an empty page with the demonstration's login."""
+        user, _, password = self.stack.demo.admin.partition(":")
+        return super().page(http_credentials={"username": user, "password": password}, **more)
 
     def board(self, path: str = "", **more: Any) -> Page:
         """Open a page of the board, and wait until its stream is connected."""
@@ -166,13 +184,6 @@ class Stage:
         page.locator("input[name=ends]").fill(str(ends_s))
         page.locator(f"button[name=story][value={story}]").click()
         return page.locator(".started code").inner_text()
-
-    def close(self) -> None:
-        """Give every profile back."""
-        while self._taken:
-            profile = self._taken.pop()
-            self.heard.leave(profile.context)
-            self.profiles.give_back(profile)
 
 
 def line(page: Page, voice_id: str) -> Any:
