@@ -15,10 +15,14 @@ from tests.waiting import until
 
 LONGEST_FIRST = [
     "board_crowded",
-    "agent_page",
-    "axe_finds_nothing_serious",
     "search_finds_a_section",
     "unresolved_effect_is_shown_on_top_and_resolved_by_a_person",
+    "incident_is_acknowledged_and_the_service_tried_again_on_a_page",
+    "agent_page",
+    "axe_finds_nothing_serious",
+    "axe_finds_nothing_serious_in_either_colours",
+    "call_is_held_by_a_pause_and_goes_on_after_it",
+    "call_is_enrolled_after_a_passcode",
     "board_measured",
     "outcomes_page",
 ]

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from callkeeper.calls.record import Call
 from tests.browser.crowd import coming_and_going, crowded
 from tests.browser.test_board_measured import changing
-from tests.harness.browser import Profiles, Stage, assert_fits, serious
+from tests.harness.browser import SIZES, Profiles, Stage, assert_fits, serious
 from tests.harness.processes import Stack, stack
 
 expect.set_options(timeout=20_000)
@@ -152,7 +152,7 @@ def test_list_leads_to_calls_by_state_rule_and_institution(stage: Stage, crowd: 
     assert rows.first.locator("a").get_attribute("href") != first
 
 
-@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (3840, 2160)])
+@SIZES
 def test_crowd_fits_from_phone_to_wall(stage: Stage, crowd: list[Call], width: int, height: int) -> None:
     """No element is wider than the window, on the board and on the list."""
     page = stage.page(viewport={"width": width, "height": height})

@@ -1,15 +1,20 @@
 """The pages with keyboards, screen readers, phones, large screens and printers."""
 
+import os
 import re
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.harness.browser import Stage, action_form, assert_fits, line, serious
+from tests.harness.browser import SIZES, Stage, action_form, assert_fits, line, serious
 from tests.harness.processes import PATIENCE_S, Stack, end
 from tests.waiting import until
 
 expect.set_options(timeout=20_000)
+
+PATHS = ("/pausing", "/outcomes", "/institutions/cu-1", "/find", "/operations", "/incidents", "/calls")
+SEEN_WITH_MORE_ON_THEM = ("/plots", "/rules", "/processes")
+"""For every change, ``test_figures_rules_processes.py`` looks at these, with every fold open and in both colours."""
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +48,7 @@ def test_axe_finds_nothing_serious(stage: Stage) -> None:
     for action in ("distrusted", "verified"):
         expect(action_form(board, action)).to_be_visible()
         assert serious(board) == []
-    for path in (
-        "/pausing",
-        "/outcomes",
-        "/institutions/cu-1",
-        "/find",
-        "/operations",
-        "/incidents",
-        "/calls",
-        "/plots",
-        "/rules",
-        "/processes",
-    ):
+    for path in (*PATHS, *(SEEN_WITH_MORE_ON_THEM if os.environ.get("TEST_NIGHT") else ())):
         board.goto(f"{stage.web_url}/board{path}")
         assert serious(board) == []
 
@@ -83,7 +77,7 @@ def test_form_that_is_being_filled_in_is_left_alone(stage: Stage) -> None:
     expect(reason).to_have_value("half a sent")
 
 
-@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900), (3840, 2160)])
+@SIZES
 def test_board_fits_from_phone_to_wall(stage: Stage, mismatching: str, width: int, height: int) -> None:
     """No element is wider than the window, from 320 to 3840 pixels."""
     board = stage.board(viewport={"width": width, "height": height})

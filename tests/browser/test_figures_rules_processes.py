@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
-from tests.harness.browser import Stage, assert_fits, serious
+from tests.harness.browser import SIZES, Stage, assert_fits, serious
 from tests.harness.processes import Stack, end
 from tests.waiting import until
 
@@ -53,7 +53,7 @@ def test_axe_finds_nothing_serious_in_either_colours(stage: Stage, pages: list[s
         assert [node["html"][:160] for each in found["violations"] for node in each["nodes"]] == [], path
 
 
-@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900), (3840, 2160)])
+@SIZES
 def test_pages_fit_from_phone_to_wall(stage: Stage, pages: list[str], width: int, height: int) -> None:
     """No page is wider than the window; wide tables scroll within their own region."""
     page = stage.page(viewport={"width": width, "height": height})
@@ -135,8 +135,13 @@ def test_running_processes_tell_what_they_do(stage: Stage, pages: list[str]) -> 
     board = stage.board()
     page = stage.board("/processes")
     rows = page.locator(".process-table tbody tr")
+
+    def page_tells_of_a_stream() -> int:
+        page.reload()
+        return rows.filter(has_text="web").filter(has_text=re.compile(r"[1-9]\d* open streams?")).count()
+
     expect(rows.filter(has_text="worker")).to_contain_text(re.compile(r"shift of \d+ s, .* in flight|waits for a job"))
-    expect(rows.filter(has_text="web")).to_contain_text(re.compile(r"[1-9]\d* open streams?"))
+    until(page_tells_of_a_stream, 20, "the web process to have told of its stream")
     expect(page.locator(".process-table")).not_to_contain_text("not in force")
     page.locator("#content").get_by_role("link", name="Jobs in the RQ dashboard").click()
     expect(page).to_have_url(re.compile(r"/rq/"))

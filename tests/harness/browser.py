@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import (
     Browser,
@@ -25,6 +26,18 @@ from tests.harness.processes import NOTHING, Stack
 
 OPERATOR = "demo"
 """The core username of the demonstration's login."""
+
+
+SIZES: Final = pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        (320, 640),
+        pytest.param(390, 844, marks=pytest.mark.night),
+        pytest.param(1440, 900, marks=pytest.mark.night),
+        (3840, 2160),
+    ],
+)
+"""Windows from a phone to a wall: for every change the narrowest, where most is too wide, and the widest."""
 
 
 def launch(playwright: Playwright) -> Browser:
