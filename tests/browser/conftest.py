@@ -1,6 +1,7 @@
 """One running stack and one browser for all tests. No two pages of a test share a browser profile."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
@@ -9,6 +10,7 @@ from callkeeper.calls.store.keys import Keys
 from tests.harness.browser import Profiles, Stage, running_browser
 from tests.harness.courier import Receiver, receiving
 from tests.harness.processes import Stack, stack
+from tests.kept_together import KeptTogether
 from tests.longest_first import longest_first
 from tests.ports import free_port
 from tests.waiting import until
@@ -33,6 +35,11 @@ LONGEST_FIRST = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first."""
     longest_first(items, LONGEST_FIRST)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeptTogether:
+    """Start the servers of a file once."""
+    return KeptTogether(config, log, {"agent_page", "board_crowded"})
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,6 @@ from tests.harness.processes import Stack, end
 
 expect.set_options(timeout=20_000)
 
-pytestmark = pytest.mark.xdist_group("agent page")  # its processes are started once
-
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/agent_page.py"
 
 

@@ -16,8 +16,6 @@ from tests.harness.processes import Stack, stack
 
 expect.set_options(timeout=20_000)
 
-pytestmark = pytest.mark.xdist_group("crowd")  # its processes are started once
-
 FIRST_HTML = 200_000
 BYTES_A_SECOND = 20_000
 WINDOW_S = 8.0

@@ -20,6 +20,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.people import Account, Accounts
 from callkeeper.desk.access.rights import Role
 from tests.harness.desk import board_rig
+from tests.kept_together import KeptTogether
 from tests.longest_first import longest_first
 
 __all__ = ["board_rig"]
@@ -53,6 +54,11 @@ HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first."""
     longest_first(items, LONGEST_FIRST)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeptTogether:
+    """Start the servers of a file once."""
+    return KeptTogether(config, log, {"browser", "provider"})
 
 
 @functools.cache

@@ -20,8 +20,6 @@ from tests.people.conftest import PASSWORD
 from tests.people.providers import provider, settings
 from tests.waiting import until
 
-pytestmark = pytest.mark.xdist_group("browser")  # its processes are started once
-
 
 @dataclass
 class Place:

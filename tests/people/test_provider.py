@@ -27,8 +27,6 @@ from callkeeper.desk.access.rights import Role
 from tests.people.conftest import HTML, Site, web_settings
 from tests.people.providers import CLIENT, CLIENT_SECRET, Box, ProviderProcess, box, provider, settings
 
-pytestmark = pytest.mark.xdist_group("provider")  # its process is started once
-
 PUBLIC = "https://desk.example"
 
 
