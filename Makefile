@@ -167,7 +167,7 @@ typescript: $(TYPESCRIPT)/dist/index.js ## Generate the TypeScript client from d
 
 people: $(STAMP) $(PROVIDER)/node_modules/.installed ## People who log in: roles on every route, a real identity provider, attacks
 	@$(BIN)/python -m tests.browser.chromium
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/people $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder tests/people $(ARGS)
 
 screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a phone, its other pages, the sandbox's page
 	@command -v pngquant >/dev/null || { echo "The pictures are made small by pngquant: apt-get install pngquant"; exit 1; }

@@ -1,24 +1,30 @@
-"""One running stack and one browser for all tests. Every test has its own browser profiles."""
+"""One running stack and one browser for all tests. No two pages of a test share a browser profile."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
 from callkeeper.calls.store.keys import Keys
-from tests.harness.browser import Stage, running_browser
+from tests.harness.browser import Profiles, Stage, running_browser
 from tests.harness.courier import Receiver, receiving
 from tests.harness.processes import Stack, stack
+from tests.kept_together import KeptTogether
 from tests.longest_first import longest_first
 from tests.ports import free_port
 from tests.waiting import until
 
 LONGEST_FIRST = [
     "board_crowded",
-    "agent_page",
-    "axe_finds_nothing_serious",
     "search_finds_a_section",
     "unresolved_effect_is_shown_on_top_and_resolved_by_a_person",
+    "incident_is_acknowledged_and_the_service_tried_again_on_a_page",
+    "agent_page",
+    "axe_finds_nothing_serious",
+    "axe_finds_nothing_serious_in_either_colours",
+    "call_is_held_by_a_pause_and_goes_on_after_it",
+    "call_is_enrolled_after_a_passcode",
     "board_measured",
     "outcomes_page",
 ]
@@ -29,6 +35,11 @@ LONGEST_FIRST = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first."""
     longest_first(items, LONGEST_FIRST)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeptTogether:
+    """Start the servers of a file once."""
+    return KeptTogether(config, log, {"agent_page", "board_crowded"})
 
 
 @pytest.fixture(scope="session")
@@ -61,10 +72,16 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="session")
+def profiles(browser: Browser) -> Profiles:
+    """Return the browser's profiles, which one test leaves to the next."""
+    return Profiles(browser)
+
+
 @pytest.fixture
-def stage(browser: Browser, running: Stack) -> Iterator[Stage]:
+def stage(profiles: Profiles, running: Stack) -> Iterator[Stage]:
     """Return a stage. The test fails if a page sent a request to another host or logged an error."""
-    stage = Stage(browser, running)
+    stage = Stage(profiles, running)
     yield stage
     stage.close()
     running.lift_faults()

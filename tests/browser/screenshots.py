@@ -24,7 +24,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
 from callkeeper_sandbox.demo.demonstration import demonstration
-from tests.harness.browser import Stage, action_form, launch, line
+from tests.harness.browser import Profiles, Stage, action_form, launch, line
 from tests.harness.courier import receiving
 from tests.harness.processes import Stack
 
@@ -54,12 +54,12 @@ def main() -> None:
     ):
         invent_a_week(demo.redis_url)
         invent_an_hour(demo.redis_url)
-        stage = Stage(launch(playwright), Stack(demo, Path(folder)))
+        stage = Stage(Profiles(launch(playwright)), Stack(demo, Path(folder)))
         try:
             take(stage)
         finally:
             stage.close()
-            stage.browser.close()
+            stage.profiles.browser.close()
             stage.stack.close()
 
 
@@ -113,7 +113,7 @@ def take_pages(stage: Stage) -> None:
 
 def jobs(stage: Stage, registry: str) -> Page:
     """Open RQ's dashboard on the page of one registry of our queue."""
-    page = stage.context(viewport={"width": 1600, "height": 700}).new_page()
+    page = stage.page(viewport={"width": 1600, "height": 700})
     page.goto(f"{stage.web_url}/rq/0/view/jobs/calls/{registry}/8/dsc/1")
     page.locator("#jobs tbody tr").first.wait_for()
     return page

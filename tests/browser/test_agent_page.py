@@ -7,31 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.harness.browser import RequestResult, violations
+from tests.harness.browser import Pages, Profiles, violations
 from tests.harness.processes import Stack, end
 
 expect.set_options(timeout=20_000)
 
-pytestmark = pytest.mark.xdist_group("agent page")  # its processes are started once
-
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/agent_page.py"
 
 
-class Desktop:
+class Desktop(Pages):
     """The example's back end, and pages of it in a browser."""
 
-    def __init__(self, browser: Browser, stack: Stack, origin: str) -> None:
-        self.browser = browser
+    def __init__(self, profiles: Profiles, stack: Stack, origin: str) -> None:
+        super().__init__(profiles)
         self.stack = stack
         self.origin = origin
-        self.heard = RequestResult()
 
-    def page(self, call: dict[str, Any] | None = None, *, phone: str = "", **more: Any) -> Page:
+    def open(self, call: dict[str, Any] | None = None, *, phone: str = "", **more: Any) -> Page:
         """Open the page for a call or a number."""
-        page = self.browser.new_context(**more).new_page()
-        self.heard.follow(page)
+        page = self.page(**more)
         which = f"phone={phone}" if call is None else f"call={call['voice_id']}"
         page.goto(f"{self.origin}/?institution=cu-1&{which}")
         return page
@@ -61,12 +57,11 @@ def origin(running: Stack, agent_port: int, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def desktop(browser: Browser, running: Stack, origin: str) -> Iterator[Desktop]:
+def desktop(profiles: Profiles, running: Stack, origin: str) -> Iterator[Desktop]:
     """Return a desktop. The test fails if a page violated its policy, or asked another host than its own and the desk."""
-    desktop = Desktop(browser, running, origin)
+    desktop = Desktop(profiles, running, origin)
     yield desktop
-    for context in browser.contexts:
-        context.close()
+    desktop.close()
     running.lift_faults()
     own = {url.partition("://")[2] for url in (origin, running.demo.web_url)}
     assert desktop.heard.hosts - {""} <= own
@@ -91,7 +86,7 @@ def press(page: Page, name: str) -> None:
 def test_agent_sees_the_voice_authenticated(desktop: Desktop) -> None:
     """The state changes by itself from waiting to authenticated, and the end of the call is told."""
     call = desktop.stack.call(end(120))
-    page = desktop.page(call)
+    page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
     desktop.happens(call, "green")
     expect(state(page)).to_have_text("Authenticated")
@@ -103,7 +98,7 @@ def test_agent_sees_the_voice_authenticated(desktop: Desktop) -> None:
 def test_agent_verifies_a_caller(desktop: Desktop) -> None:
     """A verification enrolls once, in the agent's name, and the page says what became of it."""
     call = desktop.stack.call(end(90))
-    page = desktop.page(call)
+    page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
     press(page, "Verified")
     page.get_by_label("How you verified").select_option("OneTimePasswordAuth")
@@ -117,7 +112,7 @@ def test_agent_verifies_a_caller(desktop: Desktop) -> None:
 def test_agent_distrusts_a_caller_whose_voice_does_not_match(desktop: Desktop) -> None:
     """A mismatch is shown before all that is good, and the agent's distrust rejects the voice."""
     call = desktop.stack.call({"kind": "mismatch", "after_s": 1}, end(90))
-    page = desktop.page(call)
+    page = desktop.open(call)
     expect(state(page)).to_have_text("The voice does not match")
     press(page, "Distrusted")
     page.get_by_label("Why").fill("sounds <b>like</b> another")
@@ -130,7 +125,7 @@ def test_agent_distrusts_a_caller_whose_voice_does_not_match(desktop: Desktop) -
 def test_agent_opts_a_caller_out_and_checks(desktop: Desktop) -> None:
     """An opt-out is recorded, a check is made; a second check too many is refused in words."""
     call = desktop.stack.call(end(90))
-    page = desktop.page(call)
+    page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
     press(page, "Opted out")
     expect(page.locator("callkeeper-call .notes")).to_contain_text("does not want to be enrolled")
@@ -145,7 +140,7 @@ def test_rule_asks_the_agent(desktop: Desktop) -> None:
     """What a rule asks a person is on the page in the rule's words, until somebody has answered."""
     answered = {"kind": "answered_questions", "after_s": 3, "text": "operator-2"}
     call = desktop.stack.call({"kind": "mismatch", "after_s": 1}, answered, end(90))
-    page = desktop.page(call)
+    page = desktop.open(call)
     asked = page.locator("callkeeper-call .ask")
     expect(asked).to_contain_text("A rule asks:")
     record = desktop.stack.record(call)
@@ -157,7 +152,7 @@ def test_rule_asks_the_agent(desktop: Desktop) -> None:
 def test_page_finds_the_call_by_the_number(desktop: Desktop) -> None:
     """A page for a number shows the call when it comes; of two at once it shows neither."""
     phone = desktop.stack.next_phone()
-    page = desktop.page(phone=phone)
+    page = desktop.open(phone=phone)
     expect(state(page)).to_have_text("No call yet")
     desktop.stack.call(end(90), phone_number=phone)
     expect(state(page)).to_have_text("Listening to the voice")
@@ -169,7 +164,7 @@ def test_page_finds_the_call_by_the_number(desktop: Desktop) -> None:
 def test_statement_for_one_call_is_never_made_about_another(desktop: Desktop) -> None:
     """When the page turns to another call, a form that is open is closed, and nothing of the first call stays."""
     first, second = desktop.stack.call(end(90)), desktop.stack.call(end(90))
-    page = desktop.page(first)
+    page = desktop.open(first)
     press(page, "Distrusted")
     page.get_by_label("Why").fill("a reason")
     page.locator("callkeeper-call").evaluate("(element, id) => element.setAttribute('call', id)", second["voice_id"])
@@ -189,7 +184,7 @@ def test_refused_token_is_told_at_once(desktop: Desktop) -> None:
         wrong = {"token": "cka_wrong", "operator": "agent-7", "institutions": ["cu-1"], "expires_in_s": 900}
         route.fulfill(json=wrong)
 
-    page = desktop.browser.new_context().new_page()
+    page = desktop.page()
     page.route("**/callkeeper-token", refuse)
     page.goto(f"{desktop.origin}/?institution=cu-1&call={call['voice_id']}")
     expect(answer(page)).to_have_text("This page's token is not accepted.")
@@ -202,7 +197,7 @@ def test_refused_token_is_told_at_once(desktop: Desktop) -> None:
 def test_page_says_that_it_is_old(desktop: Desktop) -> None:
     """Without a connection the page says that it may be old, and is up to date by itself when the desk is back."""
     call = desktop.stack.call(end(120))
-    page = desktop.page(call)
+    page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
     desktop.happens(call, "green")
     page.route("**/desk/**", lambda route: route.abort())
@@ -217,7 +212,7 @@ def test_page_says_that_it_is_old(desktop: Desktop) -> None:
 def test_axe_finds_nothing(desktop: Desktop, scheme: Any) -> None:
     """Axe finds nothing at all, in light and in dark, with a form open and with an answer shown, at 320 pixels too."""
     call = desktop.stack.call({"kind": "mismatch", "after_s": 1}, end(90))
-    page = desktop.page(call, color_scheme=scheme, viewport={"width": 320, "height": 800})
+    page = desktop.open(call, color_scheme=scheme, viewport={"width": 320, "height": 800})
     expect(state(page)).to_have_text("The voice does not match")
     for action in ("Verified", "Distrusted"):
         press(page, action)
@@ -231,7 +226,7 @@ def test_axe_finds_nothing(desktop: Desktop, scheme: Any) -> None:
 
 def test_keyboard_alone_is_enough(desktop: Desktop) -> None:
     """Tab reaches the buttons, Enter opens a form with the focus in it, Escape closes it with the focus on its button."""
-    page = desktop.page(desktop.stack.call(end(90)))
+    page = desktop.open(desktop.stack.call(end(90)))
     expect(state(page)).to_have_text("Listening to the voice")
     focused = "document.querySelector('callkeeper-call').shadowRoot.activeElement"
     page.keyboard.press("Tab")
@@ -246,7 +241,7 @@ def test_keyboard_alone_is_enough(desktop: Desktop) -> None:
 def test_screen_reader_is_told_of_changes_once(desktop: Desktop) -> None:
     """State and answer are live regions, which are written only when they change; the region and its parts have names."""
     call = desktop.stack.call(end(120))
-    page = desktop.page(call)
+    page = desktop.open(call)
     expect(page.get_by_role("region", name="Voice of the caller")).to_be_visible()
     expect(state(page)).to_have_text("Listening to the voice")
     expect(page.get_by_role("group", name="What you know of the caller")).to_be_visible()
@@ -264,7 +259,7 @@ def test_screen_reader_is_told_of_changes_once(desktop: Desktop) -> None:
 
 def test_page_sets_colours_and_the_scheme(desktop: Desktop) -> None:
     """A page's variables replace the colours, and `theme` the system's scheme."""
-    page = desktop.page(desktop.stack.call(end(90)), color_scheme="light")
+    page = desktop.open(desktop.stack.call(end(90)), color_scheme="light")
     expect(state(page)).to_have_text("Listening to the voice")
     section = page.locator("callkeeper-call section")
     page.locator("callkeeper-call").evaluate("element => element.setAttribute('theme', 'dark')")
@@ -276,7 +271,7 @@ def test_page_sets_colours_and_the_scheme(desktop: Desktop) -> None:
 def test_page_tells_its_own_script(desktop: Desktop) -> None:
     """The page hears of every change of the call, and can hand over tokens by a function."""
     call = desktop.stack.call(end(120))
-    page = desktop.page(call)
+    page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
     page.evaluate("""() => {
       const element = document.querySelector("callkeeper-call");

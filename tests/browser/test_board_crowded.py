@@ -6,17 +6,15 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from callkeeper.calls.record import Call
 from tests.browser.crowd import coming_and_going, crowded
 from tests.browser.test_board_measured import changing
-from tests.harness.browser import Stage, assert_fits, serious
+from tests.harness.browser import SIZES, Profiles, Stage, assert_fits, serious
 from tests.harness.processes import Stack, stack
 
 expect.set_options(timeout=20_000)
-
-pytestmark = pytest.mark.xdist_group("crowd")  # its processes are started once
 
 FIRST_HTML = 200_000
 BYTES_A_SECOND = 20_000
@@ -38,9 +36,9 @@ def crowd(site: Stack) -> Iterator[list[Call]]:
 
 
 @pytest.fixture
-def stage(browser: Browser, site: Stack) -> Iterator[Stage]:
+def stage(profiles: Profiles, site: Stack) -> Iterator[Stage]:
     """Return a stage for that web process. The test fails if a page logged an error."""
-    stage = Stage(browser, site)
+    stage = Stage(profiles, site)
     yield stage
     stage.close()
     assert stage.heard.complaints == [], "a page violated its security policy, or its script failed"
@@ -152,11 +150,13 @@ def test_list_leads_to_calls_by_state_rule_and_institution(stage: Stage, crowd: 
     assert rows.first.locator("a").get_attribute("href") != first
 
 
-@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (3840, 2160)])
+@SIZES
 def test_crowd_fits_from_phone_to_wall(stage: Stage, crowd: list[Call], width: int, height: int) -> None:
     """No element is wider than the window, on the board and on the list."""
+    page = stage.page(viewport={"width": width, "height": height})
     for path in ("", "/calls"):
-        assert_fits(stage.board(path, viewport={"width": width, "height": height}))
+        stage.turn(page, path)
+        assert_fits(page)
 
 
 def test_board_and_list_can_be_printed(stage: Stage, crowd: list[Call]) -> None:

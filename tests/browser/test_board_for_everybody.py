@@ -1,13 +1,36 @@
 """The pages with keyboards, screen readers, phones, large screens and printers."""
 
+import os
 import re
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.harness.browser import Stage, action_form, assert_fits, line, serious
+from tests.harness.browser import SIZES, Stage, action_form, assert_fits, line, serious
+from tests.harness.processes import PATIENCE_S, Stack, end
+from tests.waiting import until
 
 expect.set_options(timeout=20_000)
+
+PATHS = ("/pausing", "/outcomes", "/institutions/cu-1", "/find", "/operations", "/incidents", "/calls")
+SEEN_WITH_MORE_ON_THEM = ("/plots", "/rules", "/processes")
+"""For every change, ``test_figures_rules_processes.py`` looks at these, with every fold open and in both colours."""
+
+
+@pytest.fixture(scope="module")
+def watched(running: Stack) -> str:
+    """Start a call in which nothing happens; return its voice id once its caller is assigned."""
+    call = running.call(end(600))
+    until(lambda: (record := running.record(call)) and record.seen.person_id, PATIENCE_S, "the caller to be assigned")
+    return str(call["voice_id"])
+
+
+@pytest.fixture(scope="module")
+def mismatching(running: Stack) -> str:
+    """Start a call whose voice does not match; return its voice id once its caller is assigned."""
+    call = running.call({"kind": "mismatch", "after_s": 1}, end(600))
+    until(lambda: (record := running.record(call)) and record.seen.person_id, PATIENCE_S, "the caller to be assigned")
+    return str(call["voice_id"])
 
 
 def test_axe_finds_nothing_serious(stage: Stage) -> None:
@@ -25,18 +48,7 @@ def test_axe_finds_nothing_serious(stage: Stage) -> None:
     for action in ("distrusted", "verified"):
         expect(action_form(board, action)).to_be_visible()
         assert serious(board) == []
-    for path in (
-        "/pausing",
-        "/outcomes",
-        "/institutions/cu-1",
-        "/find",
-        "/operations",
-        "/incidents",
-        "/calls",
-        "/plots",
-        "/rules",
-        "/processes",
-    ):
+    for path in (*PATHS, *(SEEN_WITH_MORE_ON_THEM if os.environ.get("TEST_NIGHT") else ())):
         board.goto(f"{stage.web_url}/board{path}")
         assert serious(board) == []
 
@@ -65,26 +77,23 @@ def test_form_that_is_being_filled_in_is_left_alone(stage: Stage) -> None:
     expect(reason).to_have_value("half a sent")
 
 
-@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900), (3840, 2160)])
-def test_board_fits_from_phone_to_wall(stage: Stage, width: int, height: int) -> None:
+@SIZES
+def test_board_fits_from_phone_to_wall(stage: Stage, mismatching: str, width: int, height: int) -> None:
     """No element is wider than the window, from 320 to 3840 pixels."""
-    sandbox = stage.sandbox()
-    voice_id = stage.start(sandbox, "mismatch", after_s=1)
     board = stage.board(viewport={"width": width, "height": height})
-    expect(line(board, voice_id)).to_be_visible()
+    expect(line(board, mismatching)).to_be_visible()
     assert_fits(board)
-    line(board, voice_id).locator("a").click()
+    line(board, mismatching).locator("a").click()
     expect(board.locator("#story li").first).to_be_visible()
     assert_fits(board)
 
 
-def test_board_is_complete_without_its_script(stage: Stage) -> None:
+def test_board_is_complete_without_its_script(stage: Stage, watched: str) -> None:
     """Without JavaScript the page shows the same lines and status; it is only not updated."""
-    voice_id = stage.start(stage.sandbox(), "nothing")
     live = stage.board()
-    expect(line(live, voice_id)).to_contain_text("Watching")
+    expect(line(live, watched)).to_contain_text("Watching")
     still = stage.board(java_script_enabled=False)
-    expect(line(still, voice_id)).to_contain_text("Watching")
+    expect(line(still, watched)).to_contain_text("Watching")
     expect(still.locator("#status")).to_contain_text("alive")
 
 
@@ -101,9 +110,9 @@ def test_call_that_is_decided_is_folded_with_the_focus_on_it(stage: Stage) -> No
     expect(call).to_be_visible()
 
 
-def test_keyboard_reaches_an_action_and_its_fields(stage: Stage) -> None:
+def test_keyboard_reaches_an_action_and_its_fields(stage: Stage, watched: str) -> None:
     """Enter unfolds an action, Tab moves into its fields, and only one action is unfolded at a time."""
-    board = stage.board(f"/calls/cu-1/{watched(stage)}")
+    board = stage.board(f"/calls/cu-1/{watched}")
     action_form(board, "check")
     board.locator("#do-distrusted-head").focus()
     board.keyboard.press("Enter")
@@ -112,29 +121,29 @@ def test_keyboard_reaches_an_action_and_its_fields(stage: Stage) -> None:
     expect(board.locator("#do-check form")).not_to_be_visible()
 
 
-def test_person_id_is_asked_only_for_somebody_else(stage: Stage) -> None:
+def test_person_id_is_asked_only_for_somebody_else(stage: Stage, watched: str) -> None:
     """The field for a person id appears only if "somebody else" is chosen instead of a candidate."""
-    form = action_form(stage.board(f"/calls/cu-1/{watched(stage)}"), "verified")
+    form = action_form(stage.board(f"/calls/cu-1/{watched}"), "verified")
     expect(form.locator("input[name=other_person_id]")).not_to_be_visible()
     form.locator("select[name=person_id]").select_option("?")
     expect(form.locator("input[name=other_person_id]")).to_be_visible()
 
 
-def test_call_shows_its_start_in_two_time_zones(stage: Stage) -> None:
+def test_call_shows_its_start_in_two_time_zones(stage: Stage, watched: str) -> None:
     """A call's page shows its start in UTC and in the viewer's time zone, and links its institution by name."""
-    voice_id = watched(stage)
-    board = stage.board(f"/calls/cu-1/{voice_id}", timezone_id="America/Phoenix")
+    board = stage.board(f"/calls/cu-1/{watched}", timezone_id="America/Phoenix")
     began = board.locator("#call-head .began")
     expect(began).to_contain_text(re.compile(r"\d\d \w{3} \d{4} \d\d:\d\d:\d\d UTC \(.*\d\d:\d\d:\d\d GMT-7\)"))
     board.get_by_role("link", name="Harbour Example Credit Union").click()
-    expect(line(board, voice_id)).to_be_visible()
+    expect(line(board, watched)).to_be_visible()
 
 
-def test_layout_does_not_move_when_checks_get_two_digits(stage: Stage) -> None:
+def test_layout_does_not_move_when_checks_get_two_digits(stage: Stage, watched: str) -> None:
     """When the number of checks goes from 9 to 10, nothing in the line moves."""
-    voice_id = watched(stage)
+    page = stage.page()
     for path in ("", "/institutions/cu-1"):
-        row = line(stage.board(path), voice_id)
+        stage.turn(page, path)
+        row = line(page, watched)
         places = row.evaluate("""row => ["9", "10"].map((used) => {
           row.querySelector(".number").firstChild.nodeValue = used;
           return [...row.querySelectorAll("*")].map((part) => part.getBoundingClientRect().x).join();
@@ -142,23 +151,16 @@ def test_layout_does_not_move_when_checks_get_two_digits(stage: Stage) -> None:
         assert places[0] == places[1]
 
 
-def test_pages_can_be_printed(stage: Stage) -> None:
+def test_pages_can_be_printed(stage: Stage, watched: str) -> None:
     """Printed pages have no menus and no forms, contain every line, and fit the paper's width."""
-    voice_id = watched(stage)
-    page = stage.board(f"/calls/cu-1/{voice_id}", viewport={"width": 800, "height": 1100})
+    page = stage.board(f"/calls/cu-1/{watched}", viewport={"width": 800, "height": 1100})
     page.emulate_media(media="print")
     expect(page.locator("#story li").first).to_be_visible()
     for pressed in ("header.top", "#forms"):
         expect(page.locator(pressed)).not_to_be_visible()
-    board = stage.board(viewport={"width": 800, "height": 1100})
-    board.emulate_media(media="print")
-    expect(line(board, voice_id)).to_be_visible()
-    expect(line(board, voice_id)).to_have_css("content-visibility", "visible")
-    assert board.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-
-
-def watched(stage: Stage) -> str:
-    """Start a call in which nothing happens; return its voice id once the board shows it."""
-    voice_id = stage.start(stage.sandbox(), "nothing")
-    expect(line(stage.board(), voice_id)).to_contain_text("Watching")
-    return voice_id
+    page.emulate_media(media="screen")
+    stage.turn(page, "")
+    page.emulate_media(media="print")
+    expect(line(page, watched)).to_be_visible()
+    expect(line(page, watched)).to_have_css("content-visibility", "visible")
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0

@@ -111,7 +111,10 @@ class Clock:
         return float(metrics["ScriptDuration"])
 
 
-@pytest.mark.parametrize("path", ["", "/institutions/crowd"], ids=["board", "all-of-them"])
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param("", id="board", marks=pytest.mark.night), pytest.param("/institutions/crowd", id="all-of-them")],
+)  # a page of all of them draws sixteen times as many lines as the board
 def test_two_thousand_live_calls_stay_usable(stage: Stage, path: str) -> None:
     """With 2,000 live calls the board counts all, draws only some, and keeps the browser mostly idle."""
     with crowd(stage.stack.redis_url) as calls:

@@ -10,18 +10,18 @@ from playwright.sync_api import Page, expect
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
-from tests.harness.browser import Stage, assert_fits, serious
+from tests.harness.browser import SIZES, Stage, assert_fits, serious
+from tests.harness.processes import Stack, end
 from tests.waiting import until
 
 expect.set_options(timeout=20_000)
 
 
-@pytest.fixture
-def pages(stage: Stage) -> list[str]:
+@pytest.fixture(scope="module")
+def pages(running: Stack) -> list[str]:
     """Return the addresses of the pages, with something on each of them."""
-    sandbox = stage.sandbox()
-    stage.start(sandbox, "green", after_s=1, ends_s=3)
-    redis: Any = stage.stack.redis
+    running.call({"kind": "green", "after_s": 1}, end(2))
+    redis: Any = running.redis
     log = Keys().outbox.deliveries
     until(lambda: redis.zcard(log) or None, 60, "an outcome that was posted")
     until(lambda: redis.exists(Keys().hours_since) or None, 60, "a call that was counted")
@@ -41,8 +41,10 @@ def pages(stage: Stage) -> list[str]:
 
 def test_axe_finds_nothing_serious_in_either_colours(stage: Stage, pages: list[str]) -> None:
     """Axe finds no serious violation on the pages, and enough contrast also on a dark screen."""
+    page = stage.page()
     for path in pages:
-        page = stage.board(path)
+        page.emulate_media(color_scheme="light")
+        stage.turn(page, path)
         for fold in page.locator("details.card:not([open]) > summary").all():
             fold.click()
         assert serious(page) == [], path
@@ -51,11 +53,13 @@ def test_axe_finds_nothing_serious_in_either_colours(stage: Stage, pages: list[s
         assert [node["html"][:160] for each in found["violations"] for node in each["nodes"]] == [], path
 
 
-@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900), (3840, 2160)])
+@SIZES
 def test_pages_fit_from_phone_to_wall(stage: Stage, pages: list[str], width: int, height: int) -> None:
     """No page is wider than the window; wide tables scroll within their own region."""
+    page = stage.page(viewport={"width": width, "height": height})
     for path in pages:
-        assert_fits(stage.board(path, viewport={"width": width, "height": height}))
+        stage.turn(page, path)
+        assert_fits(page)
 
 
 def test_survey_is_read_without_scrolling_to_the_side(stage: Stage, pages: list[str]) -> None:
@@ -115,14 +119,15 @@ def test_rules_on_the_board_lead_to_what_changed(stage: Stage, pages: list[str])
 
 def test_pages_are_readable_on_paper(stage: Stage, pages: list[str]) -> None:
     """Printed, the pages have no menu, and plots keep their bars."""
+    page = stage.page(viewport={"width": 1000, "height": 1300})
     for path in pages:
-        page = stage.board(path, viewport={"width": 1000, "height": 1300})
+        page.emulate_media(media="screen")
+        stage.turn(page, path)
         page.emulate_media(media="print")
         expect(page.locator("header.top")).not_to_be_visible()
         expect(page.locator("h1")).to_be_visible()
-    page = stage.board(pages[0])
-    page.emulate_media(media="print")
-    expect(page.locator(".plot .bar").first).to_be_visible()
+        if path == pages[0]:
+            expect(page.locator(".plot .bar").first).to_be_visible()
 
 
 def test_running_processes_tell_what_they_do(stage: Stage, pages: list[str]) -> None:
@@ -130,8 +135,13 @@ def test_running_processes_tell_what_they_do(stage: Stage, pages: list[str]) -> 
     board = stage.board()
     page = stage.board("/processes")
     rows = page.locator(".process-table tbody tr")
+
+    def page_tells_of_a_stream() -> int:
+        page.reload()
+        return rows.filter(has_text="web").filter(has_text=re.compile(r"[1-9]\d* open streams?")).count()
+
     expect(rows.filter(has_text="worker")).to_contain_text(re.compile(r"shift of \d+ s, .* in flight|waits for a job"))
-    expect(rows.filter(has_text="web")).to_contain_text(re.compile(r"[1-9]\d* open streams?"))
+    until(page_tells_of_a_stream, 20, "the web process to have told of its stream")
     expect(page.locator(".process-table")).not_to_contain_text("not in force")
     page.locator("#content").get_by_role("link", name="Jobs in the RQ dashboard").click()
     expect(page).to_have_url(re.compile(r"/rq/"))

@@ -4,17 +4,40 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    ViewportSize,
+    WebError,
+    sync_playwright,
+)
 
 from tests.browser.chromium import MISSING, chromium
 from tests.harness.processes import NOTHING, Stack
 
 OPERATOR = "demo"
 """The core username of the demonstration's login."""
+
+
+SIZES: Final = pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        (320, 640),
+        pytest.param(390, 844, marks=pytest.mark.night),
+        pytest.param(1440, 900, marks=pytest.mark.night),
+        (3840, 2160),
+    ],
+)
+"""Windows from a phone to a wall: for every change the narrowest, where most is too wide, and the widest."""
 
 
 def launch(playwright: Playwright) -> Browser:
@@ -36,48 +59,134 @@ class RequestResult:
     hosts: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
 
-    def follow(self, page: Page) -> None:
-        """Record a page's requests, errors and violations of the content security policy."""
-        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", self._console)
+    def follow(self, context: BrowserContext) -> None:
+        """Record the requests, errors and violations of the content security policy of a profile's pages."""
+        context.on("request", self._request)
+        context.on("weberror", self._error)
+        context.on("console", self._console)
+
+    def leave(self, context: BrowserContext) -> None:
+        """Record nothing more of a profile."""
+        context.remove_listener("request", self._request)
+        context.remove_listener("weberror", self._error)
+        context.remove_listener("console", self._console)
+
+    def _request(self, request: Request) -> None:
+        self.hosts.add(urlsplit(request.url).netloc)
+
+    def _error(self, error: WebError) -> None:
+        self.complaints.append(str(error.error))
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
             self.complaints.append(message.text)
 
 
-class Stage:
+DESKTOP: Final[ViewportSize] = {"width": 1440, "height": 900}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A browser profile with one page."""
+
+    options: str
+    context: BrowserContext
+    page: Page
+
+
+class Profiles:
+    """Browser profiles that one test leaves to the next: to make one costs the browser as much as to show three pages.
+
+    Pages keep nothing in the browser but cookies. What a test took is given back without cookies, and empty.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self._idle: list[Profile] = []
+
+    def take(
+        self, *, viewport: ViewportSize = DESKTOP, color_scheme: Literal["light", "dark"] = "light", **options: Any
+    ) -> Profile:
+        """Return a profile with these options that nobody uses, with an empty page."""
+        wanted = repr(sorted(options.items()))
+        profile = next((idle for idle in self._idle if idle.options == wanted), None)
+        if profile is None:
+            context = self.browser.new_context(**options)
+            context.set_default_timeout(20_000)
+            profile = Profile(wanted, context, context.new_page())
+        else:
+            self._idle.remove(profile)
+        profile.page.set_viewport_size(viewport)
+        profile.page.emulate_media(media="screen", color_scheme=color_scheme)
+        return profile
+
+    def give_back(self, profile: Profile) -> None:
+        """Leave a profile to others, unless its page was closed."""
+        if profile.page.is_closed():
+            profile.context.close()
+            return
+        for page in profile.context.pages:
+            if page != profile.page:
+                page.close()
+        profile.page.unroute_all()
+        profile.page.goto("about:blank")
+        profile.context.clear_cookies()
+        self._idle.append(profile)
+
+
+class Pages:
+    """The pages that one test opens, each in a profile of its own, and what is heard of them."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self.profiles = profiles
+        self.heard = RequestResult()
+        self._taken: list[Profile] = []
+
+    def page(self, **more: Any) -> Page:
+        """Return an empty page."""
+        profile = self.profiles.take(**more)
+        self.heard.follow(profile.context)
+        self._taken.append(profile)
+        return profile.page
+
+    def close(self) -> None:
+        """Give every profile back."""
+        while self._taken:
+            profile = self._taken.pop()
+            self.heard.leave(profile.context)
+            self.profiles.give_back(profile)
+
+
+class Stage(Pages):
     """Opens pages of the board and of the sandbox."""
 
-    def __init__(self, browser: Browser, stack: Stack) -> None:
-        self.browser = browser
+    def __init__(self, profiles: Profiles, stack: Stack) -> None:
+        super().__init__(profiles)
         self.stack = stack
-        self.heard = RequestResult()
         self.web_url = stack.demo.web_url
-        self._contexts: list[BrowserContext] = []
 
-    def context(self, **more: Any) -> BrowserContext:
-        """Return a new browser profile with the demonstration's login."""
+    def page(self, **more: Any) -> Page:
+        """Return an empty page with the demonstration's login."""
         user, _, password = self.stack.demo.admin.partition(":")
-        more.setdefault("viewport", {"width": 1440, "height": 900})
-        context = self.browser.new_context(http_credentials={"username": user, "password": password}, **more)
-        context.set_default_timeout(20_000)
-        context.on("page", self.heard.follow)
-        self._contexts.append(context)
-        return context
+        return super().page(http_credentials={"username": user, "password": password}, **more)
 
     def board(self, path: str = "", **more: Any) -> Page:
         """Open a page of the board, and wait until its stream is connected."""
-        page = self.context(**more).new_page()
-        page.goto(f"{self.web_url}/board{path}")
+        page = self.page(**more)
         if more.get("java_script_enabled", True):
-            page.locator("#link.live, body[data-stream='']").first.wait_for()
+            self.turn(page, path)
+        else:
+            page.goto(f"{self.web_url}/board{path}")
         return page
+
+    def turn(self, page: Page, path: str) -> None:
+        """Go to another page of the board, and wait until its stream is connected."""
+        page.goto(f"{self.web_url}/board{path}")
+        page.locator("#link.live, body[data-stream='']").first.wait_for()
 
     def sandbox(self, **more: Any) -> Page:
         """Open the sandbox's page."""
-        page = self.context(**more).new_page()
+        page = self.page(**more)
         page.goto(self.stack.service_url)
         return page
 
@@ -88,11 +197,6 @@ class Stage:
         page.locator("input[name=ends]").fill(str(ends_s))
         page.locator(f"button[name=story][value={story}]").click()
         return page.locator(".started code").inner_text()
-
-    def close(self) -> None:
-        """Close every profile."""
-        while self._contexts:
-            self._contexts.pop().close()
 
 
 def line(page: Page, voice_id: str) -> Any:

@@ -1,5 +1,6 @@
 """A web application on a real Redis, with a user in each role."""
 
+import functools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,12 +20,20 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.people import Account, Accounts
 from callkeeper.desk.access.rights import Role
 from tests.harness.desk import board_rig
+from tests.kept_together import KeptTogether
 from tests.longest_first import longest_first
 
 __all__ = ["board_rig"]
 
-LONGEST_FIRST = ["browser", "provider", "sessions_and_roles"]
-"""Files by how long they take."""
+LONGEST_FIRST = [
+    "browser",
+    "provider",
+    "users_are_added_changed_and_removed",
+    "slow_answer_is_given_up",
+    "every_role_on_every_route",
+    "agent_token_expires_and_ends_its_stream",
+]
+"""Files and tests by how long they take."""
 
 PASSWORD = "canary-Tulpe-Wagen-83"
 CHEAP = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(PASSWORD)
@@ -43,8 +52,19 @@ HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first."""
+    """Run the longest tests first."""
     longest_first(items, LONGEST_FIRST)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeptTogether:
+    """Start the servers of a file once."""
+    return KeptTogether(config, log, {"browser", "provider"})
+
+
+@functools.cache
+def web_settings(redis_url: str, **more: str) -> WebSettings:
+    """Load the settings of a web application. How strong a secret is takes long to judge: each set is read once."""
+    return WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **more})
 
 
 @dataclass
@@ -95,8 +115,7 @@ class Site:
 @pytest.fixture
 async def site(redis: Redis, redis_url: str, log: FilteringBoundLogger) -> AsyncIterator[Site]:
     """Return a web application as production builds it, with a user in each role."""
-    settings = WebSettings.load({"REDIS_URL": redis_url, **ENVIRON})
-    app = web_app(settings, log)
+    app = web_app(web_settings(redis_url), log)
     site = Site(app, redis, Accounts(redis, keys=Keys()))
     for role in Role:
         await site.add(f"some-{role}", role)

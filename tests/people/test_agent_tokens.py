@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 from starlette.requests import Request
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.keys import CallId, Keys
@@ -21,7 +20,7 @@ from callkeeper.desk.access.desk_tokens import DeskTokens
 from callkeeper.desk.agent_pages import Minting
 from callkeeper.desk.problems import Problem
 from callkeeper.desk.stream import STREAMS_PER_AGENT
-from tests.people.conftest import ENVIRON, Site
+from tests.people.conftest import Site, web_settings
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.records import with_stored
 from tests.unit.calls.specimens import call
@@ -187,7 +186,7 @@ async def restarted(
     redis_url: str, log: FilteringBoundLogger, tokens: str, value: str
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Run the application with some tokens of the environment; yield a client with a token."""
-    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, "CALLKEEPER_DESK_TOKENS": tokens}), log)
+    app = web_app(web_settings(redis_url, CALLKEEPER_DESK_TOKENS=tokens), log)
     transport, headers = httpx.ASGITransport(app), {"Authorization": f"Bearer {value}"}
     async with (
         app.router.lifespan_context(app),

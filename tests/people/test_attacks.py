@@ -12,7 +12,6 @@ import httpx
 import pytest
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S, LoginLimiter
@@ -25,7 +24,7 @@ from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.board.login_page import LoginPages
 from callkeeper.desk.board.renderer import Renderer
-from tests.people.conftest import ENVIRON, HTML, PASSWORD, Site
+from tests.people.conftest import HTML, PASSWORD, Site, web_settings
 from tests.people.providers import ProviderProcess, settings
 from tests.people.test_commands_and_tokens import desk, issue
 from tests.people.test_sessions_and_roles import form_token
@@ -58,7 +57,7 @@ async def test_one_address_cannot_lock_a_name_out(site: Site) -> None:
 @asynccontextmanager
 async def browser_of(redis_url: str, log: FilteringBoundLogger, **environ: str) -> AsyncIterator[httpx.AsyncClient]:
     """Return a browser for an application with further settings."""
-    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **environ}), log)
+    app = web_app(web_settings(redis_url, **environ), log)
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

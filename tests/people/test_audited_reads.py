@@ -15,7 +15,6 @@ from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.cli import main
-from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.record import Call, Names, encode_call
 from callkeeper.calls.store import audit_log
@@ -25,7 +24,7 @@ from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.rights import Role
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.harness.archivist import sqlite_archive
-from tests.people.conftest import ENVIRON, Site
+from tests.people.conftest import Site, web_settings
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.people.test_sessions_and_roles import form_token
 
@@ -35,7 +34,7 @@ TOKENS = "desktop:canary-desk-5d0b7f2c91a4, branch:canary-desk-9e0b7f2c91a4@cu-1
 
 async def read_much(redis_url: str, log: FilteringBoundLogger) -> None:
     """Read lists, pages and a stream with a token, and end the web process, which writes what was repeated."""
-    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, "CALLKEEPER_DESK_TOKENS": TOKENS}), log)
+    app = web_app(web_settings(redis_url, CALLKEEPER_DESK_TOKENS=TOKENS), log)
     transport = httpx.ASGITransport(app)
     headers = {"Authorization": "Bearer canary-desk-5d0b7f2c91a4"}
     async with (
@@ -273,7 +272,7 @@ async def test_no_page_with_personal_data_is_sent_if_redis_takes_no_entry(site: 
 async def test_nobody_is_let_in_without_redis(log: FilteringBoundLogger, tmp_path: Path) -> None:
     """Not by HTTP Basic either, also if the login was recorded minutes ago; a page that is cached is not shown."""
     with embedded_redis(tmp_path) as server, BlockingRedis.from_url(server.url) as admin:
-        app = web_app(WebSettings.load({"REDIS_URL": server.url, **ENVIRON}), log)
+        app = web_app(web_settings(server.url), log)
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from callkeeper.desk.access.authorization import SESSION
-from tests.harness.browser import Stage, action_form, line, running_browser, web_restarted
-from tests.harness.processes import Stack, stack
+from tests.harness.browser import Pages, Profiles, Stage, action_form, line, running_browser, web_restarted
+from tests.harness.processes import Stack, end, stack
 from tests.people.conftest import PASSWORD
-from tests.people.providers import ProviderProcess, provider, settings
+from tests.people.providers import provider, settings
 from tests.waiting import until
 
 
@@ -26,13 +26,12 @@ class Place:
     """A running stack whose people log in at a provider."""
 
     stage: Stage
-    provider: ProviderProcess
+    people: Pages
     voice_id: str
 
     def person(self, login: str, path: str = "/board") -> Page:
         """Open a page as this person, who logs in at the provider first."""
-        page = self.stage.browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
-        page.set_default_timeout(20_000)
+        page = self.people.page()
         page.goto(f"{self.stage.web_url}{path}")
         page.get_by_role("link", name="Log in with").click()
         page.locator("input[name=login]").fill(login)
@@ -49,36 +48,36 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, ProviderProcess]]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Run a stack, and restart its web process with an identity provider and local users."""
     with stack(tmp_path_factory.mktemp("people"), workers=1) as running, provider(running.demo.web_url) as login:
         own = settings(login, running.demo.web_url)
         with web_restarted(running, environ={"CALLKEEPER_ADMIN": None, "CALLKEEPER_LOCAL_USERS": "yes", **own}):
             pass
-        yield running, login
+        yield running
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def profiles() -> Iterator[Profiles]:
     """Run the browser."""
     with running_browser() as browser:
-        yield browser
+        yield Profiles(browser)
 
 
 @pytest.fixture(scope="module")
-def place(browser: Browser, running: tuple[Stack, ProviderProcess]) -> Iterator[Place]:
+def voice_id(running: Stack) -> str:
+    """Start a call, and wait until its caller is assigned."""
+    call = running.call(end(600))
+    until(lambda: (record := running.record(call)) and record.seen.person_id, 30, "the caller to be assigned")
+    return str(call["voice_id"])
+
+
+@pytest.fixture
+def place(profiles: Profiles, running: Stack, voice_id: str) -> Iterator[Place]:
     """Return a stack with a live call whose caller is assigned."""
-    stage = Stage(browser, running[0])
-    sandbox = stage.sandbox()
-    voice_id = stage.start(sandbox, "nothing", ends_s=600)
-    call = {"institution_key": "cu-1", "voice_id": voice_id}
-
-    def is_assigned() -> bool:
-        record = running[0].record(call)
-        return record is not None and record.seen.person_id is not None
-
-    until(is_assigned, 30, "the caller to be assigned")
-    yield Place(stage, running[1], voice_id)
+    stage, people = Stage(profiles, running), Pages(profiles)
+    yield Place(stage, people, voice_id)
+    people.close()
     stage.close()
 
 
@@ -187,7 +186,7 @@ def test_admin_reads_what_was_done(place: Place) -> None:
 def test_session_that_ends_leads_an_open_page_to_the_login(place: Place) -> None:
     """An open page goes to the login page after its user was removed; logging out ends a session at once."""
     place.command("users", "add", "ben", "--role", "agent", "--operator", "agent-9", typed=f"{PASSWORD}\n")
-    page = place.stage.browser.new_context().new_page()
+    page = place.people.page()
     page.goto(f"{place.stage.web_url}/board")
     shoot(page, "login")
     page.get_by_text("Log in with a password").click()

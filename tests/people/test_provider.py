@@ -19,13 +19,12 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.people import Accounts, SessionRecord, Sessions
 from callkeeper.desk.access.rights import Role
-from tests.people.conftest import ENVIRON, HTML, Site
+from tests.people.conftest import HTML, Site, web_settings
 from tests.people.providers import CLIENT, CLIENT_SECRET, Box, ProviderProcess, box, provider, settings
 
 PUBLIC = "https://desk.example"
@@ -52,7 +51,7 @@ async def site(
     redis: Redis, redis_url: str, log: FilteringBoundLogger, front: Box, boxed: tuple[Box, ProviderProcess]
 ) -> AsyncIterator[Site]:
     """Return a web application that uses the provider."""
-    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **settings(boxed[1], PUBLIC)}), log)
+    app = web_app(web_settings(redis_url, **settings(boxed[1], PUBLIC)), log)
     site = Site(app, redis, Accounts(redis, keys=Keys(), issuer=boxed[1].issuer))
     async with app.router.lifespan_context(app):
         yield site
@@ -377,7 +376,7 @@ async def test_provider_that_is_down_ends_no_session(
         assert (await browser.get("/board")).status_code == 200
         answer = await come_back(waiting, back)
         assert (answer.status_code, "does not answer" in answer.text or "fails" in answer.text) == (503, True)
-        app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **settings(boxed[1], PUBLIC)}), log)
+        app = web_app(web_settings(redis_url, **settings(boxed[1], PUBLIC)), log)
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),

@@ -16,7 +16,6 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.settings import WebSettings
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -27,7 +26,7 @@ from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.routes import RULES, rule_of
 from callkeeper.desk.access.visitor import Visitor
 from callkeeper.desk.board.login_page import is_ours
-from tests.people.conftest import ENVIRON, HTML, METRICS_TOKEN, PASSWORD, Site
+from tests.people.conftest import HTML, METRICS_TOKEN, PASSWORD, Site, web_settings
 
 
 def form_token(page: str) -> str:
@@ -366,7 +365,7 @@ def test_every_route_is_in_the_table(site_routes: list[tuple[str, str]]) -> None
 @pytest.fixture
 def site_routes(redis_url: str, log: FilteringBoundLogger) -> list[tuple[str, str]]:
     """Return every route of the application."""
-    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON}), log)
+    app = web_app(web_settings(redis_url), log)
     return sorted(set(every_route(app)))
 
 
@@ -451,7 +450,7 @@ async def test_jobs_are_for_supervisors_of_everything(site: Site) -> None:
 
 async def test_board_without_redis_shows_a_page_without_data(log: FilteringBoundLogger) -> None:
     """If Redis is down, the board and the login answer 503 and say so, instead of asking for a login."""
-    app = web_app(WebSettings.load({"REDIS_URL": "redis://127.0.0.1:1/0", **ENVIRON}), log)
+    app = web_app(web_settings("redis://127.0.0.1:1/0"), log)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://desk", headers=HTML) as browser:
         answer = await browser.get("/board", headers={"Cookie": f"{SESSION}=whoever"})
         assert (answer.status_code, "Redis does not answer" in answer.text) == (503, True)
