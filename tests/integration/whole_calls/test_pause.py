@@ -10,16 +10,13 @@ from redis.asyncio import Redis
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import CheckWish, Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import KEY, Rig
+from tests.harness.virtual_time import DEMO, KEY, Rig
 from tests.integration.whole_calls.conftest import MakeRig
 from tests.sandbox_fixtures import Asgi
-
-DEMO = load_rules("demo")
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage
 from callkeeper.calls.rules.report import report
 from callkeeper.calls.trail import Recorded
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import DEMO, Rig
 from tests.integration.whole_calls.conftest import MakeRig
 
-DEMO = load_rules("demo")
 RUN_S = 110
 
 SHADOWS = (
