@@ -154,7 +154,7 @@ async def test_last_active_counts_for_fifteen_minutes(rig: Rig) -> None:
     assert await incidents(rig) == []
 
 
-@pytest.mark.parametrize("effect", ["enroll", "reject_voice"])
+@pytest.mark.parametrize("effect", ["enroll", pytest.param("reject_voice", marks=pytest.mark.night)])
 async def test_effects_are_held_and_shown_after_fifteen_minutes(rig: Rig, effect: str) -> None:
     """The trail and an incident say so; checks and reads go on. Soon after an answer the effect is sent, once."""
     call = await begun(rig)
