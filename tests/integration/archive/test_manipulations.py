@@ -126,7 +126,7 @@ def _orders() -> Iterator[object]:
             yield pytest.param(order, id=", ".join(order), marks=() if order in around else pytest.mark.night)
 
 
-@pytest.mark.parametrize("order", _orders())
+@pytest.mark.parametrize("order", list(_orders()))
 def test_commands_in_every_order_are_no_fault(tmp_path: Path, order: Sequence[str]) -> None:
     """Erasures, holds, releases and retirements explain what they did, and so does a last retirement of everything."""
     with sqlite_archive(tmp_path) as database:

@@ -234,7 +234,7 @@ def _holds() -> Iterator[object]:
             yield pytest.param(is_archived, changes, held, id=f"{where}-{name}", marks=marks)
 
 
-@pytest.mark.parametrize(("is_archived", "changes", "held"), _holds())
+@pytest.mark.parametrize(("is_archived", "changes", "held"), list(_holds()))
 async def test_call_under_a_hold_is_not_changed(
     is_archived: bool,
     changes: dict[str, Any],
