@@ -202,7 +202,7 @@ async def test_listed_calls_that_answers_mix_up_stay_and_come_to_an_end(
     await rig.run(10)
     for call in calls:
         await rig.note(call, distrust(rig))
-    await rig.run(300)
+    await rig.run(900)
     for call in calls:
         record = await rig.record(call)
         assert (record.voice_id, record.life.phase, record.seen.reading) == (call.voice_id, Phase.SETTLED, None)

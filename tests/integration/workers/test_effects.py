@@ -411,7 +411,7 @@ async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
     assert len(ours(call)) == 1
 
 
-@pytest.mark.parametrize("frozen_s", [LEASE.first_byte_s + 0.1, 9.0, 60.0])
+@pytest.mark.parametrize("frozen_s", [LEASE.first_byte_s + 0.1, pytest.param(9.0, marks=pytest.mark.night), 60.0])
 async def test_enroll_of_a_process_that_froze_over_its_booking_is_not_sent(rig: Rig, frozen_s: float) -> None:
     """A worker that froze while booking may not send afterwards; another sends it once (C18)."""
     frozen: list[float] = []
