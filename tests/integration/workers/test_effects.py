@@ -232,7 +232,17 @@ LOST: dict[str, Fault] = {
 }
 
 
-@pytest.mark.parametrize("fault", LOST.values(), ids=LOST)
+FOR_EVERY_CHANGE = ("reset, applied", "500, not applied", "cut off")
+"""One that was applied, one that was not, and one whose answer ends in its midst."""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=name, marks=() if name in FOR_EVERY_CHANGE else pytest.mark.night)
+        for name, fault in LOST.items()
+    ],
+)
 async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, fault: Fault) -> None:
     """There is one request. Stored details show whether it was applied or not (E1)."""
     fault = Fault(**{name: getattr(fault, name) for name in fault.__struct_fields__})
