@@ -1,6 +1,9 @@
 """A rig whose settled calls are archived, and settled calls for tests without a rig."""
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from callkeeper.archive.database import Database
@@ -20,11 +23,21 @@ START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 INSTITUTION = "cu-1"
 
 
-def sqlite_archive(path: Any) -> Database:
-    """Return a new archive in a folder."""
-    database = Database(f"sqlite:///{path}/archive.db")
-    migrate(database)
-    return database
+@cache
+def _empty_archive() -> bytes:
+    """Return the file of an archive with all migrations, which take longer than most tests."""
+    with TemporaryDirectory() as folder:
+        with Database(f"sqlite:///{folder}/archive.db") as database:
+            migrate(database)
+        return Path(folder, "archive.db").read_bytes()
+
+
+def sqlite_archive(folder: Path) -> Database:
+    """Return the archive in a folder: a new one unless there is one."""
+    file = folder / "archive.db"
+    if not file.exists():
+        file.write_bytes(_empty_archive())
+    return Database(f"sqlite:///{file}")
 
 
 def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[Entry, ...]]:

@@ -29,7 +29,10 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, id="SIGINT", marks=pytest.mark.night)],
+)
 def test_command_goes_on_after_a_stop_with_what_it_had(tmp_path: Path, number: signal.Signals) -> None:
     """A stopped process exits cleanly with its state written, and the next one has the same call."""
     state = ("--scenario", "none", "--state-file", str(tmp_path / "state.json"))

@@ -118,6 +118,7 @@ def test_command_answers_as_the_service_in_the_file(tmp_path: Path) -> None:
         assert chosen(url) == []
 
 
+@pytest.mark.night
 def test_demonstration_has_a_sandbox_like_the_file(tmp_path: Path) -> None:
     """``callkeeper run --like FILE`` passes the file to its sandbox, whose state shows the variants afterwards."""
     like, data = written(tmp_path / "like.toml", SEEN), tmp_path / "data"

@@ -45,7 +45,11 @@ def test_crash_is_logged_as_places(how: str) -> None:
     assert "canary" not in ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("command", [("calls", "list"), ("doctor",), ("reseller", "token"), ("schedule", "fit")])
+@pytest.mark.parametrize(
+    "command",
+    [("calls", "list"), ("doctor",), ("reseller", "token"), pytest.param(("schedule", "fit"), marks=pytest.mark.night)],
+    ids=" ".join,
+)
 def test_commands_that_reach_nobody_name_no_credential(command: tuple[str, ...]) -> None:
     """Redis and the service are away: a sentence that says so, no traceback, no password."""
     ended = run("-m", "callkeeper", *command)

@@ -31,7 +31,7 @@ def make(folder: Path) -> Terminal:
     return Terminal("make", "run", cwd=folder, environ=environ)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.night), 2])
 def test_make_succeeds_after_ctrl_c(tmp_path: Path, times: int) -> None:
     """However often Ctrl-C is pressed, make waits until the program has ended and exits with the program's code."""
     with make(tmp_path) as terminal:

@@ -46,7 +46,12 @@ def cluster_url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [("web --port 0", 2), ("worker", 2), ("doctor --only worker", 1), ("doctor --before-deploy", 1)],
+    [
+        pytest.param("web --port 0", 2, marks=pytest.mark.night),
+        ("worker", 2),
+        pytest.param("doctor --only worker", 1, marks=pytest.mark.night),
+        ("doctor --before-deploy", 1),
+    ],
 )
 def test_cluster_is_refused(cluster_url: str, command: str, code: int) -> None:
     """Its nodes refuse our scripts, so nothing would work: the process ends and says what to set instead."""

@@ -1,7 +1,7 @@
 """The verification names every change that the owner of the archive's database can make before the last logged head."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 
@@ -117,15 +117,20 @@ def _carry_out(database: Database, order: Sequence[str]) -> list[str]:
     return [*map(str, found.faults), *heads.faults, *map(str, verify(database).faults)]
 
 
-@pytest.mark.parametrize("first", _STEPS)
-def test_commands_in_every_order_are_no_fault(tmp_path: Path, first: str) -> None:
+def _orders() -> Iterator[object]:
+    """Yield every order of three steps with a retirement; for every change those in which each stands on both sides."""
+    others = [step for step in _STEPS if step != "retire"]
+    around = {(before, "retire", after) for before, after in zip(others, [*others[1:], others[0]], strict=True)}
+    for order in permutations(_STEPS, 3):
+        if "retire" in order:
+            yield pytest.param(order, id=", ".join(order), marks=() if order in around else pytest.mark.night)
+
+
+@pytest.mark.parametrize("order", list(_orders()))
+def test_commands_in_every_order_are_no_fault(tmp_path: Path, order: Sequence[str]) -> None:
     """Erasures, holds, releases and retirements explain what they did, and so does a last retirement of everything."""
-    sqlite_archive(tmp_path).close()
-    for n, order in enumerate(permutations(_STEPS, 3)):
-        if order[0] == first and "retire" in order:
-            shutil.copy(tmp_path / "archive.db", tmp_path / f"{n}.db")
-            with Database(f"sqlite:///{tmp_path}/{n}.db") as database:
-                assert _carry_out(database, order) == [], order
+    with sqlite_archive(tmp_path) as database:
+        assert _carry_out(database, order) == []
 
 
 def test_changed_line_about_the_archive_is_not_deleted_by_retention(tmp_path: Path) -> None:

@@ -65,15 +65,13 @@ async def test_plots_of_other_institutions_are_refused(rig: BoardRig) -> None:
     await rig.page("/plots?institution=no-such", 404)
 
 
-@pytest.mark.parametrize(
-    "query", ["span=year", "back=x", "back=99", "span=quarter&back=9", "institution=%3Cb%3E&span=%3Cb%3E"]
-)
-async def test_plots_survive_any_address(rig: BoardRig, query: str) -> None:
+async def test_plots_survive_any_address(rig: BoardRig) -> None:
     """A parameter that makes no sense is read as the nearest that does, or refused; it is never repeated as markup."""
-    answer = await rig.browser.get(f"/board/plots?{query}")
-    assert answer.status_code == (404 if "institution" in query else 200)
-    assert "<b>&" not in answer.text
-    assert "span=year" not in answer.text
+    for query in ("span=year", "back=x", "back=99", "span=quarter&back=9", "institution=%3Cb%3E&span=%3Cb%3E"):
+        answer = await rig.browser.get(f"/board/plots?{query}")
+        assert answer.status_code == (404 if "institution" in query else 200), query
+        assert "<b>&" not in answer.text
+        assert "span=year" not in answer.text
 
 
 async def test_plots_go_back_in_time(rig: BoardRig) -> None:

@@ -45,9 +45,17 @@ LATE: dict[str, dict[str, Any]] = {
     "the queue fails": {"fault": Fault(target="queue", action=Action.ANSWER, status=500, times=40)},
     "the service fails": {"fault": Fault(target="*", action=Action.ANSWER, status=500, times=8)},
 }
+FOR_EVERY_CHANGE = ("listed a minute after the push", "the service fails")
+"""The longest wait, and the failure of everything."""
 
 
-@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param(late, id=name, marks=() if name in FOR_EVERY_CHANGE else pytest.mark.night)
+        for name, late in LATE.items()
+    ],
+)
 async def test_distrust_about_a_call_that_is_only_hinted_rejects_it(desk: DeskRig, late: dict[str, Any]) -> None:
     """A distrust on a pushed call that the queue does not show yet rejects it once, however late the queue is."""
     await desk.run(20)

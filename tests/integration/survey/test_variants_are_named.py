@@ -15,9 +15,6 @@ from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.likeness import load_likeness
 from tests.survey_traffic import Traffic, surveyed
 
-SAMPLE = ("page-capped", "unenrolled-silently")
-"""One of requests and one of effects, which traffic must contain: run for every change. All of them take minutes."""
-
 WRONG_CREDENTIALS = ("login-refused-401", "login-refused-400", "login-refused-500")
 """They show only if a login is refused."""
 
@@ -25,12 +22,13 @@ TEN_MINUTES = 3
 """So many waves of traffic take ten minutes and more."""
 
 
-def _each() -> Iterator[object]:
+def _each() -> Iterator[str]:
     for name, (one, answer) in variants().items():
         if one.seen_by(answer) is not SeenBy.NOTHING and name not in WRONG_CREDENTIALS:
-            yield pytest.param(name, marks=() if name in SAMPLE else pytest.mark.night)
+            yield name
 
 
+@pytest.mark.night
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(_each()))
 async def test_survey_names_the_variant_and_no_other(redis: Redis, name: str) -> None:
@@ -55,7 +53,8 @@ async def test_usual_service_contradicts_nothing(redis: Redis, waves: int) -> No
 @pytest.mark.parametrize(
     ("seen", "waves"),
     [
-        (("page-capped", "numbers-e164", "list-items"), 1),
+        (("page-capped", "numbers-e164", "unenrolled-silently"), 1),
+        pytest.param(("page-capped", "numbers-e164", "list-items"), 1, marks=pytest.mark.night),
         pytest.param(("record-nested", "dates-offset", "metadata-null"), TEN_MINUTES, marks=pytest.mark.night),
         pytest.param(
             ("list-bare", "person-prefilled", "refused-with-400", "ids-capital"), TEN_MINUTES, marks=pytest.mark.night
@@ -66,7 +65,10 @@ async def test_usual_service_contradicts_nothing(redis: Redis, waves: int) -> No
 async def test_sandbox_like_the_service_gives_the_same_survey(
     redis: Redis, tmp_path: Path, seen: Sequence[str], waves: int
 ) -> None:
-    """What a survey exports makes another sandbox answer as the first did: the second survey names the same variants."""
+    """What a survey exports makes another sandbox answer as the first did: the second survey names the same variants.
+
+    For every change two variants of requests and one of effects, which traffic must contain.
+    """
     first = await surveyed(seen, redis, waves)
     assert sorted(first.named()) == sorted(seen)
     file = tmp_path / "service.toml"

@@ -11,13 +11,12 @@ from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.named_lists import NamedLists
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
-from callkeeper.calls.rules import Outcome, Rule, RuleBook, load_rules
+from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import DEMO, Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
-DEMO = load_rules("demo")
 END = Happening(Kind.END, 60)
 ASK = Rule("zebra twice", (("policies", OnChecks(Includes(("Zebra *",)), 2)),), Outcome.ASK, "A device seen in frauds.")
 ZEBRA = Happening(Kind.POLICY, 1, "Zebra Device Policy")
@@ -159,9 +158,9 @@ async def test_rule_is_applied_when_the_hour_comes(stage: Asgi, redis: Redis) ->
     now = stage.clock.now
     later = Rule("after hours", (("hour", (now.hour + 1) % 24),), Outcome.ASK, "The desk is closed.")
     rig = Rig(stage, redis, replace(book(later), zones={"": ZoneInfo("UTC")}))
-    call = rig.stage.call(Happening(Kind.END, 7200))
-    to_the_hour_s = 3600 - now.minute * 60 - now.second
-    await rig.run(to_the_hour_s - 5)
+    stage.advance(3600 - now.minute * 60 - now.second - 60)
+    call = rig.stage.call(Happening(Kind.END, 600))
+    await rig.run(55)
     assert (await rig.record(call)).statements.asked is None
     await rig.run(6)
     assert (await rig.record(call)).statements.asked is not None

@@ -15,7 +15,6 @@ from tests.sandbox_fixtures import START
 
 NO_CALLS = '{"success": true, "phoneCalls": []}'
 NOT_FOUND = '{"success": false, "error": "Phone call not found."}'
-END = Happening(Kind.END, 3000)
 
 
 def forgets(rig: Rig) -> None:
@@ -26,7 +25,7 @@ def forgets(rig: Rig) -> None:
 
 async def lose(rig: Rig, *script: Happening) -> Call:
     """Return a call that was settled as lost."""
-    call = rig.stage.call(*script, END)
+    call = rig.stage.call(*script, Happening(Kind.END, 400))
     await rig.run(5)
     forgets(rig)
     await rig.run(100)
@@ -50,7 +49,7 @@ async def test_lost_call_that_is_listed_again_is_handled_to_its_end(rig: Rig) ->
     record = await rig.record(call)
     assert (record.life.phase, record.life.reason, record.plan.needs_verifying) == (Phase.LIVE, None, False)
     assert await place(rig, call) == (True, False, False)
-    await rig.run(3300)
+    await rig.run(700)
     assert (await rig.record(call)).life.reason is Reason.ENROLLED
     assert rig.ledger(call)["enroll"] == 1
     assert rig.ledger(call)["assign"] == 1, "it was assigned before it was lost"

@@ -10,16 +10,13 @@ from redis.asyncio import Redis
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import CheckWish, Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import KEY, Rig
+from tests.harness.virtual_time import DEMO, KEY, Rig
 from tests.integration.whole_calls.conftest import MakeRig
 from tests.sandbox_fixtures import Asgi
-
-DEMO = load_rules("demo")
 
 
 @pytest.fixture
@@ -55,10 +52,10 @@ def arrived(rig: Rig, *operations: Operation, since: datetime) -> int:
 async def test_pause_in_a_busy_scenario_sends_nothing_and_loses_nothing(busy: MakeRig) -> None:
     """From the moment of the pause no effect is sent; after it every call that still may be is enrolled or rejected."""
     rig = busy(DEMO)
-    await rig.run(60)
-    assert arrived(rig, Operation.ENROLL, Operation.REJECT_VOICE, since=rig.clock.now - timedelta(seconds=60)) > 0
+    await rig.run(40)
+    assert arrived(rig, Operation.ENROLL, Operation.REJECT_VOICE, since=rig.clock.now - timedelta(seconds=40)) > 0
     paused_at = await pause(rig)
-    await rig.run(30)
+    await rig.run(20)
     assert arrived(rig, Operation.ENROLL, Operation.REJECT_VOICE, since=paused_at) == 0
     assert arrived(rig, Operation.CHECK, Operation.ASSIGN, since=paused_at) > 0
     held = [call async for call in rig.queries.live() if await _was_held(rig, call.institution_key, call.voice_id)]
@@ -193,7 +190,7 @@ async def test_pause_keeps_a_call_open_that_only_waits_to_be_rejected(rig: Rig) 
 
 async def test_pause_keeps_a_call_open_that_waits_to_be_enrolled_for_ten_minutes(rig: Rig) -> None:
     """An enroll is allowed after the end, so a pause does not lose it; ten minutes after the end it is over."""
-    for paused_s, is_enrolled in ((120, True), (700, False)):
+    for paused_s, is_enrolled in ((120, True), (630, False)):
         call = rig.stage.call(Happening(Kind.END, 20))
         await rig.push(call)
         await rig.run(10)

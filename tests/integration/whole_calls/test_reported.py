@@ -8,17 +8,14 @@ import structlog
 from redis.asyncio import Redis
 
 from callkeeper.app.web_app import warn_of_unknown_institutions
-from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper.calls.store.last_listing import Listings, Standing
 from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import DEMO, Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.managed_institutions import Institutions
-
-DEMO = load_rules("demo")
 
 
 async def test_a_policy_without_a_colour_is_logged_once_a_call_and_holds(sandbox_asgi: Asgi, redis: Redis) -> None:

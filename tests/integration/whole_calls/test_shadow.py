@@ -1,14 +1,16 @@
 """Rules in shadow on a busy scenario are recorded and not acted on."""
 
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
-from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+import pytest
+
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage
 from callkeeper.calls.rules.report import report
 from callkeeper.calls.trail import Recorded
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import DEMO, Rig
 from tests.integration.whole_calls.conftest import MakeRig
 
-DEMO = load_rules("demo")
 RUN_S = 110
 
 SHADOWS = (
@@ -24,9 +26,47 @@ def with_shadows(book: RuleBook) -> RuleBook:
     return replace(book, rules=(SHADOWS[0], first, SHADOWS[1], *rest, SHADOWS[2], last))
 
 
-async def sent(rig: Rig) -> list[tuple[str, str | None, str]]:
-    """Run the scenario; return every assign, check, enroll and reject that the stand-in saw, in order, with its time."""
-    await rig.run(RUN_S)
+BOOKS = {"plain": DEMO, "shadowed": with_shadows(DEMO)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of the scenario under rules.
+
+    Attributes:
+        sent: Every assign, check, enroll and reject that the stand-in saw, in order, with its call and time.
+        calls: All calls with their trails.
+        applied: How many requests of each kind the stand-in applied.
+    """
+
+    sent: list[tuple[str, str | None, str]]
+    calls: list[Recorded]
+    applied: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Ran]:
+    """Hold what became of the scenario, by the rules; filled by whoever asks first."""
+    return {}
+
+
+@pytest.fixture
+async def ran(busy: MakeRig, known: dict[str, Ran]) -> Callable[[str], Awaitable[Ran]]:
+    """Return what runs the scenario with one of the books, once for all tests here."""
+
+    async def run(book: str) -> Ran:
+        if book not in known:
+            rig = busy(BOOKS[book])
+            await rig.run(RUN_S)
+            calls = [call async for call in rig.queries.recordings()]
+            known[book] = Ran(sent(rig), calls, dict(rig.stage.sandbox.ledger.entries.totals.applied))
+        return known[book]
+
+    return run
+
+
+def sent(rig: Rig) -> list[tuple[str, str | None, str]]:
+    """Return every assign, check, enroll and reject that the stand-in saw, in order, with its time."""
     entries = rig.stage.sandbox.ledger.entries
     arrivals = [arrival for of_call in entries.of_calls.values() for arrival in of_call]
     deeds = [a for a in arrivals if a.operation in {"assign", "check", "enroll", "reject_voice"}]
@@ -35,24 +75,17 @@ async def sent(rig: Rig) -> list[tuple[str, str | None, str]]:
     ]
 
 
-async def recordings(rig: Rig) -> list[Recorded]:
-    """Return all calls with their trails."""
-    return [call async for call in rig.queries.recordings()]
-
-
-async def test_shadow_rules_change_nothing_that_is_sent(busy: MakeRig) -> None:
+async def test_shadow_rules_change_nothing_that_is_sent(ran: Callable[[str], Awaitable[Ran]]) -> None:
     """The same seed with and without rules in shadow: the same requests for the same calls at the same times."""
-    plain, shadowed = await sent(busy(DEMO)), await sent(busy(with_shadows(DEMO)))
+    plain, shadowed = (await ran("plain")).sent, (await ran("shadowed")).sent
     assert shadowed == plain
     assert {"assign", "check", "enroll", "reject_voice"} == {operation for operation, *_ in plain}
 
 
-async def test_shadow_rules_are_reported_with_what_they_would_have_done(busy: MakeRig) -> None:
+async def test_shadow_rules_are_reported_with_what_they_would_have_done(ran: Callable[[str], Awaitable[Ran]]) -> None:
     """The report counts what rules in shadow would have done, and names the calls in which live rules did otherwise."""
-    rig = busy(with_shadows(DEMO))
-    await rig.run(RUN_S)
-    calls = await recordings(rig)
-    found = report(calls, rig.book.policies)
+    calls = (await ran("shadowed")).calls
+    found = report(calls, DEMO.policies)
     would = sum(tally.would["reject"] for (_, rule), tally in found.rules.items() if rule == "reject every mismatch")
     seen = [call for call in calls if any((e.facts or {}).get("voice_mismatch") for e in call.trail)]
     assert would == len(seen) > 0
@@ -61,12 +94,10 @@ async def test_shadow_rules_are_reported_with_what_they_would_have_done(busy: Ma
     assert all(one.would == "would have rejected" for one in found.disagreements if one.rule == "reject every mismatch")
 
 
-async def test_report_counts_what_was_sent_and_how_it_ended(busy: MakeRig) -> None:
+async def test_report_counts_what_was_sent_and_how_it_ended(ran: Callable[[str], Awaitable[Ran]]) -> None:
     """The report's figures agree with the sandbox's."""
-    rig = busy(DEMO)
-    await rig.run(RUN_S)
-    found = report(await recordings(rig), rig.book.policies)
-    applied = rig.stage.sandbox.ledger.entries.totals.applied
+    plain = await ran("plain")
+    found, applied = report(plain.calls, DEMO.policies), plain.applied
     assert sum(tally.sent["enroll"] for tally in found.rules.values()) == applied["enroll"] > 0
     assert sum(tally.sent["reject"] for tally in found.rules.values()) == applied["reject_voice"] > 0
     assert sum(tally.ended["applied"] for tally in found.rules.values()) == applied["enroll"] + applied["reject_voice"]

@@ -9,15 +9,25 @@ from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import Asgi
 
 VARIANTS = (
-    "dates-offset",
-    "dates-without-zone",
+    pytest.param("dates-offset", marks=pytest.mark.night),
+    pytest.param("dates-without-zone", marks=pytest.mark.night),
     "dates-local-west",
-    "dates-local-east",
+    pytest.param("dates-local-east", marks=pytest.mark.night),
     "starts-in-year-1",
     "starts-in-future",
-    "clock-3-min-ahead",
+    pytest.param("clock-3-min-ahead", marks=pytest.mark.night),
     "clock-3-min-behind",
 )
+"""For every change: a start that seems too early by hours, by years and by minutes, and one that seems too late."""
+
+STARTS = (
+    pytest.param("9999-12-31T23:59:59Z", marks=pytest.mark.night),
+    None,
+    pytest.param("", marks=pytest.mark.night),
+    "yesterday",
+    pytest.param(7, marks=pytest.mark.night),
+)
+"""For every change: none, and one that cannot be read."""
 
 
 class Starts(httpx.AsyncBaseTransport):
@@ -69,7 +79,7 @@ async def test_call_is_watched_whatever_its_start_says(sandbox_asgi: Asgi, redis
     await watched(rig)
 
 
-@pytest.mark.parametrize("start", ["9999-12-31T23:59:59Z", None, "", "yesterday", 7], ids=str)
+@pytest.mark.parametrize("start", STARTS, ids=str)
 async def test_call_is_watched_though_its_start_cannot_be_read(sandbox_asgi: Asgi, redis: Redis, start: object) -> None:
     """A placeholder, null or nonsense as start hides neither the call nor later ones."""
     await watched(Rig(sandbox_asgi, redis, transport=Starts(sandbox_asgi.transport, start)))

@@ -15,7 +15,7 @@ from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.records import facts_of_record
 
-END = Happening(Kind.END, 900)
+END, SOON = Happening(Kind.END, 900), Happening(Kind.END, 30)
 TAKEN_BACK = "enroll taken back"
 
 
@@ -30,9 +30,9 @@ async def enrolled(rig: Rig, *script: Happening, person_id: str = "p-1", **more:
     return call
 
 
-async def reject(rig: Rig) -> Call:
+async def reject(rig: Rig, end: Happening = END) -> Call:
     """Have the voice of a new call of the same member rejected."""
-    call = rig.stage.call(END)
+    call = rig.stage.call(end)
     await rig.run(8)
     await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish=f"r{call.voice_id}"))
     await rig.run(6)
@@ -72,11 +72,11 @@ async def test_reject_takes_back_the_enroll_of_another_live_call(rig: Rig) -> No
 
 async def test_reject_takes_back_the_enroll_of_a_settled_call(rig: Rig) -> None:
     """A call that is long over is read once: its record says what the service says. It stays settled."""
-    call = await enrolled(rig, Happening(Kind.END, 30))
+    call = await enrolled(rig, SOON)
     await rig.run(60)
     assert (await rig.record(call)).life.reason is Reason.ENROLLED
     reads = rig.ledger(call)["read"]
-    await reject(rig)
+    await reject(rig, SOON)
     await rig.run(60)
     await says_taken_back(rig, call)
     record = await rig.record(call)
@@ -88,11 +88,11 @@ async def test_reject_takes_back_the_enroll_of_a_settled_call(rig: Rig) -> None:
 
 async def test_enroll_that_the_service_takes_back_later_is_found(rig: Rig) -> None:
     """The service may need a while: a settled call is read at most three times in ten minutes, then left alone."""
-    call, other = await enrolled(rig, Happening(Kind.END, 30)), await enrolled(rig, Happening(Kind.END, 30))
+    call, other = await enrolled(rig, SOON), await enrolled(rig, SOON)
     await rig.run(60)
     reads = rig.ledger(other)["read"]
     rig.stage.world.manual.clear()
-    await reject(rig)
+    await reject(rig, SOON)
     await rig.run(10)
     call.manual_person_id = None
     rig.stage.happen(call, Kind.STATUS, "FullAuthenticationUnenrolled")
@@ -105,7 +105,7 @@ async def test_enroll_that_the_service_takes_back_later_is_found(rig: Rig) -> No
 async def test_reject_leaves_the_calls_of_others_alone(rig: Rig) -> None:
     """A reject causes no reads of other members' calls, nor of calls that were not enrolled."""
     rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
-    call = await enrolled(rig, Happening(Kind.END, 30), person_id="p-2", phone_number="5550100002")
+    call = await enrolled(rig, SOON, person_id="p-2", phone_number="5550100002")
     plain = rig.stage.call(Happening(Kind.END, 10))
     await rig.run(60)
     before = rig.ledger(call)["read"], rig.ledger(plain)["read"]
@@ -127,7 +127,7 @@ async def test_status_alone_says_that_an_enroll_was_taken_back(rig: Rig, status:
 
 async def test_person_closes_what_was_taken_back(rig: Rig) -> None:
     """It needs a person until one says that she has seen it."""
-    call = await enrolled(rig, Happening(Kind.END, 30))
+    call = await enrolled(rig, SOON)
     await rig.run(60)
     await reject(rig)
     await rig.run(60)
@@ -166,7 +166,7 @@ async def test_enroll_is_taken_back_after_its_call_settled(rig: Rig) -> None:
 async def test_reject_between_an_enroll_and_its_record_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another worker rejects the member after the service enrolled, and before the enroll is recorded."""
     rig.stage.world.options = but(rig.stage.world.options, unenroll_after_s=60.0)
-    call = rig.stage.call(Happening(Kind.END, 30))
+    call = rig.stage.call(SOON)
     await rig.run(8)
     follow = rig.store.members.follow
     told: list[Any] = []

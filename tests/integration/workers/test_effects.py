@@ -13,7 +13,6 @@ from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason, encode_call, parse_call, with_effect
-from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
@@ -21,6 +20,7 @@ from callkeeper.service import NotSent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Altered, Rig
+from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 45)
@@ -232,7 +232,17 @@ LOST: dict[str, Fault] = {
 }
 
 
-@pytest.mark.parametrize("fault", LOST.values(), ids=LOST)
+FOR_EVERY_CHANGE = ("reset, applied", "500, not applied", "cut off")
+"""One that was applied, one that was not, and one whose answer ends in its midst."""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=name, marks=() if name in FOR_EVERY_CHANGE else pytest.mark.night)
+        for name, fault in LOST.items()
+    ],
+)
 async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, fault: Fault) -> None:
     """There is one request. Stored details show whether it was applied or not (E1)."""
     fault = Fault(**{name: getattr(fault, name) for name in fault.__struct_fields__})
@@ -411,7 +421,7 @@ async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
     assert len(ours(call)) == 1
 
 
-@pytest.mark.parametrize("frozen_s", [LEASE.first_byte_s + 0.1, 9.0, 60.0])
+@pytest.mark.parametrize("frozen_s", [LEASE.first_byte_s + 0.1, pytest.param(9.0, marks=pytest.mark.night), 60.0])
 async def test_enroll_of_a_process_that_froze_over_its_booking_is_not_sent(rig: Rig, frozen_s: float) -> None:
     """A worker that froze while booking may not send afterwards; another sends it once (C18)."""
     frozen: list[float] = []
@@ -443,7 +453,7 @@ async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
 
 async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Rules that may reject do so, once, in the configured operator's name."""
-    rig = Rig(sandbox_asgi, redis, load_rules("demo"))
+    rig = Rig(sandbox_asgi, redis, shipped("demo"))
     call = rig.stage.call(*MISCHIEF[:2], END)
     await rig.run(30)
     assert (rig.ledger(call)[REJECTED], call.feedback) == (1, ["FAILED"])

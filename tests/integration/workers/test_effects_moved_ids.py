@@ -47,7 +47,7 @@ async def test_call_goes_on_under_the_id_that_assign_returned(rig: Rig, is_pushe
     assert rig.ledger(call)["check"] == new.plan.checks_used <= CHECK_LIMIT
 
 
-@pytest.mark.parametrize("other", ["another number", "another start"])
+@pytest.mark.parametrize("other", ["another number", pytest.param("another start", marks=pytest.mark.night)])
 async def test_id_of_another_call_is_not_followed(rig: Rig, other: str) -> None:
     """The record under the returned id has another number or start: the service mixed up two calls, a person looks."""
     call = rig.stage.call(END)

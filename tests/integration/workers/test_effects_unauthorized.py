@@ -24,6 +24,13 @@ REFUSALS: dict[str, dict[str, Any]] = {
     "401": {"action": Action.UNAUTHORIZED},
     "429": {"action": Action.ANSWER, "status": 429},
 }
+ENROLL_401_REJECT_429 = [
+    pytest.param(kind, status, marks=() if (kind is EffectKind.ENROLL) is (status == "401") else pytest.mark.night)
+    for kind in ONCE
+    for status in REFUSALS
+]
+"""For every change each effect once, and each status once."""
+
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
 
 
@@ -60,8 +67,7 @@ def logins(rig: Rig) -> int:
     return sum(entry["event"] == "login_made" for entry in rig.log.entries)
 
 
-@pytest.mark.parametrize("status", REFUSALS)
-@pytest.mark.parametrize("kind", ONCE)
+@pytest.mark.parametrize(("kind", "status"), ENROLL_401_REJECT_429)
 async def test_effect_that_is_always_turned_away_is_sent_twice_at_most(rig: Rig, kind: EffectKind, status: str) -> None:
     """After two requests answered 401 or 429 a person must resolve the effect, and there are no further logins."""
     refuse(rig, kind, status)
@@ -76,8 +82,7 @@ async def test_effect_that_is_always_turned_away_is_sent_twice_at_most(rig: Rig,
     assert logins(rig) <= 3
 
 
-@pytest.mark.parametrize("status", REFUSALS)
-@pytest.mark.parametrize("kind", ONCE)
+@pytest.mark.parametrize(("kind", "status"), ENROLL_401_REJECT_429)
 async def test_effect_that_was_turned_away_is_sent_again_after_proven_absence(
     rig: Rig, kind: EffectKind, status: str
 ) -> None:

@@ -139,7 +139,7 @@ async def test_institution_is_dropped_when_the_service_confirms_it(rig: Rig) -> 
 async def test_refused_queue_alone_drops_nobody(rig: Rig) -> None:
     """An institution that the login lists is kept, whatever its queue answers."""
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED, institution_key=KEY))
-    await rig.run(600)
+    await rig.run(300)
     assert rig.institutions.keys == {KEY, OTHER}
     assert events(rig, "institution_dropped") == []
 

@@ -71,9 +71,23 @@ SERVICES = (
     "page-capped paging-overlap past-end-repeated",
     "page-refused paging-overlap past-end-refused",
 )
+FOR_EVERY_CHANGE = (
+    "",
+    "page-refused past-end-repeated queue-newest-first",
+    "page-refused paging-by-page past-end-refused queue-newest-first",
+    "page-capped paging-by-page-from-1 past-end-repeated queue-newest-first",
+    "page-capped paging-overlap past-end-repeated",
+)
+"""The usual one, and of each way of paging the one that is odd in most other ways."""
 
 
-@pytest.mark.parametrize("variants", SERVICES, ids=lambda names: names or "usual")
+@pytest.mark.parametrize(
+    "variants",
+    [
+        pytest.param(names, id=names or "usual", marks=() if names in FOR_EVERY_CHANGE else pytest.mark.night)
+        for names in SERVICES
+    ],
+)
 async def test_calls_are_found_whatever_a_page_is(rig: Rig, variants: str) -> None:
     """Calls that nobody pushed are found within ten seconds, at once and while others are live.
 

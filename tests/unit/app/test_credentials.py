@@ -115,9 +115,10 @@ def test_outcome_key_is_hard_to_guess(key: bytes) -> None:
     assert value not in str(refused.value)
 
 
-def test_secrets_that_commands_print_are_taken() -> None:
+@pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.night)])
+def test_secrets_that_commands_print_are_taken(times: int) -> None:
     """Random secrets of 96 bits and more are never refused, in whatever alphabet."""
-    for _ in range(50):
+    for _ in range(times):
         lengths = (token_hex(16), token_hex(32), token_urlsafe(12), token_urlsafe(24), token_urlsafe(32))
         for value in (*lengths, b64encode(token_bytes(16)).decode(), f"0x{token_hex(16)}", str(uuid4())):
             assert strong_secret(value).reveal() == value

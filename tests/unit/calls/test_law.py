@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -65,12 +65,10 @@ EXPECTED = {
 
 
 def truths(count: int) -> Iterator[tuple[bool, ...]]:
-    """Yield values of so many facts: every combination at night; else those in which at most four differ from the rest."""
-    if os.environ.get("TEST_NIGHT"):
-        yield from product((True, False), repeat=count)
-        return
+    """Yield values of so many facts in which at most three differ from the rest, at night five."""
+    most = 5 if os.environ.get("TEST_NIGHT") else 3
     for usual in (True, False):
-        for differing in range(5):
+        for differing in range(most + 1):
             for chosen in combinations(range(count), differing):
                 yield tuple(usual != (n in chosen) for n in range(count))
 
@@ -78,7 +76,7 @@ def truths(count: int) -> Iterator[tuple[bool, ...]]:
 @pytest.mark.parametrize("kind", list(EffectKind))
 @pytest.mark.parametrize("opt_in_required", [True, False])
 def test_law_is_what_it_says_for_every_combination_of_its_facts(kind: EffectKind, opt_in_required: bool) -> None:
-    """The law names exactly the reasons that hold: at night for all 2^n values, else where four or fewer facts differ."""
+    """The law names exactly the reasons that hold, wherever three or fewer facts differ from the rest, at night five."""
     expected = {name: when for name, when in EXPECTED[kind].items() if opt_in_required or name != "opt_in_required"}
     names = sorted({name for when in expected.values() for name in when})
     for values in truths(len(names)):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.app.commands.schedule import checks_table, fit_document, fit_lines
-from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.estimate import (
     Observation,
     fit_lognormal,
@@ -24,9 +23,10 @@ from callkeeper.calls.schedule.fit import MIN_CALLS, MIN_DECIDED, Sample, TooFew
 from callkeeper.calls.schedule.model import Lognormal, Model
 from callkeeper.calls.schedule.optimum import backoff_optimum
 from callkeeper.calls.schedule.plan import schedule_faults
+from tests.rule_books import shipped
 from tests.simulated_calls import drawn_times, observed_through
 
-SHIPPED = load_rules(None).schedule
+SHIPPED = shipped().schedule
 LAWS = {
     "prior": (Lognormal(25, 0.7), Lognormal(240, 0.85)),
     "fast": (Lognormal(10, 0.6), Lognormal(240, 0.7)),
@@ -97,7 +97,7 @@ def test_fit_has_a_band_around_the_truth() -> None:
     assert bands[1][1] - bands[1][0] < bands[0][1] - bands[0][0]
 
 
-@pytest.mark.parametrize("sigma", [0.1, 0.3])
+@pytest.mark.parametrize("sigma", [pytest.param(0.1, marks=pytest.mark.night), 0.3])
 def test_each_mean_lies_in_its_own_band(sigma: float) -> None:
     """Where no lognormal fits, the means and the bands come from the same estimate: each band holds its mean."""
     draw = Random(3)  # noqa: S311  (repeatable, not secret)

@@ -1,7 +1,8 @@
 """The key prefix: several installations on one Redis share no key."""
 
 import ast
-from functools import cache
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from callkeeper.calls.store.keys import Keys
@@ -10,24 +11,32 @@ ROOT = Path(__file__).parents[4]
 PACKAGES = ("receiver", "workers", "callkeeper")
 
 
-@cache
-def nodes() -> list[tuple[Path, ast.AST]]:
-    """Parse every file of the product."""
+def texts() -> dict[Path, str]:
+    """Return every file of the product."""
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    texts = ((path, path.read_text(encoding="utf-8")) for path in paths)
-    return [(path, node) for path, text in texts for node in ast.walk(ast.parse(text))]
+    return {path: path.read_text(encoding="utf-8") for path in paths}
 
 
-def named_by_keys() -> set[str]:
+def named_by_keys(files: dict[Path, str]) -> set[str]:
     """Return the classes and functions that would fall back on the default keys if they were not told others."""
     found = set()
-    for _, node in nodes():
-        if isinstance(node, ast.ClassDef):
-            makers = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-            found |= {node.name for maker in makers if _falls_back(maker)}
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _falls_back(node):
-            found.add(node.name)
+    for text in files.values():
+        for node in ast.walk(ast.parse(text)) if re.search(r"\bkeys\b", text) else ():
+            if isinstance(node, ast.ClassDef):
+                makers = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+                found |= {node.name for maker in makers if _falls_back(maker)}
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _falls_back(node):
+                found.add(node.name)
     return found - {"__init__"}
+
+
+def calls_of(names: set[str], files: dict[Path, str]) -> Iterator[tuple[Path, ast.Call, str]]:
+    """Yield where one of them is called by its name. Only files that have such a name before a bracket are parsed."""
+    named = re.compile(rf"\b({'|'.join(sorted(names))})\s*\(")
+    for path, text in files.items():
+        for node in ast.walk(ast.parse(text)) if named.search(text) else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                yield path, node, node.func.id
 
 
 def _falls_back(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -45,7 +54,8 @@ def _is_told(call: ast.Call) -> bool:
 
 def test_everything_that_names_keys_is_told_the_prefix() -> None:
     """No part of the product uses the default prefix ``ck`` if another one is set."""
-    classes = named_by_keys()
+    files = texts()
+    classes = named_by_keys(files)
     assert {
         "Store",
         "Intake",
@@ -57,10 +67,9 @@ def test_everything_that_names_keys_is_told_the_prefix() -> None:
         "health_routes",
     } <= classes
     silent = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.func.id}"
-        for path, node in nodes()
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in classes
-        if not _is_told(node)
+        f"{path.relative_to(ROOT)}:{call.lineno} {name}"
+        for path, call, name in calls_of(classes, files)
+        if not _is_told(call)
     ]
     assert silent == []
 
