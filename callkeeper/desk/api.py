@@ -30,7 +30,7 @@ from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
-from callkeeper.desk.access.routes import rule_of
+from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
 from callkeeper.desk.agent_pages import Minting, refuse_other_calls, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived

@@ -22,8 +22,8 @@ from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.desk.access import access_changes
 from callkeeper.desk.access.authorization import SESSION, forms_of
 from callkeeper.desk.access.people import IDLE, Sessions, hash_password
+from callkeeper.desk.access.required_roles import RULES, rule_of
 from callkeeper.desk.access.rights import Role
-from callkeeper.desk.access.routes import RULES, rule_of
 from callkeeper.desk.access.visitor import Visitor
 from callkeeper.desk.board.login_page import is_ours
 from tests.people.conftest import HTML, METRICS_TOKEN, PASSWORD, Site, web_settings

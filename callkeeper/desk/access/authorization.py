@@ -30,8 +30,8 @@ from callkeeper.calls.store.attempt_limiter import AttemptLimiter, LoginLimiter,
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.desk.access.emergency import EmergencyLogin
 from callkeeper.desk.access.people import Sessions
+from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.rights import Person, Role
-from callkeeper.desk.access.routes import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, Visitor, with_note, with_visitor
 from callkeeper.desk.browser_headers import PAGE, SafeHeaders
 from callkeeper.desk.signed_tokens import Signer, form_tokens

@@ -21,8 +21,8 @@ from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.writable import REFUSALS, refusal_in
 from callkeeper.desk.access.people import Sessions
+from callkeeper.desk.access.required_roles import RouteRule, rule_of
 from callkeeper.desk.access.rights import Person
-from callkeeper.desk.access.routes import RouteRule, rule_of
 from callkeeper.desk.signed_tokens import Signer
 
 _VISITOR: Final = "callkeeper.visitor"

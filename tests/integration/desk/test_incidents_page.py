@@ -29,8 +29,8 @@ from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.breakers import breakers_of
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
+from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.rights import Role
-from callkeeper.desk.access.routes import rule_of
 from callkeeper.desk.metrics import read_everything
 from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY

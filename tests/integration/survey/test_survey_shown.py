@@ -26,8 +26,8 @@ from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import Survey
+from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.rights import Person, Role
-from callkeeper.desk.access.routes import rule_of
 from callkeeper_sandbox.service.variants import choose
 from tests.harness.desk import BoardRig
 from tests.sandbox_fixtures import CREDENTIALS, KEY
