@@ -28,7 +28,7 @@ from callkeeper.calls.outcome_messages import Message, payload_digest
 from callkeeper.service import Secret
 from callkeeper.service.proxy import Proxy
 from callkeeper.service.tracing import SpanKind, span, trace_headers
-from workers.receiver_answer import beginning_of
+from workers.webhook_answer import beginning_of
 
 DEADLINE_S: Final = 5.0
 """For one post in seconds, from name resolution to the answer's status. Well below the lease."""

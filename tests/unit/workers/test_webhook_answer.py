@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.receiver_answer import HIDDEN, MOST_BYTES, MOST_CHARACTERS, beginning_of, kept
+from workers.webhook_answer import HIDDEN, MOST_BYTES, MOST_CHARACTERS, beginning_of, kept
 
 
 @pytest.mark.parametrize(
