@@ -20,7 +20,7 @@ from callkeeper.calls.claimed_item import Lease
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
-from callkeeper.calls.metrics.doing import Doing
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.breakers import service_away

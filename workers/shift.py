@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.metrics import catalogue as figure
-from callkeeper.calls.metrics.doing import Doing
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import MOST_OF_ONE

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from callkeeper.calls.metrics.doing import Doing
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.snapshot import Process, read_present
 from callkeeper.calls.store.keys import Keys

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import ClaimedItem
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.doing import Doing
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.signals import note_unstarted
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.metrics.writing import Author, FigureWriter

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from callkeeper.calls.metrics.doing import MOST_WORDS, Doing, encode_doing, parse_doing
+from callkeeper.calls.metrics.process_activity import MOST_WORDS, Doing, encode_doing, parse_doing
 from callkeeper.calls.metrics.snapshot import Process
 from callkeeper.desk.board.processes_page import doing_words, rows_of
 
