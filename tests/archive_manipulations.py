@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Table, delete, insert, select, text, update
 
+from callkeeper.archive.chain_heads import HeadsLog, parse_heads, signed_head
 from callkeeper.archive.database import Database
-from callkeeper.archive.heads import HeadsLog, parse_heads, signed_head
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.lines import (
     AUDIT_LOG,

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 from redis.exceptions import RedisError
 
+from callkeeper.archive.chain_heads import signed_head
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
-from callkeeper.archive.heads import signed_head
 from callkeeper.archive.lines import AUDIT_LOG, audit_content, content_of
 from callkeeper.archive.writing import Head, Writer
 from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement

@@ -713,7 +713,7 @@ CONTROLS: Final = (
     ),
     Control(
         "a logged head is signed with the head before it",
-        "callkeeper/archive/heads.py",
+        "callkeeper/archive/chain_heads.py",
         'link = "" if logged.before is None else',
         'link = "" if key is not None else',
         "tests/integration/archive/test_manipulations.py",

@@ -18,9 +18,9 @@ from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
 from callkeeper.archive.audited import FILLED, LINE
+from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
-from callkeeper.archive.heads import parse_heads
 from callkeeper.archive.keeping import Keeper, changes_of
 from callkeeper.archive.migrating import migrate as migrate_tables
 from callkeeper.archive.verifying import Evidence, Tail, Verification

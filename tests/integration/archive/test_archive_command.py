@@ -12,7 +12,7 @@ from sqlalchemy import text
 from callkeeper.app.cli import main
 from callkeeper.app.doctor.archive_findings import archive_findings
 from callkeeper.app.settings import ArchiveSettings
-from callkeeper.archive.heads import signed_head
+from callkeeper.archive.chain_heads import signed_head
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.store.keys import Keys

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from sqlalchemy import Connection, delete, func, select, text, update
 
 from callkeeper.app.cli import main
+from callkeeper.archive.chain_heads import parse_heads, signed_head
 from callkeeper.archive.database import Database
-from callkeeper.archive.heads import parse_heads, signed_head
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.lines import GENESIS, content_of, joined
 from callkeeper.archive.tables import chains, lines, people

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from sqlalchemy import delete, select, update
 
+from callkeeper.archive.chain_heads import parse_heads, signed_head
 from callkeeper.archive.database import Database
-from callkeeper.archive.heads import parse_heads, signed_head
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.lines import HELD
 from callkeeper.archive.tables import holds, lines
