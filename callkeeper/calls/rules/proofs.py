@@ -15,8 +15,8 @@ from callkeeper.calls.rules.book import EFFECTS, Condition, Not, OnChecks, Outco
 from callkeeper.calls.rules.conditions import describe_condition
 from callkeeper.calls.rules.matching import holds, is_meant_for, is_valid
 from callkeeper.calls.rules.patterns import TooManyNames
+from callkeeper.calls.rules.possible_facts import TooManyHistories, World
 from callkeeper.calls.rules.toml_reader import Fault
-from callkeeper.calls.rules.world import TooManyHistories, World
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 

@@ -15,8 +15,8 @@ from callkeeper.calls.rules import Outcome, Rule, Stage
 from callkeeper.calls.rules.book import Condition, Not, OneOf, Test
 from callkeeper.calls.rules.matching import admits
 from callkeeper.calls.rules.patterns import overlap
+from callkeeper.calls.rules.possible_facts import IMPLICATIONS, World
 from callkeeper.calls.rules.proofs import Proofs
-from callkeeper.calls.rules.world import IMPLICATIONS, World
 from callkeeper.calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
 from callkeeper.service import ResearchStatus
 from tests.records import facts_of_record

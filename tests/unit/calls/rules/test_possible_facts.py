@@ -16,8 +16,8 @@ from callkeeper.calls.rules import Outcome, Rule, Stage
 from callkeeper.calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
 from callkeeper.calls.rules.matching import holds, judge
 from callkeeper.calls.rules.patterns import kinds_of_names
+from callkeeper.calls.rules.possible_facts import World
 from callkeeper.calls.rules.proofs import Proofs
-from callkeeper.calls.rules.world import World
 from tests.conftest import examples
 from tests.records import facts_of_record, with_stored
 from tests.unit.calls.rules.specimens import BOOK
