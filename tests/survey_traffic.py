@@ -17,8 +17,8 @@ from callkeeper.calls.notes import AssignWish, Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.survey import Survey, SurveyVerdict, rows_of
-from callkeeper.service.asking import Asking, Ended
 from callkeeper.service.errors import ServiceUnavailable
+from callkeeper.service.survey_questions import Asking, Ended
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from callkeeper_sandbox.service.variants import VARIANTS

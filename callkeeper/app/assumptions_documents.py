@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from callkeeper.app.documents import filled, items
 from callkeeper.calls.assumptions import Assumption, SeenBy, assumptions, groups, variants
-from callkeeper.service.asking import MOST, PLAN
+from callkeeper.service.survey_questions import MOST, PLAN
 
 OTHERS = "Others"
 """The group of assumptions that are not about the service's answers. It stands last."""

@@ -17,8 +17,8 @@ from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
-from callkeeper.service.asking import MOST, PLAN, Asking, Ended
 from callkeeper.service.errors import ResellerError
+from callkeeper.service.survey_questions import MOST, PLAN, Asking, Ended
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

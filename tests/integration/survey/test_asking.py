@@ -17,7 +17,7 @@ from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import Survey, rows_of
 from callkeeper.service import Secret, ServiceConfig, ServiceUnavailable
-from callkeeper.service.asking import MOST, PLAN, Asking
+from callkeeper.service.survey_questions import MOST, PLAN, Asking
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import KEY, ServedSandbox
