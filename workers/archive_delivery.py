@@ -139,7 +139,7 @@ class ArchiveDeliveries(Outbox):
 
     async def _refused(self, item: ClaimedItem, error: Exception) -> None:
         if isinstance(error, NewerRecord):
-            await self.store.newer_releases.leave(item)
+            await self.store.handover.leave(item)
             return
         failures = item.failures + 1
         where = innermost_place(error)

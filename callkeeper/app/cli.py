@@ -29,7 +29,7 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: Final = {
-    "alerts": CommandEntry("alert_messages", "Show which alerts were sent, acknowledge an incident, send a test."),
+    "alerts": CommandEntry("alerts", "Show which alerts were sent, acknowledge an incident, send a test."),
     "archive": CommandEntry(
         "archive", "Keep calls for years: prepare the tables, verify the chains, erase, hold, retire.", ("archive",)
     ),

@@ -173,13 +173,13 @@ async def test_late_release_of_a_newer_record_changes_nothing(rig: Rig) -> None:
     _, member, stored = await with_newer_record(rig)
     rig.stage.advance(5)
     (item,) = [each for each in await rig.store.claim(100) if each.member == member]
-    await rig.store.newer_releases.leave(item)
+    await rig.store.handover.leave(item)
     due = await rig.redis.zscore(KEYS.due, member)
-    await rig.store.newer_releases.leave(item)
+    await rig.store.handover.leave(item)
     assert await rig.redis.zscore(KEYS.due, member) == due
     await handled_by_a_newer_worker(rig, member, stored, 30_000)
     due = await rig.redis.zscore(KEYS.due, member)
-    await rig.store.newer_releases.leave(item)
+    await rig.store.handover.leave(item)
     assert await rig.redis.zscore(KEYS.due, member) == due
 
 

@@ -80,7 +80,7 @@ class Life:
 
     def _store(self) -> Store:
         store = Store(self.redis, archive=Keys().archive, now_ms=self.hand, monotonic=lambda: self.hand.ms / 1000)
-        store._scripts = store.breakers.scripts = store.newer_releases.scripts = Recorder(
+        store._scripts = store.breakers.scripts = store.handover.scripts = Recorder(
             self.redis, self.sent, now_ms=self.hand
         )
         return store
