@@ -11,8 +11,8 @@ from tests.harness.processes import Stack, stack
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = [
-    *("alert_courier", "demonstration", "doctor", "desk", "certify", "telemetry", "disturbed_job", "web_process"),
-    *("alert_watch", "one_worker", "shadow", "outage", "main_job"),
+    *("demonstration", "certify", "desk", "telemetry", "disturbed_job", "shadow", "main_job", "alert_courier"),
+    *("doctor", "one_worker", "outage", "pause", "traces", "web_process"),
 ]
 """Files by how long they take."""
 

@@ -65,6 +65,12 @@ class Traced:
 
         return until(look, 20, f"the span of {kind}")
 
+    def headers(self, call: dict[str, Any]) -> set[tuple[str, ...]]:
+        """Return trace and span of the requests about a call and of its outcomes, as their headers say."""
+        found = [header for path, header in self.front.seen if call["voice_id"] in path]
+        found += [header for name, header in self.outcomes.traces if call["voice_id"] in name]
+        return {tuple(header.split("-")[1:3]) for header in found}
+
     def logged(self, call: dict[str, Any]) -> set[tuple[str, str]]:
         """Return the event and trace of each log line about a call."""
         members = (member for member in self.stack.demo.members if member.name != "sandbox")
@@ -109,21 +115,20 @@ def test_telemetry_joins_a_call_from_the_push_to_its_outcome(traced: Traced) -> 
     told = until(lambda: traced.outcomes.told(call["voice_id"])[-1:] == ["call.settled"], 20, "the outcome")
     assert told
 
-    def delivered() -> bool:
-        return any(span.attributes.get("callkeeper.message") == "call.settled" for span in traced.spans(ended.trace))
+    def exported() -> bool:
+        spans = [span for trace in traces for span in traced.spans(trace)]
+        is_delivered = any(span.attributes.get("callkeeper.message") == "call.settled" for span in spans)
+        return is_delivered and traced.headers(call) <= {(span.trace, span.id) for span in spans}
 
-    until(delivered, 20, "the span of the outcome")
+    until(exported, 20, "the spans of the outcome and of every request")
+    assert len(traced.headers(call)) > 3
     assert {span.service for span in traced.spans(began.trace)} == {"callkeeper-web", "callkeeper-worker"}
     spans = [span for trace in traces for span in traced.spans(trace)]
     ids = {(span.trace, span.id) for span in spans}
     assert [span for span in spans if span.parent and (span.trace, span.parent) not in ids] == []
     assert {(span.name, span.kind) for span in spans if not span.parent} == {("POST /push", SERVER)}
     assert {(span.trace, span.id) for span in spans if not span.parent} == {first_span(trace) for trace in traces}
-    sent = {(span.trace, span.id) for span in spans if span.kind == CLIENT}
-    headers = [header for path, header in traced.front.seen if call["voice_id"] in path]
-    headers += [header for name, header in traced.outcomes.traces if call["voice_id"] in name]
-    assert len(headers) > 3
-    assert {tuple(header.split("-")[1:3]) for header in headers} <= sent
+    assert traced.headers(call) <= {(span.trace, span.id) for span in spans if span.kind == CLIENT}
     logged = traced.logged(call)
     assert ("push_accepted", began.trace) in logged
     assert {"call_settled", "outcome_delivered"} <= {event for event, _ in logged}
