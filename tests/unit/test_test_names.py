@@ -34,6 +34,7 @@ ELSEWHERE: Final = {
     "callkeeper/calls/assumptions.py": "tests/unit/test_assumptions.py",
     "callkeeper/service/open_questions.py": "tests/unit/test_assumptions.py",
     "callkeeper/calls/survey.py": "tests/integration/survey/test_survey_shown.py",
+    "callkeeper/service/survey_questions.py": "tests/integration/survey/test_survey_questions.py",
     # It needs a database, which is among the faults:
     "workers/archive_delivery.py": "tests/faults/test_archive_delivery.py",
 }

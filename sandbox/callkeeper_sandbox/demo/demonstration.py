@@ -104,7 +104,7 @@ def demonstration(
         callkeeper_sandbox.demo.embedded_redis.EmbeddedRedisFailed: No Redis server could be started.
     """
     data.mkdir(parents=True, exist_ok=True)
-    with embedded_redis(data / "redis") as redis, fleet or Fleet(data / "logs") as fleet:
+    with embedded_redis(data / "redis") as redis, (Fleet(data / "logs") if fleet is None else fleet) as fleet:
         if "REDIS_URL" not in (worker_environ or {}):
             with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
