@@ -114,7 +114,7 @@ postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13 and 18
 	$(BIN)/python -m tests.postgresql_versions
 
 rollout: $(STAMP) $(TYPESCRIPT)/dist/index.js ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
-	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 4 tests/rollout $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist load --no-loadscope-reorder --durations 4 tests/rollout $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
@@ -149,7 +149,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
 	@$(BIN)/python -m tests.browser.chromium
-	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder tests/browser $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist load --no-loadscope-reorder tests/browser $(ARGS)
 
 $(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json
 	@$(call needs_npm,A certified OpenID provider is run for these tests)
@@ -167,7 +167,7 @@ typescript: $(TYPESCRIPT)/dist/index.js ## Generate the TypeScript client from d
 
 people: $(STAMP) $(PROVIDER)/node_modules/.installed ## People who log in: roles on every route, a real identity provider, attacks
 	@$(BIN)/python -m tests.browser.chromium
-	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder tests/people $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist load --no-loadscope-reorder tests/people $(ARGS)
 
 screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a phone, its other pages, the sandbox's page
 	@command -v pngquant >/dev/null || { echo "The pictures are made small by pngquant: apt-get install pngquant"; exit 1; }

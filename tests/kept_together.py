@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 
 class KeptTogether(LoadScopeScheduling):  # type: ignore[misc]  # its base has no types
-    """Gives all tests of a file that is named, without ``test_``, to one process; every other test to an idle one."""
+    """Gives all tests of each of ``files`` (names without ``test_`` and ``.py``) to one process, others to an idle one."""
 
     def __init__(self, config: pytest.Config, log: Any, files: Collection[str]) -> None:
         super().__init__(config, log)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from callkeeper.calls.call_signs import STARTS_APART, is_repeated, seen_in_reading
+from callkeeper.calls.call_signs import STARTS_APART, repeats_last, seen_in_reading
 from callkeeper.calls.claimed_item import LeaseLost
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
@@ -190,7 +190,7 @@ def take_in(
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
-    if not is_repeated(before, reading):
+    if not repeats_last(before, reading):
         claim.see(seen_in_reading(before, claim.call, phone_call, book.policies, claim.tools.service.date_zone))
     periods = {"undecided_s": book.reads_undecided_s, "decided_s": book.reads_decided_s}
     read_at = next_read(claim.call, claim.context(), book.policies, now, **periods)

@@ -32,11 +32,11 @@ _DECIDED: Final = frozenset(
 )
 
 
-def is_repeated(before: Call, reading: Reading) -> bool:
-    """Tell whether a reading of a live call shows just what the last one showed, so that it says nothing new.
+def repeats_last(before: Call, reading: Reading) -> bool:
+    """Tell whether a reading of a live call equals the last one, apart from its time, so that it shows nothing new.
 
-    What was expected to change is no repetition: after an end, an assign of ours or a reject of the member, or when the
-    service knows a call again, the same reading says that nothing changed.
+    Return False while a change is expected: after the end, an assign or enroll of ours or a reject of the member, and
+    when the queue or the details have only just shown the call. There an equal reading is an answer, too.
     """
     last, life, sent_at = before.seen.reading, before.life, before.ledger.assign.sent_at
     if last is None or (sent_at is not None and last.read_at <= sent_at):
@@ -45,13 +45,15 @@ def is_repeated(before: Call, reading: Reading) -> bool:
         life.ended_at is not None
         or life.is_unlisted
         or life.not_found_since is not None
+        or (life.listed_at is not None and life.listed_at > last.read_at)
         or before.plan.recheck_from is not None
+        or before.ledger.enroll.state in DONE
     )
     return not is_change_due and replace(last, read_at=reading.read_at) == reading
 
 
 def seen_in_reading(before: Call, after: Call, phone_call: PhoneCall, policies: Policies, zone: str) -> Iterator[Shown]:
-    """Yield what a reading shows. One that is repeated (`is_repeated`) need not be asked.
+    """Yield what a reading shows. Callers skip one that `repeats_last`.
 
     Args:
         before: The call before it was folded.

@@ -1,6 +1,6 @@
 """The Pythons of this machine that callkeeper supports: those on PATH, and those of pyenv.
 
-``python -m tests.readme.pythons`` prints another one than that which runs it, for `.ci/run`.
+``python -m tests.readme.pythons`` prints one other than the running one, for `.ci/run`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a process does at the moment, as it reports it every second: counts and words without personal data."""
+"""What a process is doing now; it reports this every second: counts and words without personal data."""
 
 from typing import Final
 

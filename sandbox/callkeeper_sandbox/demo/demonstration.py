@@ -97,14 +97,15 @@ def demonstration(
         given: Settings that a person gives. They count before the demonstration's.
         web_environ: Further settings of the web process.
         worker_environ: Further settings of the workers.
-        fleet: Starts the processes. Default: a fleet of the demonstration's own.
+        fleet: Starts the processes, and is stopped at the end. Default: a fleet of the demonstration's own.
 
     Raises:
         callkeeper_sandbox.demo.fleet.FleetFailed: A part did not start.
         callkeeper_sandbox.demo.embedded_redis.EmbeddedRedisFailed: No Redis server could be started.
     """
     data.mkdir(parents=True, exist_ok=True)
-    with embedded_redis(data / "redis") as redis, (Fleet(data / "logs") if fleet is None else fleet) as fleet:
+    started = Fleet(data / "logs") if fleet is None else fleet
+    with embedded_redis(data / "redis") as redis, started as fleet:
         if "REDIS_URL" not in (worker_environ or {}):
             with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
                 thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
