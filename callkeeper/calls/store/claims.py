@@ -37,7 +37,7 @@ from callkeeper.calls.store.inbox import Inbox
 from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
 from callkeeper.calls.store.last_errors import ErrorNotes
 from callkeeper.calls.store.last_listing import LookBackAllowance
-from callkeeper.calls.store.newer_releases import Handover
+from callkeeper.calls.store.newer_records import Handover
 from callkeeper.calls.store.pausing import PauseMemory
 from callkeeper.calls.store.request_budget import RequestBudget
 from callkeeper.calls.trail import Entry, encode_entry
