@@ -15,7 +15,7 @@ from zlib import crc32
 from callkeeper.app.cli import main
 from callkeeper.calls import notes, record, trail
 from callkeeper.calls.store import intake, last_listing
-from callkeeper.calls.store import newer_releases as handover
+from callkeeper.calls.store import newer_records as handover
 
 LATE_FIELDS = {
     *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at", "last_word"),

@@ -1,4 +1,4 @@
-"""Leaves members whose record or notes a newer release wrote to a worker of that release.
+"""If a newer release wrote a member's record or notes, leaves that member to a worker of that release.
 
 They are not changed. A worker of this release that claims one releases it at once. It is due again after half a second, and
 later each time, up to five seconds. A worker with a higher schema number claims it with its next claim, before others.
