@@ -30,6 +30,9 @@ REQUESTS_PER_CALL = 20
 """Expected requests per call: assign, enroll or reject, checks, reads, and a share of listings."""
 
 DISRUPT_EVERY_S = (1.0, 4.0)
+MISSING_WITHIN_S = 120.0
+"""How long it goes on at most until there was one of each kind."""
+
 WEIGHTS = {"worker killed": 2.0, "service troubled": 6.0, "archive killed": 1.5, "archive frozen": 1.5}
 """How often a kind of disruption is drawn, compared with the others."""
 
@@ -107,7 +110,8 @@ class ChaosSystem:
         If by then a kind of disruption is missing, it goes on until there was one of each.
         """
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s or not self._kinds().keys() <= self.disruptions.keys():
+        while time.monotonic() < end_s or self._missing():
+            assert time.monotonic() < end_s + MISSING_WITHIN_S, f"no disruption of these kinds: {self._missing()}"
             self._disrupt()
             self._pass_time(self.draw.uniform(*DISRUPT_EVERY_S))
         while self._later:
@@ -135,12 +139,15 @@ class ChaosSystem:
         It has no effect if its target is already down; then its kind is tried again.
         """
         kinds = self._kinds()
-        missing = [name for name in kinds if name not in self.disruptions]
-        if missing:
+        if missing := self._missing():
             kinds[self.draw.choice(missing)]()
             return
         [chosen] = self.draw.choices(list(kinds), weights=[WEIGHTS.get(name, 1.0) for name in kinds])
         kinds[chosen]()
+
+    def _missing(self) -> list[str]:
+        """Return the kinds of disruption that there was none of yet."""
+        return [name for name in self._kinds() if name not in self.disruptions]
 
     def _kinds(self) -> dict[str, Callable[[], None]]:
         """Return every kind of disruption by the name under which it is noted."""
