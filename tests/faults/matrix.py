@@ -175,20 +175,14 @@ def is_for_every_change(trial: Trial) -> bool:
 
 def _repeats_an_enroll(row: Row) -> bool:
     """Tell whether the row of an enroll at the same moment allows the same."""
-    is_in_the_middle = row.at.endswith("mid-request")
-    return (
-        row.step == "reject"
-        and not is_in_the_middle
-        and any(
-            (other.at, other.service, _allowed(other))
-            == (row.at.replace("reject", "enroll"), row.service, _allowed(row))
-            for other in rows()
-        )
-    )
+    if row.step != "reject" or row.at.endswith("mid-request"):
+        return False
+    enroll = (row.at.replace("reject", "enroll"), row.service, _allowed(row))
+    return any((other.at, other.service, _allowed(other)) == enroll for other in rows())
 
 
 def _allowed(row: Row) -> tuple[object, ...]:
-    """Return what a row allows, apart from the reason that its kind of effect gives."""
+    """Return what a row allows. Its reason names its kind of effect, so it counts only as present or absent."""
     return row.lost, row.sent, row.ledger, row.may_freeze, row.frozen, bool(row.reason)
 
 

@@ -56,6 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest_first(items, LONGEST_FIRST)
 
 
+@pytest.hookimpl(optionalhook=True)  # without xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> KeptTogether:
     """Start the servers of a file once."""
     return KeptTogether(config, log, {"browser", "provider"})
