@@ -135,10 +135,20 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
     try:
         yield receiver
     finally:
+        receiver.status, receiver.hangs, receiver.trickles = 200, False, ""
         is_over.set()
+        _wait_for_senders()
         server.shutdown()
         serving.join()
         server.server_close()
+
+
+def _wait_for_senders() -> None:
+    """Let this process send what it still has: a thread that tries again draws from `random`, which upsets Hypothesis."""
+    for thread in threading.enumerate():
+        if thread.name in {"telemetry's end", "OtelBatchSpanRecordProcessor", "figures by OTLP"}:
+            thread.join(10)
+            assert not thread.is_alive(), f"{thread.name} goes on after its test"
 
 
 def spans_until(receiver: OtlpReceiver, name: str, within_s: float = 15.0) -> list[SentSpan]:
