@@ -41,21 +41,25 @@ class Counting:
         """Count a look at an institution's queue."""
         self.figures.count(figure.LISTINGS, self.label(institution_key), outcome)
 
-    def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
-        """Count a call that its notes have just confirmed, by what reported it first, and a spent budget."""
-        self.found(before, after)
+    def folded(self, before: Call, after: Call, book: RuleBook, now: datetime, *, may_be_old: bool) -> None:
+        """Count a call that its notes have just confirmed, by what reported it first, and a spent budget.
+
+        ``may_be_old``: it may have been known to the Redis before this one, and its push, too.
+        """
+        self.found(before, after, may_be_old=may_be_old)
         if before.life.hinted_at is None and after.life.hinted_at is not None:
             self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "came")
         self._spent(before, after, book, now)
 
-    def found(self, before: Call, after: Call) -> None:
-        """Count a call that the service has just confirmed, by what reported it first."""
+    def found(self, before: Call, after: Call, *, may_be_old: bool = False) -> None:
+        """Count a call that the service has just confirmed, by what reported it first. As `folded`."""
         if before.life.phase is Phase.HINTED and after.life.phase is not Phase.HINTED:
             by = "push" if after.life.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
             self.figures.sum_up(self.label(after.institution_key), Slot.STARTED)
             if by == "queue":
-                self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
+                if not may_be_old:  # else it may have been Redis that lost its push
+                    self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
             elif after.life.listed_at is not None:
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "listed")
             elif not _is_end_first_hint(after):  # the start of an unlisted call was counted when its hint was dropped

@@ -40,6 +40,21 @@ async def test_counted_call_that_nobody_pushed(rig: Rig) -> None:
     assert totals.by(figure.PUSHES_LOST, "type") == {"CallStart": 1, "CallEnd": 1}
 
 
+async def test_push_that_an_emptied_redis_has_lost_is_not_missed(rig: Rig) -> None:
+    """A call that Redis knew before it was emptied was pushed, perhaps. One that comes minutes later was not."""
+    for known in (rig.stage.call(), rig.stage.call(), rig.stage.call()):
+        await rig.push(known)
+    await rig.run(10)
+    await rig.redis.flushall()
+    await rig.run(150)
+    totals = await rig.counted()
+    assert totals.by(figure.CALLS_FOUND, "by") == {"push": 3, "queue": 3}
+    assert totals.by(figure.CALLS_PUSHED, "result") == {"came": 3}
+    rig.stage.call()
+    await rig.run(10)
+    assert (await rig.counted()).by(figure.CALLS_PUSHED, "result") == {"came": 3, "missing": 1}
+
+
 async def test_counted_call_whose_start_was_lost(rig: Rig) -> None:
     """If only the end was pushed, only the start counts as lost."""
     call = rig.stage.call(END)
