@@ -151,14 +151,16 @@ class ServiceGate:
         self._figures.count(figure.SERVICE_REQUESTS, endpoint.name, outcome)
         self._figures.observe(figure.SERVICE_SECONDS, seconds, endpoint.name)
         self.patterns.note(endpoint, institution_key, error, seconds)
-        if endpoint == TOKEN:
+        if endpoint is TOKEN:
             self._figures.count(figure.LOGINS, outcome)
-        store, kind = self._store, EndpointKind.QUEUE if endpoint == QUEUE else EndpointKind.CALLS
-        self._note_disturbed(endpoint, error, is_stopped=store.breakers.over(institution_key, kind) is not None)
+        store, kind = self._store, EndpointKind.QUEUE if endpoint is QUEUE else EndpointKind.CALLS
         if error is None:
+            self._answered.add(endpoint.name)
             store.budget.answers.add()
             if not store.breakers.has_failed(institution_key, kind):
                 return  # the usual case: there is nothing to clear
+        elif not _is_ours(error):
+            self._note_disturbed(endpoint, error, is_stopped=store.breakers.over(institution_key, kind) is not None)
         if isinstance(error, ResellerError) and (area := _area_of(endpoint, error)) is not None:
             await store.errors.note_error(area, institution_key, error)
         if isinstance(error, AccessRefused):
@@ -175,13 +177,9 @@ class ServiceGate:
             with suppress(RedisError):
                 await store.budget.turned_away(institution_key, len(store.breakers.acted_for))
 
-    def _note_disturbed(self, endpoint: Endpoint, error: BaseException | None, *, is_stopped: bool) -> None:
+    def _note_disturbed(self, endpoint: Endpoint, error: BaseException, *, is_stopped: bool) -> None:
         """Count a failure that opens no breaker: after an answer of the same endpoint, or an unreadable answer."""
-        if _is_ours(error):
-            return
         if not isinstance(error, _DISTURBING) or isinstance(error, _BUSY):
-            if error is None:
-                self._answered.add(endpoint.name)
             return
         if not is_stopped and (endpoint.name in self._answered or isinstance(error, AnswerUnreadable)):
             self._figures.count(figure.REQUESTS_DISTURBED, endpoint.name)

@@ -6,8 +6,7 @@ refers to the request, and the request holds the token.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -160,12 +159,17 @@ class Exchange:
         """
         if may_repeat:
             await self._session.enter(request.endpoint.name, request.scope)
-        async with self._observed(request.endpoint, request.institution_key):
-            answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
-            if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
-                raise AccessRefused(request.endpoint.name, wait_s)
-            self.looks.look(request.endpoint, request.institution_key, answer)
-            return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
+        reading = self._read(request, reader, may_repeat=may_repeat, needs_success=needs_success)
+        return await self._observed(reading, request.endpoint, request.institution_key)
+
+    async def _read(
+        self, request: Request, reader: Reader[A], *, may_repeat: bool, needs_success: bool
+    ) -> tuple[ServiceResponse, A]:
+        answer = await self._in_time(request, self._send_with_token(self._reads, request, may_repeat=may_repeat))
+        if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
+            raise AccessRefused(request.endpoint.name, wait_s)
+        self.looks.look(request.endpoint, request.institution_key, answer)
+        return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
         """Send a request that changes something, once, over its own connection. Return the record that confirms it.
@@ -174,10 +178,12 @@ class Exchange:
             NotSent: Certainly no byte was written, or the guard stopped it (its error is the cause).
             OutcomeUnknown: Something was or may have been written, and no whole answer came.
         """
-        async with self._observed(request.endpoint, request.institution_key):
-            answer = await self._send_once(request, FirstByte(guard))
-            self.looks.look(request.endpoint, request.institution_key, answer)
-            return self._heeded(effect_verdict(request.endpoint, answer, reader))
+        return await self._observed(self._effect(request, reader, guard), request.endpoint, request.institution_key)
+
+    async def _effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
+        answer = await self._send_once(request, FirstByte(guard))
+        self.looks.look(request.endpoint, request.institution_key, answer)
+        return self._heeded(effect_verdict(request.endpoint, answer, reader))
 
     async def _send_once(self, request: Request, first_byte: FirstByte) -> ServiceResponse:
         cause: Exception | None = None
@@ -285,11 +291,13 @@ class Exchange:
 
         Spec: Endpoints 1; Authentication.
         """
-        async with self._observed(TOKEN):
-            request = self._token_request()
-            answer = await self._in_time(request, self._send(self._reads, request, None))
-            self.looks.look(TOKEN, "", answer)
-            return self._heeded(login_verdict(answer, _TOKEN))
+        return await self._observed(self._login_once(), TOKEN)
+
+    async def _login_once(self) -> TokenAnswer:
+        request = self._token_request()
+        answer = await self._in_time(request, self._send(self._reads, request, None))
+        self.looks.look(TOKEN, "", answer)
+        return self._heeded(login_verdict(answer, _TOKEN))
 
     def _token_request(self) -> Request:
         config = self._config
@@ -307,16 +315,16 @@ class Exchange:
             self._heed(record.messages)
         return record
 
-    @asynccontextmanager
-    async def _observed(self, endpoint: Endpoint, institution_key: str = "") -> AsyncIterator[None]:
+    async def _observed(self, answering: Awaitable[T], endpoint: Endpoint, institution_key: str = "") -> T:
         """Report the result and the duration of a request to the observer."""
         began_s = self._clock()
         try:
-            yield
+            answer = await answering
         except BaseException as error:
             await self._observe(endpoint, institution_key, error, self._clock() - began_s)
             raise
         await self._observe(endpoint, institution_key, None, self._clock() - began_s)
+        return answer
 
     async def aclose(self) -> None:
         await self._reads.aclose()

@@ -50,6 +50,9 @@ MOST_WORDS: Final = 120
 MOST_FIELDS = 4096
 """Maximum number of fields between two writes. More would be a mistake in labels, and are not counted."""
 
+MOST_GROUPS: Final = 256
+"""Maximum number of different groups of answers that are counted as groups."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -85,6 +88,7 @@ class Figures:
         self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
         self._words: dict[str, str] = {}
         self._sums: dict[tuple[str, int], int] = {}
+        self._groups: dict[tuple[str, tuple[Shown, ...]], int] = {}
         self._seen: dict[Sighting, tuple[int, str]] = {}
         self._pending: Batch | None = None
         self._batches = 0
@@ -121,14 +125,26 @@ class Figures:
         self.see_all((Shown(assumption, answer, shape),), institution_key)
 
     def see_all(self, seen: Iterable[Shown], institution_key: str) -> None:
-        """Count several answers, seen at one institution. Every answer about a call brings some, so this is short."""
+        """Count several answers, seen at one institution.
+
+        Every record of a call shows a dozen, and mostly the same as the last one's: they are counted as a group.
+        """
+        group = institution_key, tuple(seen)
         with self._lock:
-            counts = self._seen
+            if group not in self._groups and len(self._groups) >= MOST_GROUPS:
+                self._ungroup()
+            self._groups[group] = self._groups.get(group, 0) + 1
+
+    def _ungroup(self) -> None:
+        """Count the answers of all groups one by one."""
+        counts = self._seen
+        for (institution_key, seen), n in self._groups.items():
             for assumption, answer, shape in seen:
                 key = Sighting(assumption, answer, "" if answer == USUAL else institution_key)
                 count, last = counts.get(key, (0, ""))
                 if count or len(counts) < MOST_FIELDS:
-                    counts[key] = count + 1, shape[:MOST_WORDS] or last
+                    counts[key] = count + n, shape[:MOST_WORDS] or last
+        self._groups.clear()
 
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
         """Add a value, in seconds or checks, to a histogram."""
@@ -162,6 +178,7 @@ class Figures:
             counts, self._counts = self._counts, {}
             words, self._words = self._words, {}
             sums, self._sums = self._sums, {}
+            self._ungroup()
             seen, self._seen = self._seen, {}
             spreads, self._spreads = self._spreads, {}
         increments = {field_name(name, labels): n for (name, labels), n in counts.items() if n}

@@ -70,11 +70,12 @@ class Script:
         self.name = names[-1]
         read = _read(names, tuple((constants or {}).items()), folder)  # type: ignore[arg-type]  # a path is hashable
         self._keys, self._args, self._rest, self.source = read
-        self._names = frozenset((*self._keys, *self._args))
-        self._known = {f"{name}_key": key for name, key in vars(keys).items() if f"{name}_key" in self._names}
-        self._known["prefix"] = keys.prefix
+        taken = {*self._keys, *self._args}
+        own = {"prefix": keys.prefix, **{f"{name}_key": key for name, key in vars(keys).items()}}
         of_member = {"item_key": keys.item, "inbox_key": keys.inbox, "trail_key": keys.trail}
-        self._of_member = {name: key_of for name, key_of in of_member.items() if name in self._names}
+        self._own = {name: key for name, key in own.items() if name in taken}
+        self._of_member = [(name, key_of) for name, key_of in of_member.items() if name in taken]
+        self._asked = taken - self._own.keys() - of_member.keys() - {"clock"}
 
     def arguments(self, clock: Arg, given: Mapping[str, Arg], rest: Sequence[Arg] = ()) -> tuple[list[str], list[Arg]]:
         """Return KEYS and ARGV.
@@ -87,14 +88,14 @@ class Script:
         Raises:
             TypeError: Something is missing, or the script does not take it.
         """
-        values = {"clock": clock, **self._known, **given}
-        if "member" in given:
-            values |= {name: key_of(str(given["member"])) for name, key_of in self._of_member.items()}
-        if not self._names <= values.keys() or not given.keys() <= self._names or (rest and not self._rest):
-            missing, unknown = sorted(self._names - values.keys()), sorted(given.keys() - self._names)
+        if given.keys() != self._asked or (rest and not self._rest):
+            missing, unknown = sorted(self._asked - given.keys()), sorted(given.keys() - self._asked)
             raise TypeError(f"{self.name}.lua: missing {missing}, unknown {unknown}, {len(rest)} more")
+        values = {"clock": clock, **self._own, **given}
+        for name, key_of in self._of_member:
+            values[name] = key_of(str(given["member"]))
         keys = [str(values[name]) for name in self._keys]
-        return keys, [*(values[name] for name in self._args), *rest]
+        return keys, [*[values[name] for name in self._args], *rest]
 
 
 class _Read(NamedTuple):
