@@ -1,5 +1,6 @@
 """Checks the service: clock, login, institutions and their queues."""
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -7,6 +8,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+import aiohttp
 import httpx
 from redis.asyncio import Redis
 
@@ -29,6 +31,8 @@ from callkeeper.service import (
     TokenFault,
 )
 from callkeeper.service.client import Reseller
+from callkeeper.service.config import ServiceConfig
+from callkeeper.service.transport import reads_transport
 from workers.managed_institutions import Standings, ask_standings, handled_in_test
 
 SKEW_S = 3.0
@@ -57,8 +61,9 @@ async def service_findings(
 
     ``named`` are the institutions in the settings, by setting. Those in the rules file are checked elsewhere.
     """
-    yield await clock_finding(redis, settings.service.url)
-    service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
+    config = service_config(settings.service)
+    yield await clock_finding(redis, config)
+    service = Reseller(config, MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
     try:
         listed = await service.institution_keys()
     except ResellerError as error:
@@ -67,7 +72,7 @@ async def service_findings(
     else:
         yield ok(Topic.LOGIN, f"{settings.service.url}, {len(listed)} institutions")
         asked = await ask_standings(service, listed.union(settings.institutions or ()))
-        keys = listed | asked.known.keys()
+        keys = listed.union(asked.known)
         names = {key: standing.name for key, standing in asked.known.items()}
         known = KnownInstitutions({key: names.get(key) for key in keys})
         for finding in [*_owned(settings, keys), *_named(named, known), *foreign_rules_findings(settings, keys)]:
@@ -82,12 +87,12 @@ async def service_findings(
         await service.aclose()
 
 
-async def clock_finding(redis: "Redis", url: str) -> Finding:
+async def clock_finding(redis: "Redis", config: ServiceConfig) -> Finding:
     """Compare Redis's clock, which sets all due times, with the service's and this machine's."""
     seconds, micros = await redis.time()
     ahead_s = time.time() - (int(seconds) + int(micros) / 1e6)
     clocks = {"this machine": ahead_s}
-    service_at = await _service_time(url)
+    service_at = await _service_time(config)
     if service_at is not None:
         # The header has whole seconds: take the middle.
         clocks["the service"] = service_at.timestamp() + 0.5 - time.time() + ahead_s
@@ -102,14 +107,18 @@ async def clock_finding(redis: "Redis", url: str) -> Finding:
     return warning(Topic.CLOCK, detail, remedy)
 
 
-async def _service_time(url: str) -> datetime | None:
-    """Return the Date header of any answer to a request without credentials."""
+async def _service_time(config: ServiceConfig) -> datetime | None:
+    """Return the Date header of any answer to a request without credentials, sent on the way of all requests."""
+    transport = reads_transport(config)
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S) as client:
-            date = (await client.head(url)).headers.get("date", "")
-        return parsedate_to_datetime(date)
-    except (httpx.HTTPError, ValueError):
+        async with asyncio.timeout(_WITHIN_S):
+            answer = await transport.handle_async_request(httpx.Request("HEAD", config.base_url))
+        await answer.aclose()
+        return parsedate_to_datetime(answer.headers.get("date", ""))
+    except (aiohttp.ClientError, OSError, ValueError):
         return None
+    finally:
+        await transport.aclose()
 
 
 def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:

@@ -28,10 +28,12 @@ from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.oidc import Provider, ProviderAway
 from callkeeper.service import Secret
+from callkeeper.service.proxy import Proxy
 from tests.http_servers import serving
-from tests.integration.service.raw_service import raw_service
-from tests.integration.service.test_transport_tls import ANSWER, server_tls
+from tests.integration.service.raw_service import always, config_of, raw_service, reply
+from tests.integration.service.test_transport_tls import ANSWER, AUTHORITY, server_tls
 from tests.sandbox_fixtures import ServedSandbox
+from tests.tunnel import tunnel
 from tests.waiting import until
 
 
@@ -436,6 +438,23 @@ async def test_doctor_compares_the_clocks(
     """A difference of clocks is a warning, because decisions do not depend on it."""
     async with AsyncRedis.from_url(redis_url) as redis:
         with service_whose_clock_is(ahead_s) as url:
-            found = await clock_finding(redis, url)
+            found = await clock_finding(redis, config_of(url))
     assert found.severity is severity
     assert words in found.detail
+
+
+async def test_doctor_asks_for_the_time_as_workers_ask_the_service(redis_url: str) -> None:
+    """Through the proxy, and with the bank's own authority: the clock of such a service would not be seen otherwise."""
+    late = always(reply(404, Date=formatdate(time.time() - 3600, usegmt=True)))
+    async with (
+        AsyncRedis.from_url(redis_url) as redis,
+        raw_service(late, server_tls("good")) as service,
+        tunnel("bank:canary") as through,
+    ):
+        proxy = Proxy.of(f"http://bank:canary@127.0.0.1:{through.port}")
+        url = service.url.replace("http:", "https:")
+        found = await clock_finding(redis, config_of(url, ca_file=AUTHORITY, proxy=proxy))
+    assert found.severity is Severity.WARNING
+    assert "the service -3" in found.detail
+    assert set(through.asked) == {f"127.0.0.1:{service.port}"}
+    assert "canary" not in str(service.arrivals)

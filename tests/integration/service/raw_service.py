@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from callkeeper.service import MemoryTokenStore, Secret, ServiceConfig, TokenStore
 from callkeeper.service.client import Reseller
@@ -116,18 +117,16 @@ async def raw_service(respond: Respond, tls: ssl.SSLContext | None = None) -> As
         await server.wait_closed()
 
 
-@asynccontextmanager
-async def client(
+def config_of(
     url: str,
-    tokens: TokenStore | None = None,
     *,
     deadline_s: float = 6.0,
     max_body_bytes: int = 1 << 20,
     ca_file: str | None = None,
     proxy: Proxy | None = None,
-) -> AsyncIterator[Reseller]:
-    """Open a client of a service; close it at the end."""
-    config = ServiceConfig(
+) -> ServiceConfig:
+    """Return what reaches a service."""
+    return ServiceConfig(
         base_url=url,
         access_token=Secret("access-1"),
         email=Secret("bot@example.test"),
@@ -137,7 +136,12 @@ async def client(
         ca_file=ca_file,
         proxy=proxy,
     )
-    reseller = Reseller(config, MemoryTokenStore() if tokens is None else tokens)
+
+
+@asynccontextmanager
+async def client(url: str, tokens: TokenStore | None = None, **more: Any) -> AsyncIterator[Reseller]:
+    """Open a client of a service, with ``more`` for `config_of`; close it at the end."""
+    reseller = Reseller(config_of(url, **more), MemoryTokenStore() if tokens is None else tokens)
     try:
         yield reseller
     finally:
