@@ -16,13 +16,13 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.record import CHECK_LIMIT, Phase
+from callkeeper.calls.rules import load_rules
 from callkeeper_sandbox.service.faults import PUSH, Action, Fault
 from callkeeper_sandbox.service.likeness import LikenessError, load_likeness, with_own
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from callkeeper_sandbox.service.variants import VARIANTS, VariantError, choose
 from tests.covering import covering_sets
 from tests.harness.pushed import PushedRig, own_redis
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import KEY
 
 LAST = "cu-2"
@@ -65,7 +65,7 @@ class MainJob:
     """One run: calls of every kind at an institution, and one at another institution; half of the pushes are lost."""
 
     def __init__(self, names: Sequence[str], redis: "Redis", rps: float | None = None) -> None:
-        self.rig = PushedRig(redis, shipped("demo"), institutions=(KEY, LAST), rps=rps)
+        self.rig = PushedRig(redis, load_rules("demo"), institutions=(KEY, LAST), rps=rps)
         self.stage = self.rig.stage
         self.stage.sandbox.choose(names)
         self.stage.sandbox.faults.add(Fault(target=PUSH, action=Action.LOST, share=0.5, seed=3))

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.notes import AssignWish, Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.survey import Survey, SurveyVerdict, rows_of
 from callkeeper.service.errors import ServiceUnavailable
@@ -23,7 +24,6 @@ from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from callkeeper_sandbox.service.variants import VARIANTS
 from tests.harness.pushed import PushedRig, own_redis
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import CREDENTIALS, KEY
 
 LAST = "cu-2"
@@ -47,7 +47,9 @@ class Traffic:
         between: Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport] = lambda stage: stage,
     ) -> None:
         self.redis = redis
-        self.rig = PushedRig(redis, shipped("demo"), institutions=(KEY, LAST), between=between, credentials=credentials)
+        self.rig = PushedRig(
+            redis, load_rules("demo"), institutions=(KEY, LAST), between=between, credentials=credentials
+        )
         self.stage = self.rig.stage
         self.stage.sandbox.choose(names)
         self.number = 0

@@ -25,7 +25,7 @@ from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
 from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.notes import Note
 from callkeeper.calls.record import Call
-from callkeeper.calls.rules import RuleBook
+from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.earlier_calls import number_key
 from callkeeper.calls.store.intake import Intake
@@ -40,7 +40,6 @@ from callkeeper.service.config import LoginPolicy
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call as SandboxCall
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claimed_call import Tools
@@ -53,10 +52,10 @@ from workers.service_gate import ServiceGate
 from workers.service_health import Probing
 from workers.shift import Shift, Wakeups
 
-SHIPPED = shipped()
+SHIPPED = load_rules(None)
 """The cautious rules that come with the software, loaded once for all tests."""
 
-DEMO = shipped("demo")
+DEMO = load_rules("demo")
 """Those of the demonstration, which enroll and reject sooner."""
 
 EAGER = dataclass_replace(

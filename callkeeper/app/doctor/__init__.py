@@ -4,7 +4,6 @@ A check comes after those that it depends on. docs/operations.md has a section f
 """
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -16,6 +15,7 @@ from callkeeper.app.doctor.causes import current_incidents, follows, guarded, in
 from callkeeper.app.doctor.configuration import (
     ProcessKind,
     extra_findings,
+    load_settings,
     released_variables,
     rules_findings,
     settings_findings,
@@ -25,13 +25,10 @@ from callkeeper.app.doctor.finding import Finding, Severity, Topic, fault
 from callkeeper.app.doctor.pushes import front_findings, push_findings
 from callkeeper.app.doctor.redis_server import store_findings
 from callkeeper.app.doctor.work import waiting_findings, work_findings
-from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.settings import WebSettings, WorkerSettings
 from callkeeper.calls.incident import Incident
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
-
-S = TypeVar("S", WebSettings, WorkerSettings)
 
 
 async def examine(
@@ -44,10 +41,10 @@ async def examine(
         before_deploy: Leave out what runs only after a deployment: processes, due calls, pushes, the public address.
         only: Check only what this process needs, for environments with the settings of one process.
     """
-    for finding in settings_findings(environ, only):
+    loaded = load_settings(environ, only)
+    for finding in settings_findings(loaded):
         yield finding
-    worker = _loaded(WorkerSettings, environ) if only != "web" else None
-    web = _loaded(WebSettings, environ) if only != "worker" else None
+    web, worker, _ = loaded
     known = worker or (web if only == "web" else None)
     if known is None:
         for finding in unknown_variable_findings(environ, frozenset()):
@@ -130,10 +127,3 @@ async def _service(
         if finding.topic is Topic.QUEUE:
             institutions.add(finding.about)
         yield finding
-
-
-def _loaded(section: type[S], environ: Mapping[str, str]) -> S | None:
-    try:
-        return section.load(environ)
-    except SettingsWrong:
-        return None

@@ -1,8 +1,8 @@
 """Checks the settings, the installed extras and the rules file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 
@@ -17,34 +17,51 @@ from callkeeper.calls.store.keys import Keys
 ProcessKind = Literal["web", "worker"]
 """A kind of process with its own settings."""
 
-_SECTIONS: Final[Mapping[ProcessKind, type[WebSettings | WorkerSettings]]] = {
-    "web": WebSettings,
-    "worker": WorkerSettings,
-}
+S = TypeVar("S", WebSettings, WorkerSettings)
 
 
-def settings_findings(environ: Mapping[str, str], only: ProcessKind | None = None) -> list[Finding]:
-    """Read the settings of web and worker, or of ``only`` one of them; every fault is one finding."""
+class Loaded(NamedTuple):
+    """The settings of web and worker: None for those that have a fault, or that were not asked for."""
+
+    web: WebSettings | None
+    worker: WorkerSettings | None
+    faults: Sequence[SettingsFault]
+
+
+def load_settings(environ: Mapping[str, str], only: ProcessKind | None = None) -> Loaded:
+    """Read the settings of web and worker, or of ``only`` one of them."""
     faults: dict[SettingsFault, None] = {}
-    for part, section in _SECTIONS.items():
+
+    def load(section: type[S], part: ProcessKind) -> S | None:
         if only not in {None, part}:
-            continue
+            return None
         try:
-            section.load(environ)
+            return section.load(environ)
         except SettingsWrong as error:
             faults.update(dict.fromkeys(error.faults))
-    if faults:
+            return None
+
+    web, worker = load(WebSettings, "web"), load(WorkerSettings, "worker")
+    return Loaded(web, worker, list(faults))
+
+
+def settings_findings(loaded: Loaded) -> list[Finding]:
+    """Report the settings; every fault is one finding."""
+    if loaded.faults:
         return [
             fault(Topic.SETTINGS, problem, f"for example {name}={example}", about=name)
-            for name, problem, example in faults
+            for name, problem, example in loaded.faults
         ]
-    summary = "web and worker have what they need" if only is None else f"{only} has what it needs"
-    found = [ok(Topic.SETTINGS, summary)]
-    if only != "worker":
-        found += _rotation(WebSettings.load(environ))
-    if only != "web":
-        found += _outcome_rotation(WorkerSettings.load(environ))
-    return found
+    web, worker, _ = loaded
+    if web is not None and worker is not None:
+        summary = "web and worker have what they need"
+    else:
+        summary = f"{'worker' if web is None else 'web'} has what it needs"
+    rotations = [
+        *(_rotation(web) if web is not None else []),
+        *(_outcome_rotation(worker) if worker is not None else []),
+    ]
+    return [ok(Topic.SETTINGS, summary), *rotations]
 
 
 def extra_findings(*loaded: WebSettings | WorkerSettings | None) -> list[Finding]:

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -48,7 +49,15 @@ def load_rules(path: str | Path | None, *, owned: frozenset[str] | None = None) 
         RulesError: The file is missing, not TOML, or has faults; all are listed.
     """
     name = str(path) if path else "default"
+    return _shipped(name, owned) if name in SHIPPED else _parsed(name, owned)
+
+
+def _parsed(name: str, owned: frozenset[str] | None) -> RuleBook:
     return parse_rules(read_rules_text(name), name=name, owned=owned, folder=Path(name).parent)
+
+
+_shipped = lru_cache(maxsize=8)(_parsed)
+"""Shipped rules do not change, and to prove that rules are sound takes longer than many a command."""
 
 
 def read_rules_text(name: str) -> bytes:

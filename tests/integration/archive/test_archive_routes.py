@@ -19,6 +19,7 @@ from callkeeper.app.cli import main
 from callkeeper.archive.database import Database
 from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.writing import Writer
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
@@ -32,7 +33,6 @@ from callkeeper.desk.desk import Desk
 from callkeeper.desk.signed_tokens import Signer, form_tokens, key_of_login
 from callkeeper.service import Secret
 from tests.harness.archivist import INSTITUTION, START, content, sqlite_archive
-from tests.rule_books import shipped
 from tests.signed_in import ANN, SignedIn
 
 TOKENS = {
@@ -73,7 +73,7 @@ def site_of(database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger
         redis,
         tokens=(*TOKENS.values(), ELSEWHERE),
         origins=(),
-        book=shipped(),
+        book=load_rules(None),
         waker=Waker(jobs),
         log=log,
         now=lambda: START,

@@ -16,6 +16,7 @@ from callkeeper.archive.searching import SHIPPED, Sizes
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.call_query import SETTLED, CallQuery, parse_query
 from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.calls.trail import recorded
@@ -27,9 +28,8 @@ from callkeeper.desk.call_list import OF_STATE, WHOLE, CallList
 from callkeeper.desk.call_search import find_calls
 from callkeeper.service.secret import Secret
 from tests.harness.archivist import INSTITUTION, START, content, settled, sqlite_archive
-from tests.rule_books import shipped
 
-BOOK = shipped()
+BOOK = load_rules(None)
 ANYBODY = DeskToken(name="any", secret=Secret("a-token-that-only-tests-know"))
 
 

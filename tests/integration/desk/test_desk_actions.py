@@ -9,6 +9,7 @@ import pytest
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.record import encode_call
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import recorded
@@ -16,7 +17,6 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import OPERATOR, DeskRig
 from tests.harness.virtual_time import KEY, PHONE
 from tests.records import with_stored
-from tests.rule_books import shipped
 
 END = Happening(Kind.END, 300)
 VERIFIED = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
@@ -221,7 +221,7 @@ async def test_word_under_rules_that_only_watch_never_causes_an_effect(
 ) -> None:
     """It is recorded, and decided in shadow. When the rules go live, nothing follows from it; said again, it counts."""
     live = desk.tools
-    desk.tools = desk.shift.tools = changed(live, book=shipped("watch-only"))
+    desk.tools = desk.shift.tools = changed(live, book=load_rules("watch-only"))
     call = desk.stage.call(Happening(Kind.END, 600))
     await desk.run(5)
     assigned = await desk.say(call, "assign", person_id="p-1")

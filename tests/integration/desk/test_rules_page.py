@@ -9,14 +9,14 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import BoardRig
-from tests.rule_books import shipped
 from tests.signed_in import ANN
 
-OLD, NEW = shipped("watch-only"), shipped("default")
+OLD, NEW = load_rules("watch-only"), load_rules("default")
 
 
 @pytest.fixture

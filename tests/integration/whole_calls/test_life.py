@@ -11,13 +11,13 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.notes import AssignWish, Verified
 from callkeeper.calls.record import Phase, Reason
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, PHONE, Rig
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 40)
@@ -98,7 +98,7 @@ async def test_call_claimed_by_an_operator_is_left_to_her(rig: Rig) -> None:
 
 async def test_call_of_another_person_type_is_not_assigned(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Where the rules name person types, a candidate of another one is not assigned."""
-    cautious = shipped()
+    cautious = load_rules(None)
     joint = changed(cautious, assign=changed(cautious.assign, person_types=frozenset({"Joint"})))
     rig = Rig(sandbox_asgi, redis, joint)
     call = rig.stage.call(END)

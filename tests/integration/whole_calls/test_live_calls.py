@@ -10,12 +10,12 @@ from msgspec import json
 from benchmarks.live_calls import Watched, watch
 from benchmarks.schedule import LAWS, best_for, model_of, replanned
 from callkeeper.app.cli import main
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.model import Lognormal
 from callkeeper.calls.trail import encode_recorded
-from tests.rule_books import shipped
 from tests.simulated_calls import even_calls
 
-SHIPPED = shipped().schedule
+SHIPPED = load_rules(None).schedule
 FAST = (Lognormal(10, 0.6), Lognormal(40, 0.5))
 
 

@@ -3,11 +3,11 @@
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 
 SCHEDULE = Schedule((10.0, 20.0, 30.0, 40.0, 50.0, 60.0))
@@ -16,7 +16,7 @@ SCHEDULE = Schedule((10.0, 20.0, 30.0, 40.0, 50.0, 60.0))
 @pytest.fixture
 def rig(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
     """Return a callkeeper that checks every ten seconds, six times."""
-    return Rig(sandbox_asgi, redis, shipped().with_schedule(SCHEDULE))
+    return Rig(sandbox_asgi, redis, load_rules(None).with_schedule(SCHEDULE))
 
 
 async def check_times(rig: Rig, call: Call) -> list[float]:

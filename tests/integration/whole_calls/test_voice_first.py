@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.record import Reason
+from callkeeper.calls.rules import load_rules
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import EAGER, Rig
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 80)
@@ -30,7 +30,7 @@ async def say(rig: Rig, call: Call, *, late_s: float = 0.0, person_id: str = "p-
 
 async def live_until(asgi: Asgi, redis: Redis, book: str, *script: Happening, run_s: float = 130) -> tuple[Rig, Call]:
     """Let one call happen; return the rig and the call."""
-    rig = Rig(asgi, redis, shipped(book))
+    rig = Rig(asgi, redis, load_rules(book))
     call = rig.stage.call(*script)
     await rig.push(call)
     await rig.run(run_s)
@@ -141,7 +141,7 @@ async def test_sign_of_an_earlier_call_asks_a_person(sandbox_asgi: Asgi, redis: 
 
 async def test_sign_that_vanishes_is_remembered(sandbox_asgi: Asgi, redis: Redis) -> None:
     """A risky device and a red policy that the record shows for some seconds only still count at the end."""
-    rig = Rig(sandbox_asgi, redis, shipped("default"))
+    rig = Rig(sandbox_asgi, redis, load_rules("default"))
     call = rig.stage.call(PASSCODE, Happening(Kind.HIGH_RISK, 10), END)
     await rig.push(call)
     await rig.run(30)

@@ -11,12 +11,12 @@ from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.notes import Distrusted, Listed
 from callkeeper.calls.record import Call, Candidate, Phase, Reason
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.mixed_up import MixedUp
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 30)
@@ -194,7 +194,7 @@ async def test_listed_calls_that_answers_mix_up_stay_and_come_to_an_end(
     sandbox_asgi: Asgi, redis: Redis, mixed_up: MixedUp, ids: tuple[str, ...]
 ) -> None:
     """If every answer names the next call, no call is merged, nothing is enrolled or rejected, and each settles (B11)."""
-    book = dataclasses.replace(shipped(), maximum_age_s=120.0)
+    book = dataclasses.replace(load_rules(None), maximum_age_s=120.0)
     rig = Rig(sandbox_asgi, redis, book, transport=mixed_up)
     calls = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 5), END, voice_id=voice_id) for voice_id in ids]
     for voice_id, following in zip(ids, (*ids[1:], ids[0]), strict=True):

@@ -8,11 +8,11 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.claimed_item import Lease
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.service import MemoryTokenStore, Secret, ServiceConfig
 from callkeeper.service.client import Reseller
-from tests.rule_books import shipped
 from workers.claimed_call import Tools
 from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
@@ -40,7 +40,7 @@ async def test_client_with_another_deadline_than_the_lease_is_refused(
             reseller,
             ServiceGate(store, log, Figures()),
             ServiceClock(time.monotonic),
-            shipped(),
+            load_rules(None),
             lambda _: "bot",
             time.monotonic,
             log,

@@ -13,6 +13,7 @@ from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason, encode_call, parse_call, with_effect
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
@@ -20,7 +21,6 @@ from callkeeper.service import NotSent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Altered, Rig
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 45)
@@ -453,7 +453,7 @@ async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
 
 async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Rules that may reject do so, once, in the configured operator's name."""
-    rig = Rig(sandbox_asgi, redis, shipped("demo"))
+    rig = Rig(sandbox_asgi, redis, load_rules("demo"))
     call = rig.stage.call(*MISCHIEF[:2], END)
     await rig.run(30)
     assert (rig.ledger(call)[REJECTED], call.feedback) == (1, ["FAILED"])

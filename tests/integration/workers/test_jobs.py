@@ -24,11 +24,11 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.pause import Pause, PauseScope, encode_pause
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
 from callkeeper.calls.store.keys import QUEUE_NAME, Keys
 from callkeeper.service import Secret, ServiceConfig
 from tests.http_servers import serving
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers import runtime
 from workers.claimed_call import Tools
@@ -295,7 +295,7 @@ def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLo
             email=Secret(credentials.email),
             password=Secret(credentials.password),
         ),
-        book=shipped(),
+        book=load_rules(None),
         requested_by=lambda _: "bot",
         only=None,
         reconcile_s=5,

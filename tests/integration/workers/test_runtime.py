@@ -8,11 +8,11 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.claimed_item import Lease
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service import ServiceConfig
 from callkeeper.service.config import REQUEST_DEADLINE_S
 from tests.integration.workers.test_claimed_call import config
-from tests.rule_books import shipped
 from workers.claimed_call import Tools
 from workers.runtime import WorkerRuntime
 
@@ -22,7 +22,7 @@ def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogg
     runtime = WorkerRuntime(
         Redis.from_url(redis_url),
         service=config(deadline_s),
-        book=shipped(),
+        book=load_rules(None),
         requested_by=lambda _: "bot",
         only=None,
         reconcile_s=5,

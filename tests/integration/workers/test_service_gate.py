@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.breakers import open_breakers
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
@@ -20,7 +21,6 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 from workers.service_gate import ServiceGate
 
@@ -130,7 +130,7 @@ async def test_institution_has_a_limit_of_its_own(sandbox_asgi: Asgi, redis: Red
     """A limit in the rules file holds for its institution, and another one is not delayed."""
     sandbox_asgi.world.add_institution(OTHER)
     wire = Counted(sandbox_asgi)
-    book = replace(shipped(), limits=((OTHER, 6.0),))
+    book = replace(load_rules(None), limits=((OTHER, 6.0),))
     rig = Rig(sandbox_asgi, redis, book, transport=wire)
     crowd(rig, 20, key=OTHER)
     crowd(rig, 20)

@@ -23,14 +23,14 @@ from callkeeper.calls.record import (
     Seen,
     Word,
 )
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.statuses import RESEARCH, STATUSES
 from callkeeper.calls.steps import Deed, WriteDecision, WriteFacts
 from tests.records import decide_record, facts_of_record, with_stored
-from tests.rule_books import shipped
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-BOOK = shipped()
+BOOK = load_rules(None)
 
 
 def seconds(n: float) -> timedelta:

@@ -22,6 +22,7 @@ from callkeeper.calls.redis_restart import (
     charge_unknown_age,
     most_automatic,
 )
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import (
     Schedule,
@@ -34,10 +35,9 @@ from callkeeper.calls.schedule.plan import (
     reserve_left,
 )
 from tests.records import with_stored
-from tests.rule_books import shipped
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
-BOOK = shipped()
+BOOK = load_rules(None)
 SHIPPED = BOOK.schedule
 
 

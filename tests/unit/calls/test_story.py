@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.story import Line, Row, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, What
-from tests.rule_books import shipped
 from tests.unit.calls.rules.recordings import at, record
 
-DEMO = shipped("demo")
+DEMO = load_rules("demo")
 PASSCODE: dict[str, Any] = {
     "verified": True,
     "validation_type": "OneTimePasswordAuth",

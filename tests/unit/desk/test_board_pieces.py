@@ -9,12 +9,12 @@ import pytest
 
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
+from callkeeper.calls.rules import load_rules
 from callkeeper.desk.board.alarms import Alarm, merged
 from callkeeper.desk.board.hour import Tile, seconds, tiles_of
 from callkeeper.desk.board.live_updates import PageUpdates
 from callkeeper.desk.board.renderer import Renderer, View
 from callkeeper.desk.board.states import StateTone
-from tests.rule_books import shipped
 from tests.unit.calls.specimens import NOW
 
 
@@ -177,7 +177,7 @@ def test_what_people_know_of_comes_last() -> None:
 )
 def test_board_is_calm_only_as_far_as_it_is_true(choices: int, says: str) -> None:
     """Calls that wait for a choice need a human, although nothing is wrong."""
-    assert says in Renderer("/board", shipped()).piece("alarms", [], choices)
+    assert says in Renderer("/board", load_rules(None)).piece("alarms", [], choices)
 
 
 def test_acknowledged_alarm_needs_no_human() -> None:
@@ -185,14 +185,14 @@ def test_acknowledged_alarm_needs_no_human() -> None:
     known = replace(
         trouble("cu-1"), known="acknowledged by ann until 03:00 UTC", last_error="status 503", is_incident=True
     )
-    page = Renderer("/board", shipped()).piece("alarms", [known])
+    page = Renderer("/board", load_rules(None)).piece("alarms", [known])
     assert ("Needs a human" in page, ">Acknowledged</h2>" in page, "Last error: status 503." in page) == (
         False,
         True,
         True,
     )
     assert "Acknowledged by ann until 03:00 UTC." in page
-    viewed = Renderer("/board", shipped(), sees_people=False).piece("alarms", [known])
+    viewed = Renderer("/board", load_rules(None), sees_people=False).piece("alarms", [known])
     assert ("ann" in viewed.replace("meanwhile", ""), "/board/incidents" in viewed) == (False, False)
-    page = Renderer("/board", shipped()).piece("alarms", [trouble("cu-2"), trouble("cu-3"), known])
+    page = Renderer("/board", load_rules(None)).piece("alarms", [trouble("cu-2"), trouble("cu-3"), known])
     assert "Needs a human (2)" in page

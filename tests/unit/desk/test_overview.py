@@ -9,6 +9,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.signals import Signals
 from callkeeper.calls.metrics.snapshot import Minute, Snapshot
 from callkeeper.calls.pause import Pause, Pauses, PauseScope
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.alarms import Alarm
 from callkeeper.desk.board.board_context import BoardContext, Pushes
@@ -18,10 +19,9 @@ from callkeeper.desk.board.overview import InstitutionRow, institution_rows, ref
 from callkeeper.desk.board.renderer import DIRECT, FIRST_SHOWN, INSTITUTIONS_SHOWN, Renderer, sifted
 from callkeeper.desk.board.rows import LiveCall, slot_of
 from callkeeper.desk.board.states import StateTone, state_of
-from tests.rule_books import shipped
 from tests.unit.calls.specimens import NOW, call, reading
 
-BOOK = shipped()
+BOOK = load_rules(None)
 
 
 def context(*keys: str, **more: Any) -> BoardContext:

@@ -5,11 +5,10 @@ from datetime import UTC, datetime
 
 from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.metrics.rule_hits import hits_of
-from callkeeper.calls.rules import parse_rules
+from callkeeper.calls.rules import load_rules, parse_rules
 from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.store.rules_in_force import RulesInForce
 from callkeeper.desk.board.rules_page import LINES_COMPARED, LINES_SHOWN, compared, deployed, rows_of
-from tests.rule_books import shipped
 
 
 def day(*hits: tuple[str, str, str, int]) -> dict[bytes, bytes]:
@@ -29,7 +28,7 @@ def test_hits_add_up_over_a_day_a_week_and_four() -> None:
 
 def test_rules_are_in_their_order_with_shadow_beside_live() -> None:
     """Every rule of the file is shown, with what else came of it; one that decided under earlier rules comes last."""
-    book = shipped("default")
+    book = load_rules("default")
     name = "verified at the desk"
     hits = hits_of([day((name, "live", "enroll", 5), (name, "live", "hold", 2), ("gone", "shadow", "ask", 1))])
     rows = rows_of(book, hits)
@@ -42,7 +41,7 @@ def test_rules_are_in_their_order_with_shadow_beside_live() -> None:
 
 def test_conditions_are_as_in_the_file() -> None:
     """Conditions read as they are written, then for whom and since when the rule holds."""
-    text = shipped("default").text.replace(
+    text = load_rules("default").text.replace(
         b"when = { distrusted = true }",
         b'when = { distrusted = true }\ninstitutions = ["cu-2", "cu-1"]\nvalid_from = 2027-01-01T00:00:00Z',
     )
@@ -54,7 +53,7 @@ def test_kept_rules_are_read_without_their_lists() -> None:
     """Lists are not kept, but rules that use them can be shown; a text that this release refuses is not a rule book."""
     when = b'when = { person = { in_list = "vip" } }\nthen = "ask"\nbecause = "A guest."'
     rule = b'[lists]\nvip = "vip.txt"\n[[rule]]\nname = "vip"\n' + when + b"\n"
-    base = shipped("default").text
+    base = load_rules("default").text
     at = base.index(b"[[rule]]")
     kept = parse_kept_rules(base[:at] + rule + base[at:], name="mine", digest="0123")
     assert kept is not None

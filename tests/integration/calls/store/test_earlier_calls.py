@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Distrusted, Verified
-from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook
+from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.store.earlier_calls import DAY_S, MOST, digits_compared
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
@@ -19,7 +19,6 @@ from callkeeper.desk.views import call_view
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.records import facts_of_record, with_stored
-from tests.rule_books import shipped
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 60)
@@ -40,7 +39,7 @@ def a_rig(stage: Asgi, redis: Redis, book: RuleBook) -> Rig:
 @pytest.fixture
 def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
     """Return a rig with the shipped rules."""
-    return a_rig(sandbox_asgi, redis, shipped())
+    return a_rig(sandbox_asgi, redis, load_rules(None))
 
 
 async def begun(rig: Rig, *script: Happening, phone_number: str = HOME, **more: Any) -> Call:
@@ -207,7 +206,7 @@ async def test_earlier_calls_are_forgotten_after_the_days_of_the_rules(rig: Rig,
 
 async def test_rules_without_history_keep_and_look_up_nothing(sandbox_asgi: Asgi, redis: Redis) -> None:
     """``[history] days = 0``: the institution's choice."""
-    rig = a_rig(sandbox_asgi, redis, replace(shipped(), history_days=0))
+    rig = a_rig(sandbox_asgi, redis, replace(load_rules(None), history_days=0))
     await rejected(rig)
     assert await redis.keys("ck:earlier:*") == []
     assert await before(rig, await begun(rig)) == set()
@@ -237,7 +236,7 @@ ENROLL = Rule("verified", (("verified", True), ("final_analysis", True)), Outcom
 
 def book(*rules: Rule) -> RuleBook:
     """Return rules: a person's distrust first, these, then the final hold."""
-    cautious = shipped("default")
+    cautious = load_rules("default")
     return replace(cautious, rules=(cautious.rules[0], *rules, cautious.rules[-1]))
 
 

@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from redis import Redis as BlockingRedis
 
 from callkeeper.app.cli import main
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import parse_rules_in_force, put_in_force
-from tests.rule_books import shipped
 
 
 def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis: BlockingRedis) -> None:
@@ -26,7 +26,7 @@ def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis:
 def test_command_says_which_rules_decided_when(redis_url: str, blocking_redis: BlockingRedis) -> None:
     """Every text that was in force is found by the day: what a worker started with, also after a rollback."""
     keys = Keys()
-    texts = {name: shipped(name) for name in ("default", "demo")}
+    texts = {name: load_rules(name) for name in ("default", "demo")}
     for name in ("default", "demo", "default"):
         book = texts[name]
         put_in_force(blocking_redis, keys, book.digest, name, book.text)

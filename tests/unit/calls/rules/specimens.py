@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from callkeeper.calls.facts import FACTS, Facts, coloured
 from callkeeper.calls.record import History
-from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage
+from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
 from callkeeper.calls.rules.book import Between, Condition, Includes, InList, Not, OnChecks, OneOf, Test
 from callkeeper.calls.statuses import VALIDATION_TYPES
-from tests.rule_books import shipped
 
 SOUND = """\
 [checks]
@@ -70,7 +69,7 @@ because = "No rule asks for anything."
 """
 """A file with everything in it and no fault; conditions in all three spellings."""
 
-BOOK = shipped()
+BOOK = load_rules(None)
 
 LISTS = ("vip", "staff")
 """Names of lists."""

@@ -9,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.calls.facts import Policies
-from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from callkeeper.calls.rules.book import Between
 from callkeeper.calls.rules.replay import Difference, Replay
 from callkeeper.calls.rules.replay import replay as replay_calls
 from callkeeper.calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
-from tests.rule_books import shipped
 from tests.unit.calls.rules.recordings import Known, record
 from tests.unit.calls.rules.specimens import any_book
 
-DEFAULT, DEMO, WATCH = shipped("default"), shipped("demo"), shipped("watch-only")
+DEFAULT, DEMO, WATCH = load_rules("default"), load_rules("demo"), load_rules("watch-only")
 PASSCODE: dict[str, Any] = {
     "verified": True,
     "validation_type": "OneTimePasswordAuth",

@@ -2,11 +2,11 @@
 
 from xml.etree import ElementTree
 
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.drawing import draw_svg, draw_text
 from callkeeper.calls.schedule.model import prior
-from tests.rule_books import shipped
 
-SHIPPED = shipped().schedule
+SHIPPED = load_rules(None).schedule
 SVG = "{http://www.w3.org/2000/svg}"
 
 

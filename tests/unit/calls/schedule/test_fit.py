@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.app.commands.schedule import checks_table, fit_document, fit_lines
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.estimate import (
     Observation,
     fit_lognormal,
@@ -23,10 +24,9 @@ from callkeeper.calls.schedule.fit import MIN_CALLS, MIN_DECIDED, Sample, TooFew
 from callkeeper.calls.schedule.model import Lognormal, Model
 from callkeeper.calls.schedule.optimum import backoff_optimum
 from callkeeper.calls.schedule.plan import schedule_faults
-from tests.rule_books import shipped
 from tests.simulated_calls import drawn_times, observed_through
 
-SHIPPED = shipped().schedule
+SHIPPED = load_rules(None).schedule
 LAWS = {
     "prior": (Lognormal(25, 0.7), Lognormal(240, 0.85)),
     "fast": (Lognormal(10, 0.6), Lognormal(240, 0.7)),

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.model import STEP_S, Lognormal, Model, prior
 from callkeeper.calls.schedule.optimum import TooManyChecks, backoff_optimum, exhaustive_backoff, optimum
 from callkeeper.calls.schedule.plan import Schedule, schedule_faults
-from tests.rule_books import shipped
 from tests.simulated_calls import closed_rule
 
 LAWS = {
@@ -136,5 +136,5 @@ def test_closed_rule_confirms_the_optimum(law: tuple[Lognormal, Lognormal]) -> N
 @pytest.mark.parametrize("name", ["default", "watch-only"])
 def test_shipped_schedule_is_the_optimum_of_its_prior(name: str) -> None:
     """The times of the shipped rules are those that the optimiser finds for the documented prior."""
-    schedule = shipped(name).schedule
+    schedule = load_rules(name).schedule
     assert schedule == Schedule(backoff_optimum(prior(), schedule.automatic_limit), schedule.reserve)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.model import Model, prior
 from callkeeper.calls.schedule.optimum import _one_more
 from callkeeper.calls.schedule.plan import PACE, RETRY, Schedule, schedule_faults
-from tests.rule_books import shipped
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
-SHIPPED = shipped().schedule
+SHIPPED = load_rules(None).schedule
 
 
 def at(seconds: float) -> datetime:
