@@ -37,7 +37,8 @@ async def pass_gate(claim: Claim, deed: Deed) -> Deed | None:
     step: Gated = deed
     if _leads_to_enroll_or_reject(step, claim) and (held := await _confirm_standing(claim)) is not None:
         return await _instead_of(step, claim, held)
-    permit, requests = permits_of(step, claim.call, claim.now)
+    now = claim.now
+    permit, requests = permits_of(step, claim.call, now)
     is_check = step == Check()  # one that a person asked for takes no turns
     wanted = Wanted(
         claim.call_id.institution_key,
@@ -49,7 +50,7 @@ async def pass_gate(claim: Claim, deed: Deed) -> Deed | None:
         yields=is_check and brought_no_result(claim.call),
         looks_back=isinstance(step, LookBack),
     )
-    held = await claim.tools.gate.ask(wanted, claim.now)
+    held = await claim.tools.gate.ask(wanted, now)
     if held is not None:
         return await _instead_of(step, claim, held)
     claim.permits = max(claim.permits, requests) - (0 if isinstance(step, Intend) else 1)

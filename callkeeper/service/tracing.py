@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from enum import Enum, auto
+from random import getrandbits
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypedDict, Unpack
 
@@ -46,7 +47,7 @@ def trace_headers() -> dict[str, str]:
     if _tracer is not None and (header := _tracer.header()):
         return {HEADER: header}
     trace = _current.get()
-    return {} if trace is None else {HEADER: f"00-{trace}-{secrets.token_hex(8)}-01"}
+    return {} if trace is None else {HEADER: f"00-{trace}-{getrandbits(64):016x}-01"}
 
 
 class SpanPlace(NamedTuple):
