@@ -25,8 +25,7 @@ pytestmark = pytest.mark.timeout(300)  # the first test waits until the site has
 def site(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Iterator[str]:
     """Build the site, which fails on any warning, and serve it. The test processes of a run share one build."""
     folder = tmp_path_factory.getbasetemp().parent / f"documentation-{testrun_uid}"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with folder.with_suffix(".lock").open("w") as lock:  # beside the folder, which a build empties
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "site").exists():
             subprocess.run(["make", "docs", f"BUILD={folder}"], cwd=ROOT, check=True, capture_output=True)  # noqa: S603, S607
