@@ -2,6 +2,7 @@
 
 import json
 
+from callkeeper.calls.rules import load_rules
 from tests.harness.processes import KEY, Stack, end
 from tests.waiting import until
 
@@ -47,6 +48,6 @@ def test_main_job_delays_no_call_because_of_a_hung_request(running: Stack) -> No
     checked = [entry for entry in running.trail(other) if entry.what == "checked"]
     assert record.plan.watch_from is not None
     assert checked, "the other call was not checked"
-    due_s = dict(enumerate((2, 4, 6, 8), 1))
+    due_s = dict(enumerate(load_rules("demo").schedule.paced(record.voice_id).at_s, 1))
     late_s = [(e.at - record.plan.watch_from).total_seconds() - due_s[e.n] for e in checked if e.n in due_s]
-    assert max(late_s) < 0.5, late_s
+    assert max(late_s) < 1.5, late_s  # the request hangs for longer than all checks take

@@ -108,6 +108,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
 
 def test_telemetry_joins_a_call_from_the_push_to_its_outcome(traced: Traced) -> None:
     """Spans of web and workers, the headers of all requests, the outcome and the log lines have the ids of the pushes."""
+    traced.stack.fault("listing", "pass", latency_s=1.0, times=1)  # only its push leads to it
     call = traced.stack.call({"kind": "green", "after_s": 1}, end(4))
     traced.stack.settled(call)
     began, ended = (traced.push_of(call, kind) for kind in ("CallStart", "CallEnd"))

@@ -54,7 +54,11 @@ EFFORTS = {"short": Effort(3_000, 100, 4), "full": Effort(50_000, 3_000, 100)}
 EFFORT = EFFORTS[os.environ.get("TEST_AUDIT", "short")]
 
 settings.register_profile(
-    "audit", max_examples=EFFORT.examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+    "audit",
+    max_examples=EFFORT.examples,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=EFFORT is EFFORTS["short"],
 )
 settings.load_profile("audit")
 

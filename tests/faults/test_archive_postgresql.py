@@ -152,10 +152,11 @@ def test_killed_server_leaves_nothing_missing_and_nothing_twice(server: PostgreS
     """If the server is killed several times and the writer repeats failed writes, every call is stored once."""
     writer = Writer(at(server.url))
     batches = [[content(n) for n in range(start, start + 5)] for start in range(0, 300, 5)]
-    killer = threading.Timer(0.3, server.kill)
-    killer.start()
+    killer: threading.Thread = threading.Thread(target=server.kill)
     failed = 0
-    for batch in batches:
+    for n, batch in enumerate(batches):
+        if n == 10:
+            killer.start()
         while True:
             try:
                 writer.write(INSTITUTION, batch)
@@ -168,7 +169,6 @@ def test_killed_server_leaves_nothing_missing_and_nothing_twice(server: PostgreS
                     if failed < 4:
                         killer = threading.Timer(0.2, server.kill)
                         killer.start()
-    killer.cancel()
     killer.join()
     if server.process is None:
         server.start()
@@ -312,7 +312,9 @@ def test_certificate_of_the_server_is_verified(server: PostgreSql) -> None:
     right = tls_options(server.url, Tls.VERIFIED, certificate)
     elsewhere = tls_options("postgresql://x@db.example/a", Tls.VERIFIED, None)
     assert (right["sslmode"], elsewhere["sslmode"]) == ("verify-full", "verify-full")
-    time.sleep(0.5)
+    until(
+        lambda: [Writer(at(server.url, right)).heads()], 20, "the server to use its certificate", excused=(ArchiveAway,)
+    )
     assert Writer(at(server.url, right)).heads() == {}
     with pytest.raises(ArchiveAway):
         Writer(at(server.url, elsewhere)).heads()
