@@ -44,7 +44,7 @@ class Counting:
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime, *, may_be_old: bool) -> None:
         """Count a call that its notes have just confirmed, by what reported it first, and a spent budget.
 
-        ``may_be_old``: it may have been known to the Redis before this one, and its push, too.
+        ``may_be_old``: it may have begun before there was this Redis, or before its queue was looked at.
         """
         self.found(before, after, may_be_old=may_be_old)
         if before.life.hinted_at is None and after.life.hinted_at is not None:
@@ -58,7 +58,7 @@ class Counting:
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
             self.figures.sum_up(self.label(after.institution_key), Slot.STARTED)
             if by == "queue":
-                if not may_be_old:  # else it may have been Redis that lost its push
+                if not may_be_old:  # else its push may have come before
                     self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
             elif after.life.listed_at is not None:
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "listed")

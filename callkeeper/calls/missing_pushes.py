@@ -28,14 +28,13 @@ _K: Final = IncidentKind
 
 def missing_pushes(signals: Signals) -> Iterator[Incident]:
     """Yield an incident for each reason why calls come without their pushes."""
-    missing = _unpushed(signals)
-    late_s = _lateness_s(signals)
-    if late_s is not None and missing:
-        yield from (_late(key, late_s) for key in sorted(missing))
-        return
-    refused = _refused_pushes(signals, missing)
+    missing, late_s = _unpushed(signals), _lateness_s(signals)
+    late = [key for key in sorted(missing) if late_s is not None and _came_lately(key, signals)]
+    yield from (_late(key, late_s) for key in late if late_s is not None)
+    unexplained = {key: at for key, at in missing.items() if key not in late and not _has_come(key, signals)}
+    refused = _refused_pushes(signals, unexplained)
     yield from refused
-    covered = {incident.institution_key for incident in refused}
+    covered = {incident.institution_key for incident in refused}.union(late)
     if ACCOUNT in covered:
         return  # that no pushes arrive follows from it
     yield from (one for one in _no_pushes(signals) if one.institution_key not in covered)
@@ -81,20 +80,30 @@ def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) ->
 
 
 def _unpushed(signals: Signals) -> dict[str, datetime | None]:
-    """Return the institutions whose last new calls were found by the queue alone, and when one was pushed before.
+    """Return the institutions whose last new calls the queue showed before a push, and when a push was first before.
 
     One such call within seconds of a pushed one may have been a race; three in a row are none.
     """
-    last = {labels: at for labels, _, at in signals.last.rows(figure.CALLS_FOUND)}
     found: dict[str, datetime | None] = {}
-    for (key, by), at in last.items():
-        pushed_at = last.get((key, "push"))
-        if by != "queue" or _is_over(signals, at):
+    for (key, result), _, at in signals.last.rows(figure.CALLS_PUSHED):
+        if result != "missing" or _is_over(signals, at):
             continue
+        pushed_at = signals.last.at(figure.CALLS_FOUND, key, "push")
         in_a_row = signals.lately.in_a_row(figure.CALLS_PUSHED, key, "missing")
         if pushed_at is None or pushed_at + _A_WHILE < at or in_a_row >= IN_A_ROW:
             found[key] = pushed_at
     return found
+
+
+def _has_come(key: str, signals: Signals) -> bool:
+    """Tell whether a push of the institution has come since its last missing one: it was late, and nothing refused it."""
+    came_at, missing_at = (signals.last.at(figure.CALLS_PUSHED, key, result) for result in ("came", "missing"))
+    return came_at is not None and (missing_at is None or came_at + _BATCH >= missing_at)
+
+
+def _came_lately(key: str, signals: Signals) -> bool:
+    came_at = signals.last.at(figure.CALLS_PUSHED, key, "came")
+    return came_at is not None and signals.now - came_at < _LATELY
 
 
 def _is_over(signals: Signals, at: datetime) -> bool:

@@ -55,6 +55,17 @@ async def test_push_that_an_emptied_redis_has_lost_is_not_missed(rig: Rig) -> No
     assert (await rig.counted()).by(figure.CALLS_PUSHED, "result") == {"came": 3, "missing": 1}
 
 
+async def test_push_of_a_call_in_the_first_look_is_not_missed(rig: Rig) -> None:
+    """It began before its queue was looked at for the first time, perhaps before its pushes were sent here."""
+    rig.stage.call()
+    await rig.run(15)
+    rig.stage.call()
+    await rig.run(15)
+    totals = await rig.counted()
+    assert totals.by(figure.CALLS_FOUND, "by") == {"queue": 2}
+    assert totals.by(figure.CALLS_PUSHED, "result") == {"missing": 1}
+
+
 async def test_counted_call_whose_start_was_lost(rig: Rig) -> None:
     """If only the end was pushed, only the start counts as lost."""
     call = rig.stage.call(END)

@@ -35,7 +35,7 @@ def last(**seconds_ago: float) -> LastCounted:
         "pushed": field_name(figure.PUSHES.name, ("CallStart",)),
         "sample": field_name(figure.PUSHES.name, ("sample",)),
         "found": field_name(figure.CALLS_FOUND.name, ("cu-1", "push")),
-        "unpushed": field_name(figure.CALLS_FOUND.name, ("cu-1", "queue")),
+        "unpushed": field_name(figure.CALLS_PUSHED.name, ("cu-1", "missing")),
         "doctor": field_name(figure.PUSHES.name, ("doctor",)),
         "unread": field_name(figure.LISTINGS.name, ("cu-1", "failed")),
         "unlisted": field_name(figure.LISTINGS.name, ("cu-1", "refused")),

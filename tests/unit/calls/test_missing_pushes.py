@@ -9,12 +9,10 @@ from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
 from tests.unit.calls.specimens import NOW
 from tests.unit.calls.test_quiet_outages import MISSING, WELL, at, lately
 
-FOUND = at(
-    (figure.CALLS_FOUND, ("cu-1", "queue"), 5.0),
-    (figure.PUSHES_REFUSED, ("credentials",), 300.0),
-    (figure.PUSHES, ("CallStart",), 4.0),
-)
+FOUND = at(MISSING, (figure.PUSHES_REFUSED, ("credentials",), 300.0), (figure.PUSHES, ("CallStart",), 4.0))
 """The queue alone has shown a new call. Pushes were refused minutes ago, and are accepted now."""
+
+WRONG_HEADER = {"Pushes of an institution are refused: wrong header"}
 
 
 def minutes(lag_s: float, n: int) -> list[Minute]:
@@ -26,26 +24,38 @@ def minutes(lag_s: float, n: int) -> list[Minute]:
     return [Minute(NOW.replace(minute=(NOW.minute - 5) % 60), refused), Minute(NOW, present)]
 
 
-def titles(lag_s: float, n: int) -> set[str]:
-    """Return the titles of what is found while pushes arrive this late."""
-    return {one.title for one in incidents_of(replace(WELL, last=FOUND, minutes=minutes(lag_s, n)))}
+def titles(lag_s: float, n: int, *, came_s_ago: float | None = None) -> set[str]:
+    """Return the titles of what is found while pushes arrive this late, and when one of cu-1 came last."""
+    came = [] if came_s_ago is None else [(figure.CALLS_PUSHED, ("cu-1", "came"), came_s_ago)]
+    last = LastCounted({**FOUND.at_ms, **at(*came).at_ms})
+    return {one.title for one in incidents_of(replace(WELL, last=last, minutes=minutes(lag_s, n)))}
 
 
 def test_late_pushes_are_no_wrong_header() -> None:
     """The header is right, as they are accepted: whoever looked at the dashboard would look in the wrong place."""
-    assert titles(75.0, 3) == {"Pushes arrive late"}
+    assert titles(75.0, 3, came_s_ago=60.0) == {"Pushes arrive late"}
+
+
+def test_wrong_header_is_named_while_pushes_of_others_are_late() -> None:
+    """None of this institution's came lately, so hers are not late."""
+    for came_s_ago in (None, 121.0):
+        assert titles(75.0, 3, came_s_ago=came_s_ago) == WRONG_HEADER
 
 
 def test_pushes_in_time_or_too_few_are_not_late() -> None:
     """Two late pushes may be an accident. Then the refused ones explain the missing calls, as before."""
     for lag_s, n in ((0.4, 9), (75.0, 2)):
-        assert titles(lag_s, n) == {"Pushes of an institution are refused: wrong header"}
+        assert titles(lag_s, n, came_s_ago=60.0) == WRONG_HEADER
+
+
+def test_push_that_came_after_the_queue_had_shown_its_call_was_not_refused() -> None:
+    """Refusals alone are no incident: strangers can cause them."""
+    assert titles(0.4, 9, came_s_ago=3.0) == set()
 
 
 def test_header_that_becomes_wrong_within_seconds_is_named_after_three_calls() -> None:
     """A call without its push, seconds after one with it, may be a race. Three in a row are refused pushes."""
-    found = (figure.CALLS_FOUND, ("cu-1", "push"), 9.0), (figure.CALLS_FOUND, ("cu-1", "queue"), 5.0), MISSING
-    last = LastCounted({**FOUND.at_ms, **at(*found).at_ms})
-    for n, expected in ((1, set()), (3, {"Pushes of an institution are refused: wrong header"})):
+    last = LastCounted({**FOUND.at_ms, **at((figure.CALLS_FOUND, ("cu-1", "push"), 9.0)).at_ms})
+    for n, expected in ((1, set()), (3, WRONG_HEADER)):
         seen = replace(WELL, last=last, minutes=minutes(0.4, 9), lately=lately(missing=n))
         assert {one.title for one in incidents_of(seen)} == expected
