@@ -176,13 +176,13 @@ def statement_order(number: int, said_at: datetime) -> int:
 
 
 def fold_order(note: Note) -> tuple[int, int]:
-    """Return the sort key for folding: pushes first, then what the service showed, then statements by number.
+    """Return the sort key for folding: pushes as they were recorded, then what the service showed, then statements.
 
     An inbox has no order. A push is folded before a listing, so that the trail shows the push first.
     """
     match note:
         case Pushed():
-            return 0, 0
+            return 0, note.recorded_ms
         case Listed() | Unlisted() | Merged() | MemberRejected():
             return 1, 0
         case _:

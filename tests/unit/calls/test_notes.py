@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from callkeeper.calls.notes import encode_note, fingerprint, listed_of
+from callkeeper.calls.notes import Pushed, encode_note, fingerprint, fold_order, listed_of
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.phone_calls import QueueEntry
 from tests.unit.calls.specimens import NOW
@@ -63,3 +63,12 @@ def test_fingerprint_changes_with_what_a_call_wants_to_know() -> None:
     others = [entry(), entry({**PERSON, "personId": "p-2"}), entry(PERSON, PERSON | {"personId": "p-2"})]
     others += [entry(PERSON, personId="p-1"), entry(PERSON, coreUsername="ann")]
     assert len({plain, *(fingerprint(listed_of(other, NOW)) for other in others)}) == 6
+
+
+def test_pushes_are_folded_as_they_were_recorded() -> None:
+    """A start that nobody has read before the end came, too, did not come after it."""
+    start, end = (
+        Pushed(has_ended=has_ended, event_id="ev", received_at=NOW, recorded_ms=ms)
+        for has_ended, ms in ((False, 1000), (True, 31_000))
+    )
+    assert sorted([end, start], key=fold_order) == [start, end]
