@@ -62,7 +62,8 @@ class Counting:
                     self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
             elif after.life.listed_at is not None:
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "listed")
-            elif not _is_end_first_hint(after):  # the start of an unlisted call was counted when its hint was dropped
+            elif not (_was_over(before) or _was_over(after)):
+                # The start of an unlisted call was counted when its hint was dropped.
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "unlisted")
 
     def shown(self, before: Call, after: Call, policies: Policies) -> None:
@@ -134,6 +135,16 @@ def _is_end_first_hint(call: Call) -> bool:
     return call.life.end_hinted_at - call.life.hinted_at < timedelta(seconds=1)
 
 
+def _was_over(call: Call) -> bool:
+    """Tell whether the end of a call was known when workers came to it. So no look at the queue could show it.
+
+    Workers were away, or only its end was pushed.
+    """
+    end_hinted_at, first_seen_at = call.life.end_hinted_at, call.life.first_seen_at
+    is_known_at_once = end_hinted_at is not None and first_seen_at is not None and end_hinted_at <= first_seen_at
+    return is_known_at_once or _is_end_first_hint(call)
+
+
 def _checked(counting: Counting, _call: Call, entry: Entry) -> None:
     counting.figures.count(figure.CHECKS, "answered" if entry.what == "checked" else entry.because or "?")
 
@@ -175,7 +186,7 @@ def _settled(counting: Counting, call: Call, entry: Entry) -> None:
 def _dropped(counting: Counting, call: Call, entry: Entry) -> None:
     label = counting.label(call.institution_key)
     counting.figures.count(figure.HINTS_DROPPED, label)
-    if entry.because == NOT_LISTED and call.last_claim.standing is None and not _is_end_first_hint(call):
+    if entry.because == NOT_LISTED and call.last_claim.standing is None and not _was_over(call):
         counting.figures.count(figure.PUSHED_CALLS, label, "unlisted")
 
 

@@ -86,6 +86,20 @@ async def test_counted_call_that_is_never_listed(rig: Rig) -> None:
     assert (await rig.counted()).by(figure.PUSHED_CALLS, "result") == {"unlisted": 1}
 
 
+@pytest.mark.parametrize("away_s", [40, 400], ids=["for a moment", "for minutes"])
+async def test_call_that_came_and_went_while_workers_were_away_does_not_count_as_unlisted(
+    rig: Rig, away_s: int
+) -> None:
+    """No look at the queue could have shown it, so it says nothing of the queue."""
+    await rig.run(10)
+    call = rig.stage.call(Happening(Kind.END, 30))
+    await rig.push(call)
+    rig.stage.advance(away_s)
+    await rig.push(call, "CallEnd")
+    await rig.run(60)
+    assert (await rig.counted()).count(figure.PUSHED_CALLS) == 0
+
+
 async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
     """Every check is counted once, with what came back; late ones are measured."""
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, skip=2, times=1))
