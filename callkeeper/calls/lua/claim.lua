@@ -6,12 +6,13 @@
 -- farther ahead than `farthest_ms`. `shift_starts` and `is_probe` (of the account) are '1' or ''. `last_epoch` is that of
 -- the claimer's last claim, '' for none; `last_epoch_ms` that server's present time by the claimer's own clock.
 -- `most_of_one` is how many calls of one institution the claimer may hold, '' for any number. `schema` is its schema
--- number. `last_born`, `last_lived` and `remembered` are `born`, `lived` and the pauses that its last claim saw,
--- '' or 0 for none: see `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it holds) pairs.
+-- number. `last_born`, `last_lived` and `remembered` are `born`, `lived` and the pauses that its last claim
+-- saw, '' or 0 for none: see `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it
+-- holds) pairs.
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
 -- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a
--- process knew other data before (1 or 0), lived, [member, nonce, checks, lost writes, failures, record, ms overdue, [note id,
--- note, ...]] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms of the
+-- process knew other data before (1 or 0), lived, [member, nonce, checks, lost writes, failures, record, ms overdue,
+-- [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms of the
 -- old server's clock, each empty if unknown. If the claimer's last claim is repeated, the answer is what it still holds; a
 -- repeated earlier claim gets nothing. Without the number, a late repetition would return an old nonce again, and a former
 -- holder could write.
@@ -53,7 +54,8 @@ lived = math.max(lived, tonumber(last_lived)) + math.max(0, math.min(now - num(k
 redis.call('HSET', epoch_key, 'seen', now, 'lived', lived)
 local is_replaced = knew_other_data(epoch_key, born, last_born) or (before or '') ~= ''
 local is_empty = (before or '') == ''
-restore_pauses(pause_key, pause_history_key, pauses_restored_key, born, last_born, is_empty, is_older and not is_empty, remembered, now)
+is_older = is_older and not is_empty
+restore_pauses(pause_key, pause_history_key, pauses_restored_key, born, last_born, is_empty, is_older, remembered, now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 

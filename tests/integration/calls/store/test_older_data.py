@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.incident import IncidentKind
@@ -93,8 +94,9 @@ async def test_data_of_an_hour_ago_is_an_incident_for_an_hour(site: Site) -> Non
     assert await site.told() == []
 
 
-async def test_pause_that_was_lifted_since_is_named_until_it_is_resumed(site: Site) -> None:
-    """The older data pauses again, so nothing is handled until a person resumes it. One that was in force is not named."""
+@pytest.mark.parametrize("ends", ["resumed", "paused anew"])
+async def test_pause_that_was_lifted_since_is_named_until_a_person_decides(site: Site, ends: str) -> None:
+    """The older data pauses again, so nothing is handled until somebody resumes. A pause that was in force is not named."""
     worker = site.worker()
     await site.pausing.pause(None, PAUSE)
     await site.pausing.pause("cu-1", PAUSE)
@@ -107,7 +109,10 @@ async def test_pause_that_was_lifted_since_is_named_until_it_is_resumed(site: Si
     await site.work(worker)
     [advice] = await site.told()
     assert "In force now, and not before Redis was replaced: the pause of all institutions. Resume" in advice
-    await site.pausing.resume(None, operator="ops", because="over", at=AT)
+    if ends == "resumed":
+        await site.pausing.resume(None, operator="ops", because="over", at=AT)
+    else:
+        await site.pausing.pause(None, replace(PAUSE, because="the backup is looked at"))
     assert await site.told() == []
 
 
@@ -219,12 +224,15 @@ async def test_data_that_is_imported_while_the_server_runs_is_older(site: Site) 
     assert "Restored: the pause of all institutions." in advice
 
 
-async def test_web_process_tells_it_if_all_workers_are_new(site: Site) -> None:
+@pytest.mark.parametrize("restarts", [0, 1], ids=["in the same run", "in an earlier run"])
+async def test_web_process_tells_it_if_all_workers_are_new(site: Site, restarts: int) -> None:
     """Its looks at the restored Redis before a worker claims do not make it forget the pause that it saw."""
     watch = PauseWatch(site.redis, keys=Keys())
     await site.work(site.worker())
     backup = await site.data()
     await site.pausing.pause("cu-1", PAUSE)
+    for _ in range(restarts):
+        await site.restart()
     await site.work(site.worker())
     await watch.poll()
     await site.load(backup)
