@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
+from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import RESTORED, PauseMemory, PauseWatch, Pausing
@@ -31,6 +31,8 @@ class Site:
     def __init__(self, redis: Redis, hand: Hand) -> None:
         self.redis, self.hand = redis, hand
         self.pausing = Pausing(redis)
+        self.watch = PauseWatch(redis, keys=Keys())
+        """What looks at the pauses in a web process."""
         self._runs = 0
 
     def worker(self) -> Store:
@@ -215,7 +217,9 @@ async def test_data_that_is_imported_while_the_server_runs_is_older(site: Site) 
     backup = await site.data()
     await site.pausing.pause(None, PAUSE)
     await site.work(worker, other)
+    await site.watch.poll()
     await site.load(backup, is_new_run=False)
+    await site.watch.poll()
     await worker.claim(1)
     await other.claim(1)
     assert await site.redis.hget(Keys().epoch, "since") == str(site.hand.ms).encode()
@@ -227,37 +231,44 @@ async def test_data_that_is_imported_while_the_server_runs_is_older(site: Site) 
 @pytest.mark.parametrize("restarts", [0, 1], ids=["in the same run", "in an earlier run"])
 async def test_web_process_tells_it_if_all_workers_are_new(site: Site, restarts: int) -> None:
     """Its looks at the restored Redis before a worker claims do not make it forget the pause that it saw."""
-    watch = PauseWatch(site.redis, keys=Keys())
+    late = PauseWatch(site.redis, keys=Keys())
     await site.work(site.worker())
     backup = await site.data()
     await site.pausing.pause("cu-1", PAUSE)
     for _ in range(restarts):
         await site.restart()
     await site.work(site.worker())
-    await watch.poll()
+    await site.watch.poll()
+    await late.poll()
     await site.load(backup)
-    await watch.poll()
+    await site.watch.poll()
     assert await site.told() == []
     await site.work(site.worker(), seconds=10)
-    await watch.poll()
+    await site.watch.poll()
+    await site.pausing.pause("cu-2", PAUSE)
+    await late.poll()
     [advice] = await site.told()
     assert advice.startswith(OLDER)
     assert "Restored: the pause of cu-1." in advice
     pauses = await site.pausing.pauses()
     assert pauses.by_institution["cu-1"].because == f"{RESTORED}storm"
-    assert EVERYWHERE not in pauses.by_institution
+    assert "In force now" not in advice, "a person paused cu-2 after it was told"
 
 
-async def test_emptied_redis_is_told_although_a_new_process_claimed_first(site: Site) -> None:
-    """The data of a Redis that began empty is not an older one: everything is gone."""
+@pytest.mark.parametrize("who", ["worker", "web"])
+async def test_emptied_redis_is_told_although_a_new_process_claimed_first(site: Site, who: str) -> None:
+    """Redis that began empty has no older data: everything is gone, and a pause in it is a new one."""
     worker = site.worker()
     await site.work(worker)
+    await site.watch.poll()
     await site.redis.flushall()
     await site.worker().claim(1)
+    await site.pausing.pause("cu-1", PAUSE)
     assert await site.told() == []
-    await worker.claim(1)
+    await (worker.claim(1) if who == "worker" else site.watch.poll())
     [advice] = await site.told()
     assert advice.startswith("Everything in it is gone")
+    assert "In force now" not in advice
 
 
 async def fail_over(site: Site, worker: Store) -> None:
@@ -265,6 +276,16 @@ async def fail_over(site: Site, worker: Store) -> None:
     replica = await site.data()
     await site.work(worker, seconds=10)
     await site.load(replica)
+
+
+async def restart_and_fail_over(site: Site, worker: Store) -> None:
+    """Restart, and seconds later lose the whole run. A web process looks before a worker claims."""
+    replica = await site.data()
+    await site.restart()
+    await site.work(worker, seconds=10)
+    await site.watch.poll()
+    await site.load(replica)
+    await site.watch.poll()
 
 
 async def restart_after_an_hour(site: Site, _worker: Store) -> None:
@@ -308,6 +329,7 @@ async def jump_ahead_and_fail_over(site: Site, worker: Store) -> None:
     "happens",
     [
         fail_over,
+        restart_and_fail_over,
         restart_after_an_hour,
         freeze,
         freeze_and_restart,
@@ -320,12 +342,12 @@ async def test_what_loses_little_or_nothing_is_no_incident(
     site: Site, happens: Callable[[Site, Store], Awaitable[None]]
 ) -> None:
     """Neither for the worker that saw it, nor for a web process."""
-    worker, watch = site.worker(), PauseWatch(site.redis, keys=Keys())
+    worker = site.worker()
     await site.work(worker)
-    await watch.poll()
+    await site.watch.poll()
     await happens(site, worker)
     await worker.claim(1)
-    await watch.poll()
+    await site.watch.poll()
     await site.work(worker, seconds=60)
     assert await site.told() == []
     assert await site.redis.exists(Keys().pauses_restored) == 0
