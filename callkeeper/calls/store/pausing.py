@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from callkeeper.calls.store.keys import KEYS, Keys
-from callkeeper.calls.store.script import Script
+from callkeeper.calls.store.script import Arg, Script
 from callkeeper.calls.store.script_runner import Scripts
 
 WATCHED_EVERY_S: Final = 1.0
@@ -117,8 +117,13 @@ class PauseWatch:
             redis.exceptions.RedisError: Redis is away.
         """
         memory = self._memory
-        known = {"last_born": memory.born, "last_lived": memory.lived, "remembered": memory.remembered}
-        keys, args = self._known.arguments("", {"new_name": token_hex(8), **known})
+        given: dict[str, Arg] = {
+            "new_name": token_hex(8),
+            "last_born": memory.born,
+            "last_lived": memory.lived,
+            "remembered": memory.remembered,
+        }
+        keys, args = self._known.arguments("", given)
         answer = await self._script(keys=keys, args=args)
         if answer:
             memory.see(*answer)

@@ -17,6 +17,7 @@ from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import RESTORED, PauseMemory, PauseWatch, Pausing
+from tests.faults.world import Dump, dump, restore
 from tests.integration.calls.hand import Hand
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -46,15 +47,14 @@ class Site:
             for worker in workers:
                 await worker.claim(1)
 
-    async def data(self) -> dict[bytes, bytes]:
+    async def data(self) -> Dump:
         """Return all data, as a dump has it."""
-        return {key: await self.redis.dump(key) for key in await self.redis.keys()}
+        return await dump(self.redis, Keys())
 
-    async def load(self, data: dict[bytes, bytes], *, is_new_run: bool = True) -> None:
+    async def load(self, data: Dump, *, is_new_run: bool = True) -> None:
         """Load data, as a server that starts does; or import it while the server runs."""
         await self.redis.flushall()
-        for key, value in data.items():
-            await self.redis.restore(key, 0, value)
+        await restore(self.redis, data)
         if is_new_run:
             # The server stays the same here, so the data says that another one wrote it.
             self._runs += 1
