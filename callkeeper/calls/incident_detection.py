@@ -5,7 +5,7 @@ incident ends with its cause, so nothing here is counted over a longer time than
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -119,21 +119,31 @@ def _redis(signals: Signals) -> Iterator[Incident]:
         yield Incident(_K.REDIS_REFUSES, f"Redis refuses writes: {words.what}", advice)
     replaced = signals.replaced
     is_recent = replaced is not None and not replaced.restored and signals.now - replaced.at <= REPLACED_SHOWN
-    if replaced is not None and (replaced.standing or is_recent):
+    if replaced is not None and (replaced.standing or replaced.again or is_recent):
         lost = (
             "Everything in it is gone: users, desk tokens and sessions, the audit log and settled calls that are not in the "
             "archive. Add users and tokens again. Live calls are found again, and their checks count as spent. "
             if replaced.is_empty
-            else "It is an older one, or was restarted without its last writes. Live calls are read again. "
+            else "It is an older one, or was restarted without its last writes. Users, desk tokens and sessions that were "
+            "removed since are valid again: remove them again. What was added since, audit lines and outcomes may be gone. "
+            "Live calls are read again. "
         )
         yield Incident(_K.REDIS_REPLACED, "Redis was replaced", lost + _restored(replaced), since=replaced.at)
 
 
 def _restored(replaced: Replaced) -> str:
-    if not replaced.restored:
-        return "No process knew of a pause: if you had paused something, pause it again."
-    places = ["all institutions" if place == EVERYWHERE else place for place in replaced.restored]
-    return f"Restored: the pause of {', '.join(places)}. Resume what is no longer needed."
+    told = []
+    if replaced.restored:
+        told.append(f"Restored: the pause of {_places(replaced.restored)}.")
+    if replaced.again:
+        told.append(f"In force now, and not before Redis was replaced: the pause of {_places(replaced.again)}.")
+    if not told:
+        return "No process knew of a pause that is gone: if you had paused something, pause it again."
+    return f"{' '.join(told)} Resume what is no longer needed."
+
+
+def _places(keys: Sequence[str]) -> str:
+    return ", ".join("all institutions" if key == EVERYWHERE else key for key in keys)
 
 
 def _processes(signals: Signals) -> Iterator[Incident]:

@@ -11,8 +11,12 @@ import pytest
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.redis_location import parse_location
 from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import CheckWish, Distrusted, Verified
 from callkeeper.calls.record import CHECK_LIMIT
+from callkeeper.calls.store.keys import KEYS
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.faults.redis_server import RedisServer
 from tests.harness.virtual_time import EAGER, Rig
@@ -65,6 +69,11 @@ class Site:
         self.server.kill()
         self._snapshot.write_bytes(backup)
         self.server.start(appendonly="no")
+
+    async def is_told_of_a_replaced_redis(self) -> bool:
+        """Tell whether the board shows that Redis was replaced."""
+        found = incidents_of(await SignalReader(self.rig.redis, KEYS).read(now=self.stage.clock.now))
+        return IncidentKind.REDIS_REPLACED in {incident.kind for incident in found}
 
     def person_of(self, name: str) -> str:
         """Return the member who is in a call."""
@@ -150,3 +159,18 @@ async def test_backup_of_an_hour_ago_repeats_no_effect_and_exceeds_no_budget(sit
         assert record.seen.enrolled == (name in ENROLLED), name
         assert record.seen.person_id == site.person_of(name), name
         assert now.get("check", 0) <= record.plan.checks_used <= CHECK_LIMIT, name
+
+
+async def test_processes_that_go_on_tell_that_redis_is_older(site: Site) -> None:
+    """A crash that loads the last dump is an incident each time, a restart that loses nothing is none (C15)."""
+    await site.rig.run(20)
+    dump = await site.take_backup()
+    await site.rig.run(100)
+    await site.restore(await site.take_backup())
+    await site.rig.run(100)
+    assert not await site.is_told_of_a_replaced_redis()
+    for _ in range(2):
+        await site.restore(dump)
+        assert not await site.is_told_of_a_replaced_redis()
+        await site.rig.run(10)
+        assert await site.is_told_of_a_replaced_redis()

@@ -1,22 +1,24 @@
 -- Claim due members: each gets a lease and a nonce.
 -- KEYS: due, wake, breakers, pause, epoch, queue, claimer, endpoints, live, pause_history, pauses_restored
 -- ARGV: clock, prefix, limit, lease_ms, name, farthest_ms, shift_starts, is_probe, claim_number, number_kept_s, last_epoch,
---       last_epoch_ms, most_of_one, schema, last_born, remembered, rest...
+--       last_epoch_ms, most_of_one, schema, last_born, last_lived, remembered, rest...
 -- `claimer` has the last claim of this claimer, `name` is its name, and this claim has `claim_number`. No legal due time is
 -- farther ahead than `farthest_ms`. `shift_starts` and `is_probe` (of the account) are '1' or ''. `last_epoch` is that of
 -- the claimer's last claim, '' for none; `last_epoch_ms` that server's present time by the claimer's own clock.
 -- `most_of_one` is how many calls of one institution the claimer may hold, '' for any number. `schema` is its schema
--- number. `last_born` and `remembered` are `born` and the pauses that its last claim saw, '' for none: see
--- `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it holds) pairs.
+-- number. `last_born`, `last_lived` and `remembered` are `born`, `lived` and the pauses that its last claim
+-- saw, '' or 0 for none: see `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it
+-- holds) pairs.
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
 -- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a
--- process knew other data before (1 or 0), [member, nonce, checks, lost writes, failures, record, ms overdue, [note id,
--- note, ...]] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms of the
+-- process knew other data before (1 or 0), lived, [member, nonce, checks, lost writes, failures, record, ms overdue,
+-- [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms of the
 -- old server's clock, each empty if unknown. If the claimer's last claim is repeated, the answer is what it still holds; a
 -- repeated earlier claim gets nothing. Without the number, a late repetition would return an old nonce again, and a former
 -- holder could write.
 local now = now_ms()
 local LISTED_LATER = 3000 -- ms after which an institution is looked at again whose queue is not listed
+local MOST_LIVED = 20000 -- ms that a claim adds to `lived` at the most, if the clock jumps ahead
 local current = epoch()
 local last = redis.call('HMGET', claimer_key, 'number', 'members')
 local number, last_number = tonumber(claim_number), num(last[1], 0)
@@ -25,10 +27,12 @@ if number > last_number and shift_starts == '1' then redis.call('DEL', wake_key)
 
 -- A Redis that was restarted, replaced or emptied counts as new from the first claim that sees it. Writes of the old
 -- one after its last known claim may be lost.
-local known = redis.call('HMGET', epoch_key, 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born')
+local known = redis.call('HMGET', epoch_key, 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born', 'lived')
 local born = known[7] or ''
 local since, before, lost_from, lost_until = num(known[2], now), known[4], known[5], known[6]
-if known[1] ~= current then
+local lived = num(known[8], 0)
+local is_older = known[1] and is_older_data(lived, last_lived)
+if known[1] ~= current or (is_older and last_born == born) then -- the second: imported while the server ran
     since, before, lost_from, lost_until = now, known[1] or '', known[3] or '', ''
     local ended = now
     -- The clocks of two servers may differ by hours. The claimer's own clock tells how much time has passed, except for
@@ -46,9 +50,12 @@ if born == '' then -- written by release 0.2.0
     born = nonce
     redis.call('HSET', epoch_key, 'born', born)
 end
-redis.call('HSET', epoch_key, 'seen', now)
+lived = math.max(lived, tonumber(last_lived)) + math.max(0, math.min(now - num(known[3], now), MOST_LIVED))
+redis.call('HSET', epoch_key, 'seen', now, 'lived', lived)
 local is_replaced = knew_other_data(epoch_key, born, last_born) or (before or '') ~= ''
-restore_pauses(pause_key, pause_history_key, pauses_restored_key, born, last_born, not known[1], remembered, now)
+local is_empty = (before or '') == ''
+is_older = is_older and not is_empty
+restore_pauses(pause_key, pause_history_key, pauses_restored_key, born, last_born, is_empty, is_older, remembered, now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 
@@ -67,7 +74,7 @@ local away, kinds = breakers(breakers_key), breakers(endpoints_key)
 if is_open(away['']) and is_probe ~= '1' then limit = 0 end
 
 local answer = {now, current, since, redis.call('HGETALL', breakers_key), redis.call('HGETALL', pause_key), -1, redis.call('LLEN', queue_key), lost_ms,
-    redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), born, is_replaced and 1 or 0}
+    redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), born, is_replaced and 1 or 0, lived}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')

@@ -112,12 +112,14 @@ class Replaced:
     """Redis lost its data (``is_empty``), or part of it, while processes ran that remember its pauses.
 
     ``restored`` are the places whose pause was written back, ``standing`` those of them that nobody has resumed since.
+    ``again`` are those whose pause is in force, and was not when a process looked last: the older data has it.
     """
 
     at: datetime
     is_empty: bool
     restored: Sequence[str] = ()
     standing: Sequence[str] = ()
+    again: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +254,9 @@ def _replaced(stored: Mapping[bytes, bytes], pauses: Mapping[bytes, bytes]) -> R
     places = sorted(name.removeprefix(b"place:") for name in stored if name.startswith(b"place:"))
     standing = [place.decode(errors="replace") for place in places if RESTORED.encode() in pauses.get(place, b"")]
     restored = [place.decode(errors="replace") for place in places]
-    return Replaced(instant(float(stored[b"at"])), stored.get(b"is_empty") == b"1", restored, standing)
+    found = sorted(pauses.items())
+    again = [place.decode(errors="replace") for place, pause in found if stored.get(b"again:" + place) == pause]
+    return Replaced(instant(float(stored[b"at"])), stored.get(b"is_empty") == b"1", restored, standing, again)
 
 
 def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:

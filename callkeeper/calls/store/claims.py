@@ -170,6 +170,7 @@ class Store(Inbox):
             most_of_one="" if holds is None else MOST_OF_ONE,
             schema=self.handover.schema,
             last_born=self._memory.born,
+            last_lived=self._memory.lived,
             remembered=self._memory.remembered,
             rest=[part for key, n in (holds or {}).items() for part in (institution_part(key), n)],
         )
@@ -191,7 +192,7 @@ class Store(Inbox):
             is_replaced=bool(answer[11]),
         )
         self.breakers.see(answer[3], answer[9])
-        self._memory.see(answer[10], answer[4])
+        self._memory.see(answer[10], answer[4], answer[12])
         self.pauses = pauses_of(answer[4])
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
@@ -200,7 +201,7 @@ class Store(Inbox):
             self._due_in(self.next_due_s)
         self.jobs_waiting = answer[6]
         items = []
-        for row in answer[12:]:
+        for row in answer[13:]:
             try:
                 items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
             except UnicodeDecodeError:

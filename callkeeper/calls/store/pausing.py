@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from callkeeper.calls.store.keys import KEYS, Keys
-from callkeeper.calls.store.script import Script
+from callkeeper.calls.store.script import Arg, Script
 from callkeeper.calls.store.script_runner import Scripts
 
 WATCHED_EVERY_S: Final = 1.0
@@ -67,11 +67,14 @@ RESTORED: Final = "restored after Redis lost it: "
 class PauseMemory:
     """The pauses that a process saw last, so that a Redis that has lost them gets them back.
 
-    It is handed to a script that restores them if the data in Redis is not what the process has seen (``born``).
+    It is handed to a script that restores them if the data in Redis is not what the process has seen (``born``), and
+    that tells by ``lived`` whether it is older.
     """
 
     def __init__(self) -> None:
         self.born = ""
+        self.lived = 0
+        """How many milliseconds workers had claimed when this process looked."""
         self.remembered = ""
         """What to restore: JSON, a list of place, pause and line for the history; empty if nothing was paused."""
         self._stored: Sequence[bytes] = ()
@@ -80,9 +83,9 @@ class PauseMemory:
         """Tell whether the data in Redis had another name when the process looked last."""
         return self.born not in ("", born.decode())
 
-    def see(self, born: bytes, stored: Sequence[bytes]) -> None:
-        """Remember the name of the data in Redis, and the pauses: places and values in turn."""
-        self.born = born.decode()
+    def see(self, born: bytes, stored: Sequence[bytes], lived: int) -> None:
+        """Remember the name and age of the data in Redis, and the pauses: places and values in turn."""
+        self.born, self.lived = born.decode(), lived
         if stored != self._stored:
             self._stored = stored
             pairs = zip(stored[::2], stored[1::2], strict=True)
@@ -114,10 +117,16 @@ class PauseWatch:
             redis.exceptions.RedisError: Redis is away.
         """
         memory = self._memory
-        given = {"new_name": token_hex(8), "last_born": memory.born, "remembered": memory.remembered}
+        given: dict[str, Arg] = {
+            "new_name": token_hex(8),
+            "last_born": memory.born,
+            "last_lived": memory.lived,
+            "remembered": memory.remembered,
+        }
         keys, args = self._known.arguments("", given)
-        born, stored = await self._script(keys=keys, args=args)
-        memory.see(born, stored)
+        answer = await self._script(keys=keys, args=args)
+        if answer:
+            memory.see(*answer)
 
     async def run(self) -> None:
         while True:
