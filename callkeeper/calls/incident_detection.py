@@ -167,8 +167,9 @@ def _not_started(signals: Signals) -> Iterator[Incident]:
 
 
 def _no_worker(signals: Signals) -> Iterator[Incident]:
-    # Processes show themselves anew within a second or two in a Redis that lost its data.
-    is_new = signals.replaced is not None and signals.now - signals.replaced.at <= _A_WHILE
+    # Processes show themselves anew within a second or two in a Redis that lost its data. If the clock was set back since,
+    # that moment is in the future.
+    is_new = signals.replaced is not None and abs(signals.now - signals.replaced.at) <= _A_WHILE
     if not is_new and not any(process.kind == "worker" for process in signals.processes):
         due = f"{signals.due} due. " if signals.due else ""
         last = max((one for one in signals.vanished if one.kind == "worker"), key=lambda one: one.at, default=None)
@@ -336,15 +337,16 @@ def _others(signals: Signals) -> Iterator[Incident]:
             "writes. Look at the replica and its connection."
         )
         yield Incident(_K.REPLICA_BEHIND, "The Redis replica falls behind", advice)
+    untaken = signals.untaken_since
     if signals.receiver is not None:
         advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
         yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=signals.receiver.since)
-    elif signals.untaken_since is not None and signals.now - signals.untaken_since > _MINUTE:
+    elif untaken is not None and abs(signals.now - untaken) > _MINUTE:  # ahead of now: the clock was set back
         advice = (
             "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "
             "changed? `callkeeper outcomes log --failed` shows its answers."
         )
-        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=signals.untaken_since)
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=untaken)
     if signals.archive is not None:
         advice = (
             "Settled calls wait in Redis, do not expire, and are archived when the database can be used. Watch Redis's "

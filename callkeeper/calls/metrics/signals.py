@@ -88,12 +88,19 @@ class Lately:
 
 @dataclass(frozen=True, slots=True)
 class LastCounted:
-    """When each thing was last counted, by Redis's clock, within the last hour."""
+    """When each thing was last counted, by Redis's clock. It is forgotten an hour after the last process has stopped."""
 
     at_ms: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def parse(cls, stored: Mapping[bytes, bytes], before: Mapping[bytes, bytes]) -> "LastCounted":
+        """Read what is stored, and what was put aside when Redis's clock was set back: `count.lua` says how."""
+        back_ms = float(before.get(b"", 0))
+        earlier = {name.decode(): float(ms) - back_ms for name, ms in before.items()}
+        return cls(earlier | {name.decode(): float(ms) for name, ms in stored.items()})
+
     def at(self, figure: Figure, *labels: str) -> datetime | None:
-        """Return when a count last grew; None if not within the hour."""
+        """Return when a count last grew; None if that is not known."""
         ms = self.at_ms.get(field_name(figure.name, labels))
         return None if ms is None else instant(ms)
 
@@ -180,7 +187,8 @@ class SignalReader:
             redis.exceptions.RedisError: Redis is down.
         """
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await self._asked()
-        counted, texts, stored_standings, restored, pauses, lately, running, acknowledged, seen, *errors = others
+        counted, before, texts, stored_standings, restored, pauses, *others = others
+        lately, running, acknowledged, seen, *errors = others
         standings = list(parse_standings(stored_standings).values())
         emergency, untaken = texts
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
@@ -201,7 +209,7 @@ class SignalReader:
             archive=next(iter(opened(archive)), None),
             barred=barred_of(refused),
             standings=standings,
-            last=LastCounted({name.decode(): float(ms) for name, ms in counted.items()}),
+            last=LastCounted.parse(counted, before),
             minutes=minutes[-RECENT:],
             emergency_login_at=datetime.fromisoformat(emergency.decode()) if emergency is not None else None,
             replaced=_replaced(restored, pauses),
@@ -221,7 +229,8 @@ class SignalReader:
         pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
         pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
             keys.archive.breakers
-        ).hgetall(keys.refused).hgetall(keys.counted).mget(keys.emergency_login, keys.outbox.untaken)
+        ).hgetall(keys.refused).hgetall(keys.counted).hgetall(keys.counted_before)
+        pipe.mget(keys.emergency_login, keys.outbox.untaken)
         pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
         pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True).hgetall(keys.acknowledged)
         pipe.hgetall(keys.survey)

@@ -123,12 +123,12 @@ class ErrorNotes:
 
 
 def parse_errors(stored: Iterable[Mapping[bytes, bytes]], now: datetime) -> dict[tuple[str, str], LastError]:
-    """Return the errors that are not too old."""
+    """Return the errors that are not too old, and not from long before the clock was set back."""
     found = {}
     for field, value in (pair for each in stored for pair in each.items()):
         area, _, institution_key = field.decode(errors="replace").partition(" ")
         error = _parse(value)
-        if error is not None and now - error.at <= LASTS:
+        if error is not None and abs(now - error.at) <= LASTS:
             found[area, institution_key] = error
     return found
 

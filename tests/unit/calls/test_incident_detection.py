@@ -214,6 +214,13 @@ def test_institution_with_a_wrong_header_is_named() -> None:
     assert (all_of_them.institution_key, all_of_them.weight) == ("", Weight.PAGE)
 
 
+def test_redis_that_lost_its_data_before_the_clock_was_set_back_hides_nothing() -> None:
+    """Without a worker people are told, although the moment at which Redis lost its data is in the future."""
+    replaced = Replaced(NOW + timedelta(minutes=50), True)
+    assert kinds(processes=[], replaced=replaced) == ["redis_replaced", "no_worker"]
+    assert kinds(processes=[], replaced=Replaced(NOW, True)) == ["redis_replaced"]
+
+
 def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
     """A receiver that answers 401 is not away: no breaker opens. One refused message may be an accident."""
     since = NOW - timedelta(seconds=61)
@@ -225,6 +232,7 @@ def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
     )
     assert kinds(untaken_since=NOW - timedelta(seconds=59)) == []
     assert kinds(untaken_since=since, receiver=away("", RequestResult.FAILURE)) == ["receiver_away"]
+    assert kinds(untaken_since=NOW + timedelta(minutes=50)) == ["receiver_away"], "the clock was set back since"
 
 
 def test_every_kind_is_tested() -> None:

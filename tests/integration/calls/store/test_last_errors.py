@@ -55,6 +55,16 @@ async def test_trouble_keeps_its_first_time_until_it_is_over(notes: ErrorNotes, 
     assert (await stored(redis, hand))["calls", KEY].first_at == instant(hand())
 
 
+async def test_error_from_long_before_the_clock_was_set_back_explains_nothing(
+    notes: ErrorNotes, redis: Redis, hand: Hand
+) -> None:
+    """It would be later than every error that comes now, for as long as the clock was set back."""
+    await notes.note(ErrorArea.CALLS, KEY, "status 503")
+    hand.ms -= 3_600_000
+    await notes.note(ErrorArea.QUEUE, KEY, "status 500")
+    assert set(await stored(redis, hand)) == {("queue", KEY)}
+
+
 async def test_text_is_bounded(notes: ErrorNotes, redis: Redis, hand: Hand) -> None:
     """A long text is cut, and is one line."""
     await notes.note(ErrorArea.ARCHIVE, "", "line\n" * 500)
