@@ -6,7 +6,7 @@
 -- words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys, `number`
 -- that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the process's own
 -- clock, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if the process shuts down. A process that
--- vanished is remembered for `vanished_kept_s`.
+-- vanished is remembered for `vanished_kept_s`. `counted` also has in `web_back` when a web process began after none.
 -- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last words.
 -- '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day with `slots`
 -- an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
@@ -52,7 +52,16 @@ redis.call('ZREMRANGEBYSCORE', running_key, '-inf', now - vanished_kept_s * 1000
 if is_last ~= '1' then
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
         'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
-    redis.call('HSETNX', process_key, 'since', now)
+    if redis.call('HSETNX', process_key, 'since', now) == 1 and kind == 'web' then
+        local is_first = true
+        for _, other in ipairs(redis.call('ZRANGEBYSCORE', running_key, now - alive_ms, '+inf')) do
+            if other ~= running and string.sub(other, 1, 4) == 'web ' then is_first = false end
+        end
+        if is_first then
+            redis.call('HSET', counted_key, 'web_back', now)
+            redis.call('EXPIRE', counted_key, minute_kept_s)
+        end
+    end
     redis.call('PEXPIRE', process_key, alive_ms)
     redis.call('ZADD', processes_key, now, name)
     redis.call('ZADD', running_key, now, running)
