@@ -50,18 +50,17 @@ local alive_ms = tonumber(alive_s) * 1000
 redis.call('ZREMRANGEBYSCORE', processes_key, '-inf', now - alive_ms)
 redis.call('ZREMRANGEBYSCORE', running_key, '-inf', now - vanished_kept_s * 1000)
 if is_last ~= '1' then
+    local is_back = kind == 'web'
+    for _, alive in ipairs(is_back and redis.call('ZRANGEBYSCORE', running_key, '(' .. now - alive_ms, '+inf') or {}) do
+        if string.sub(alive, 1, 4) == 'web ' then is_back = false end
+    end
+    if is_back then
+        redis.call('HSET', counted_key, 'web_back', now)
+        redis.call('EXPIRE', counted_key, minute_kept_s)
+    end
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
         'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
-    if redis.call('HSETNX', process_key, 'since', now) == 1 and kind == 'web' then
-        local is_first = true
-        for _, other in ipairs(redis.call('ZRANGEBYSCORE', running_key, now - alive_ms, '+inf')) do
-            if other ~= running and string.sub(other, 1, 4) == 'web ' then is_first = false end
-        end
-        if is_first then
-            redis.call('HSET', counted_key, 'web_back', now)
-            redis.call('EXPIRE', counted_key, minute_kept_s)
-        end
-    end
+    redis.call('HSETNX', process_key, 'since', now)
     redis.call('PEXPIRE', process_key, alive_ms)
     redis.call('ZADD', processes_key, now, name)
     redis.call('ZADD', running_key, now, running)
