@@ -34,6 +34,20 @@ def workers_dead(stack: Stack) -> Iterator[None]:
 
 
 @contextmanager
+def web_dead(stack: Stack) -> Iterator[None]:
+    """Kill the web process while calls come whose pushes reach nobody; start it again at the same address."""
+    for member in stack.demo.fleet.members:
+        if member.name.startswith("web") and member.is_running:
+            member.kill()
+    for _ in range(3):
+        stack.call(end(60), key=UNPUSHED)
+    try:
+        yield
+    finally:
+        stack.start("web", port=httpx.URL(stack.demo.web_url).port or 0)
+
+
+@contextmanager
 def redis_emptied(stack: Stack) -> Iterator[None]:
     """Empty Redis during a pause, as a replaced disk would; resume at the end."""
     pausing = ["--operator", "ops", "--because", "a drill"]

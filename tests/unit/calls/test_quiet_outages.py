@@ -230,9 +230,7 @@ def test_neither_web_nor_worker_are_two_incidents() -> None:
     ],
     ids=["a worker too", "a web process too", "web alone", "the worker alone"],
 )
-def test_process_of_another_kind_that_vanished_is_told(
-    left: Process, gone: list[Vanished], kinds: list[str]
-) -> None:
+def test_process_of_another_kind_that_vanished_is_told(left: Process, gone: list[Vanished], kinds: list[str]) -> None:
     """That none of a kind is left explains who vanished of that kind, and of no other."""
     told = found(processes=[left], vanished=gone)
     assert [one.kind.value for one in told] == kinds
