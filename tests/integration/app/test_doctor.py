@@ -230,7 +230,7 @@ async def test_stranger_hides_no_lost_push(redis_url: str) -> None:
 
 async def test_doctor_says_once_that_no_web_process_is_alive(redis_url: str, sandbox_server: ServedSandbox) -> None:
     """That no pushes come follows from it. A wrong header is a cause of its own, which lasts when web is back."""
-    figures, keys = Figures(), Keys()
+    figures = Figures()
     figures.count(catalogue.CALLS_FOUND, "cu-1", "queue")
     figures.count(catalogue.CALLS_PUSHED, "cu-1", "missing", n=3)
     with Redis.from_url(redis_url) as redis:
@@ -242,9 +242,7 @@ async def test_doctor_says_once_that_no_web_process_is_alive(redis_url: str, san
         figures.count(catalogue.PUSHES_REFUSED, "credentials", n=3)
         worker.write(redis)
         assert faults_in(await findings(environment(redis_url, sandbox_server))) == {"web", "pushes"}
-        web = FigureWriter(Figures(), Author("web-1", "web"))
-        web.write(redis)
-        assert not redis.hexists(keys.figures, "web_back")
+        FigureWriter(Figures(), Author("web-1", "web")).write(redis)
         assert faults_in(await findings(environment(redis_url, sandbox_server))) == {"pushes"}
 
 
