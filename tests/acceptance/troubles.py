@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from redis import Redis
 
 from callkeeper.app.cli import main
+from callkeeper.calls.metrics.signals import WEB_BACK
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import find_server
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.courier import receiving
@@ -140,10 +142,21 @@ UNPUSHED = "bank-1"
 """An institution that no other trouble has calls of."""
 
 
+def until_pushes_count(stack: Stack) -> None:
+    """Wait until calls count that come without a push: ten seconds after web began, or Redis lost its data."""
+
+    def age_s() -> float:
+        seconds, micros = stack.redis.time()
+        return seconds + micros / 1e6 - float(stack.redis.hget(Keys().counted, WEB_BACK) or 0) / 1000
+
+    until(lambda: age_s() > 11, 15, "calls without a push to count")
+
+
 @contextmanager
 def header_wrong(stack: Stack) -> Iterator[None]:
     """Push with a wrong header in the dashboard while calls come; at the end correct it, and send a sample."""
     time.sleep(2)  # metrics are written once a second: wait until those of the last sample are
+    until_pushes_count(stack)
     address, place = {"url": f"{stack.demo.web_url}/push"}, f"/institutions/{UNPUSHED}/push"
     stack.control("PUT", place, {**address, "headers": "X-Push-Key: wrong"})
     for _ in range(3):
