@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from textwrap import dedent
+from typing import Any
 
 import httpx
 from click.testing import CliRunner
@@ -145,7 +146,7 @@ UNPUSHED = "bank-1"
 def until_pushes_count(stack: Stack) -> None:
     """Wait until calls count that come without a push: ten seconds after web began, or Redis lost its data."""
 
-    def age_s() -> float:
+    def age_s() -> Any:
         seconds, micros = stack.redis.time()
         return seconds + micros / 1e6 - float(stack.redis.hget(Keys().counted, WEB_BACK) or 0) / 1000
 
