@@ -16,6 +16,7 @@ class IncidentKind(StrEnum):
     REDIS_REPLACED = "redis_replaced"
     NOT_STARTED = "not_started"
     NO_WORKER = "no_worker"
+    NO_WEB = "no_web"
     LOGIN_REFUSED = "login_refused"
     SERVICE_AWAY = "service_away"
     RATE_LIMITED = "rate_limited"
@@ -62,6 +63,7 @@ _PAGES: Final = frozenset(
         IncidentKind.REDIS_REFUSES,
         IncidentKind.REDIS_REPLACED,
         IncidentKind.NO_WORKER,
+        IncidentKind.NO_WEB,
         IncidentKind.LOGIN_REFUSED,
         IncidentKind.SERVICE_AWAY,
         IncidentKind.PUSHES_REFUSED,

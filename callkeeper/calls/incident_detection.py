@@ -103,9 +103,13 @@ _OF_AN_OUTAGE: Final = frozenset(
 _SYMPTOMS: Final = {
     # Processes cannot report to a Redis that refuses writes.
     _K.REDIS_REFUSES: frozenset(
-        {_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH, _K.WORKER_VANISHED}
+        {
+            *(_K.NO_WORKER, _K.NO_WEB, _K.WORKER_VANISHED, _K.LATE, _K.NO_PUSH),
+            *(_K.VERSIONS_DIFFER, _K.RULES_DIFFER),
+        }
     ),
-    _K.NO_WORKER: frozenset({_K.LATE, _K.WORKER_VANISHED}),
+    _K.NO_WORKER: frozenset({_K.LATE}),
+    _K.NO_WEB: frozenset({_K.NO_PUSH, _K.PUSHES_REFUSED}),
     _K.LOGIN_REFUSED: _OF_AN_OUTAGE | {_K.SERVICE_AWAY, _K.INSTITUTION_REFUSED},
     _K.SERVICE_AWAY: _OF_AN_OUTAGE,
     _K.SERVICE_SLOW: frozenset({_K.LATE}),
@@ -148,7 +152,7 @@ def _places(keys: Sequence[str]) -> str:
 
 def _processes(signals: Signals) -> Iterator[Incident]:
     yield from _not_started(signals)
-    yield from _no_worker(signals)
+    yield from _none_alive(signals)
     yield from _rules_differ(signals)
     versions = Counter(process.version or "older" for process in signals.processes)
     if len(versions) > 1:
@@ -166,16 +170,34 @@ def _not_started(signals: Signals) -> Iterator[Incident]:
     yield Incident(_K.NOT_STARTED, title, advice, since=min(one.at for one in gone))
 
 
-def _no_worker(signals: Signals) -> Iterator[Incident]:
+def _none_alive(signals: Signals) -> Iterator[Incident]:
+    """Find the kinds of processes of which none reports."""
     # Processes show themselves anew within a second or two in a Redis that lost its data. If the clock was set back since,
     # that moment is in the future.
-    is_new = signals.replaced is not None and abs(signals.now - signals.replaced.at) <= _A_WHILE
-    if not is_new and not any(process.kind == "worker" for process in signals.processes):
+    if signals.replaced is not None and abs(signals.now - signals.replaced.at) <= _A_WHILE:
+        return
+    alive = {process.kind for process in signals.processes}
+    if "worker" not in alive:
         due = f"{signals.due} due. " if signals.due else ""
-        last = max((one for one in signals.vanished if one.kind == "worker"), key=lambda one: one.at, default=None)
-        hint = f" The last one, on {last.host}, stopped without shutting down: see its platform's log." if last else ""
-        advice = f"{due}Pushes are recorded, but calls are not handled. Start workers.{hint}"
-        yield Incident(_K.NO_WORKER, "No worker is alive", advice, since=last.at if last is not None else None)
+        loss = "Pushes are recorded, but calls are not handled" if "web" in alive else "Calls are not handled"
+        last_at, hint = _last_vanished(signals, "worker")
+        yield Incident(_K.NO_WORKER, "No worker is alive", f"{due}{loss}. Start workers.{hint}", since=last_at)
+    if "web" not in alive:
+        later = "some seconds later" if "worker" in alive else "once a worker runs"
+        last_at, hint = _last_vanished(signals, "web")
+        advice = (
+            "Pushes are lost, because the service sends each only once; their calls are found by the queue, "
+            f"{later}. The board and the desk API do not answer. Start callkeeper web.{hint}"
+        )
+        yield Incident(_K.NO_WEB, "No web process is alive", advice, since=last_at)
+
+
+def _last_vanished(signals: Signals, kind: str) -> tuple[datetime | None, str]:
+    """Return when the last process of a kind vanished, and a sentence about it; nothing if all were shut down."""
+    last = max((one for one in signals.vanished if one.kind == kind), key=lambda one: one.at, default=None)
+    if last is None:
+        return None, ""
+    return last.at, f" The last one, on {last.host}, stopped without shutting down: see its platform's log."
 
 
 def _rules_differ(signals: Signals) -> Iterator[Incident]:

@@ -107,9 +107,13 @@ def _came_lately(key: str, signals: Signals) -> bool:
 
 
 def _is_over(signals: Signals, at: datetime) -> bool:
-    """Tell whether a missing push is too old, or was followed by a sample that was accepted."""
-    tested_at = signals.last.at(figure.PUSHES, "sample")
-    return signals.now - at > timedelta(minutes=10) or (tested_at is not None and tested_at > at)
+    """Tell whether a missing push is too old, was followed by an accepted sample, or could reach no web process."""
+    tested_at, back_at = signals.last.at(figure.PUSHES, "sample"), signals.last.web_back_at
+    return (
+        signals.now - at > timedelta(minutes=10)
+        or (tested_at is not None and tested_at > at)
+        or (back_at is not None and at < back_at + _A_WHILE)  # the queue shows a call up to ten seconds after its push
+    )
 
 
 def _lateness_s(signals: Signals) -> float | None:

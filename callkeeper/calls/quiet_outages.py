@@ -234,12 +234,15 @@ def _assumptions(signals: Signals) -> Iterator[Incident]:
 
 
 def _vanished(signals: Signals) -> Iterator[Incident]:
-    """Find processes that neither report nor have shut down, and were not replaced."""
-    gone = [one for kind in ("worker", "web") for one in _unreplaced(signals, kind)]
+    """Find processes that neither report nor have shut down, and were not replaced.
+
+    If none of a kind is left, that is an incident of its own, which names the last one.
+    """
+    alive = {process.kind for process in signals.processes}
+    gone = [one for kind in ("worker", "web") if kind in alive for one in _unreplaced(signals, kind)]
     if not gone:
         return
-    has_heir = any(process.kind == "worker" for process in signals.processes)
-    taken = " Other workers take its calls over." if has_heir and any(one.kind == "worker" for one in gone) else ""
+    taken = " Other workers take its calls over." if any(one.kind == "worker" for one in gone) else ""
     names = ", ".join(f"{one.kind} {one.name} on {one.host} at {one.at:%H:%M:%S} UTC" for one in gone[:4])
     advice = (
         f"{names}{f' and {len(gone) - 4} more' if len(gone) > 4 else ''}: killed, out of memory, frozen, or cut off from "

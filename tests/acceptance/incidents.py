@@ -1,5 +1,6 @@
 """Incidents with real processes, and what the board, the doctor, metrics, alerts and /readyz must show."""
 
+import asyncio
 import json
 import os
 import time
@@ -12,8 +13,12 @@ from typing import Any
 
 import httpx
 from click.testing import CliRunner
+from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
+from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.store.keys import Keys
 from tests.acceptance import quiet_troubles, troubles
 from tests.harness.processes import Stack
 from tests.promtool import firing, scrape_of
@@ -34,6 +39,7 @@ class Case:
     metric's label, ``doctor`` the doctor's line that is not ``ok``, ``alert`` the Prometheus alert (without its waiting
     time), and ``ready`` the status of /readyz.
     ``blind``: Redis cannot be read, so the board and /metrics show only that.
+    ``dark``: No web process answers. Only the doctor, messages and the failing scrape can tell it.
     ``is_note``: the board shows a note instead of an alarm.
     ``within_s``, ``over_within_s``: how long it may take until everything shows it, and its end.
     """
@@ -46,6 +52,7 @@ class Case:
     alert: str
     ready: int = 200
     blind: bool = False
+    dark: bool = False
     is_note: bool = False
     within_s: float = WITHIN_S
     over_within_s: float = WITHIN_S
@@ -59,9 +66,25 @@ class Watchers:
         user, _, password = stack.demo.admin.partition(":")
         self.http = httpx.Client(base_url=stack.demo.web_url, auth=(user, password), trust_env=False, timeout=10)
 
+    def _get(self, path: str) -> httpx.Response:
+        """Return an answer; one with status 0 if nobody answers."""
+        try:
+            return self.http.get(path)
+        except httpx.TransportError:
+            return httpx.Response(0)
+
     def board(self) -> str:
-        """Return the board's page."""
-        return unescape(self.http.get("/board").text)
+        """Return the board's page; empty if nobody answers."""
+        return unescape(self._get("/board").text)
+
+    def told(self) -> dict[str, str]:
+        """Return the titles of the incidents by kind, as a worker reads them for its messages."""
+        return asyncio.run(self._read())
+
+    async def _read(self) -> dict[str, str]:
+        async with Redis.from_url(self.stack.redis_url) as redis:
+            found = incidents_of(await SignalReader(redis, Keys()).read())
+        return {incident.kind.value: incident.title for incident in found}
 
     def alarms(self) -> str:
         """Return the board's alarms."""
@@ -72,8 +95,8 @@ class Watchers:
         return unescape(self.http.get("/board/incidents").text)
 
     def metrics(self) -> str:
-        """Return the exported metrics; empty if Redis does not answer."""
-        answer = self.http.get("/metrics")
+        """Return the exported metrics; empty if Redis or the web process does not answer."""
+        answer = self._get("/metrics")
         return answer.text if answer.status_code == 200 else ""
 
     def kinds(self) -> set[str]:
@@ -94,7 +117,7 @@ class Watchers:
 
     def ready(self) -> int:
         """Return the status of /readyz."""
-        return self.http.get("/readyz").status_code
+        return self._get("/readyz").status_code
 
 
 @dataclass(frozen=True)
@@ -123,11 +146,14 @@ def _told(case: Case, watchers: Watchers) -> Told:
     with case.happens(watchers.stack):
         began = time.monotonic()
         longest_s = case.within_s + _LENIENT_S
-        until(lambda: case.title in watchers.board(), longest_s, f"the board to say {case.title!r}")
+        if case.dark:
+            until(lambda: watchers.told() == {case.kind: case.title}, longest_s, f"workers to say {case.title!r} alone")
+        else:
+            until(lambda: case.title in watchers.board(), longest_s, f"the board to say {case.title!r}")
         until(lambda: watchers.ready() == case.ready, longest_s, f"/readyz to answer {case.ready}")
         until(lambda: case.alert in watchers.raised(), longest_s, case.alert)
         within_s = time.monotonic() - began
-        if not case.blind:
+        if not case.blind and not case.dark:
             assert watchers.kinds() == {case.kind}, watchers.kinds()
             assert watchers.alarms().count('<li id="a-') == (0 if case.is_note else 1), "not only the cause is shown"
             anchor = f"/board/operations#incident-{case.kind.replace('_', '-')}"
@@ -138,8 +164,12 @@ def _told(case: Case, watchers: Watchers) -> Told:
             )
         assert watchers.raised() - {"CallkeeperRedisMemory"} == {case.alert}, watchers.raised()
         assert case.doctor in (told := watchers.doctor()), told
-        assert case.title in watchers.board(), "the doctor's checks must not end the alarm"
-        shoot(case.name, watchers)
+        assert not case.dark or told.keys() == {"web", "web from outside"}, told
+        if case.dark:
+            assert watchers.told() == {case.kind: case.title}, "the doctor's checks must not end the incident"
+        else:
+            assert case.title in watchers.board(), "the doctor's checks must not end the alarm"
+            shoot(case.name, watchers)
     began, longest_s = time.monotonic(), case.over_within_s + _LENIENT_S
     until(lambda: _is_well(case, watchers.board()), longest_s, "the alarm to end")
     until(lambda: watchers.ready() == 200, longest_s, "/readyz to be ready")
@@ -214,6 +244,7 @@ INCIDENTS = (
         "pushes",
         "CallkeeperPushesRefused",
     ),
+    Case("web dead", troubles.web_dead, "No web process is alive", "no_web", "web", "CallkeeperDown", 0, dark=True),
     Case(
         "Redis frozen", troubles.redis_frozen, "Redis does not answer", "", "redis", "CallkeeperDown", 503, blind=True
     ),

@@ -13,6 +13,7 @@ from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service import population
+from tests.acceptance.troubles import until_pushes_count
 from tests.harness.processes import Stack, end
 
 ELSEWHERE = "cu-2"
@@ -122,6 +123,7 @@ async def _acknowledge(stack: Stack, kind: IncidentKind) -> None:
 @contextmanager
 def pushes_dropped(stack: Stack) -> Iterator[None]:
     """Send the pushes of one institution to a port where nobody listens, as if a firewall dropped them."""
+    until_pushes_count(stack)
     _push_to(stack, "http://127.0.0.1:9", stack.demo.environ["CALLKEEPER_PUSH_HEADERS"])
     for _ in range(3):
         stack.call(end(40), key=ELSEWHERE)
@@ -135,6 +137,7 @@ def pushes_dropped(stack: Stack) -> Iterator[None]:
 @contextmanager
 def one_header_wrong(stack: Stack) -> Iterator[None]:
     """Push for one institution with a wrong header, while those of another are accepted."""
+    until_pushes_count(stack)
     address = f"{stack.demo.web_url}/push"
     _push_to(stack, address, "X-Push-Key: wrong")
     for _ in range(3):

@@ -1,11 +1,13 @@
 """Each alert is sent once, whatever the number of processes, their restarts and Redis outages."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
@@ -53,6 +55,7 @@ class Site:
         self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
         self.told: list[tuple[str, str, str]] = []
         self.count = 0
+        self._worker, self._web = (FigureWriter(Figures(), Author.here(kind)) for kind in ("worker", "web"))
 
     def process(self) -> "Process":
         """Start another process."""
@@ -62,7 +65,9 @@ class Site:
     async def look(
         self, *processes: "Process", seconds: float, every_s: float = POLL_EVERY_S
     ) -> list[tuple[str, str, str]]:
-        """Let time pass; return the messages that were sent meanwhile."""
+        """Let time pass; return the messages that were sent meanwhile. One of the processes is a web process."""
+        with suppress(RedisError):
+            await self._web.write_async(self.redis)
         before, end = len(self.told), self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.now += timedelta(seconds=every_s)
@@ -72,11 +77,11 @@ class Site:
 
     async def start_worker(self) -> None:
         """Report as a worker."""
-        await FigureWriter(Figures(), Author.here("worker")).write_async(self.redis)
+        await self._worker.write_async(self.redis)
 
     async def end_worker(self) -> None:
-        """Remove all workers."""
-        await self.redis.delete(Keys().processes)
+        """End the worker."""
+        await self._worker.write_async(self.redis, is_last=True)
 
 
 class Process:

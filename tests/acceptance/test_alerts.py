@@ -1,4 +1,4 @@
-"""Alerts with real processes: two web processes without a worker, then with one, and a local receiver."""
+"""Alerts with real processes that miss a worker or a web process, and a local receiver."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from tests.acceptance.troubles import web_dead
 from tests.harness.processes import stack
 from tests.http_servers import serving
 from tests.waiting import until
@@ -47,3 +48,18 @@ def test_missing_worker_and_its_return_are_alerted_once_each(tmp_path: Path) -> 
     assert "alert_address_wrong" in logs
     assert "2 (slak)" in logs
     assert SECRET not in logs
+
+
+def test_missing_web_process_and_its_return_are_alerted_by_a_worker(tmp_path: Path) -> None:
+    """The board is gone then, and calls go on. A message says so, and none blames the push settings."""
+    chat = Chat()
+
+    with serving(chat) as port:
+        wanted = {"CALLKEEPER_ALERT_URLS": f"json://127.0.0.1:{port}/"}
+        with stack(tmp_path, workers=1, worker_environ=wanted) as running:
+            with web_dead(running):
+                until(lambda: chat.told("No web process is alive"), 60, "the alert")
+            until(lambda: chat.told("over: No web process"), 60, "that it is over")
+    assert chat.told("") == ["callkeeper: No web process is alive", "callkeeper: over: No web process is alive"]
+    assert "incident-no-web" in chat.got[0]["message"]
+    assert "found by the queue, some seconds later" in chat.got[0]["message"]

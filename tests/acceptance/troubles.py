@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from textwrap import dedent
+from typing import Any
 
 import httpx
 from click.testing import CliRunner
 from redis import Redis
 
 from callkeeper.app.cli import main
+from callkeeper.calls.metrics.signals import WEB_BACK
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import find_server
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.harness.courier import receiving
@@ -31,6 +34,20 @@ def workers_dead(stack: Stack) -> Iterator[None]:
     finally:
         for _ in killed:
             stack.start("worker")
+
+
+@contextmanager
+def web_dead(stack: Stack) -> Iterator[None]:
+    """Kill the web process while calls come whose pushes reach nobody; start it again at the same address."""
+    for member in stack.demo.fleet.members:
+        if member.name.startswith("web") and member.is_running:
+            member.kill()
+    for _ in range(3):
+        stack.call(end(60), key=UNPUSHED)
+    try:
+        yield
+    finally:
+        stack.start("web", port=httpx.URL(stack.demo.web_url).port or 0)
 
 
 @contextmanager
@@ -126,10 +143,21 @@ UNPUSHED = "bank-1"
 """An institution that no other trouble has calls of."""
 
 
+def until_pushes_count(stack: Stack) -> None:
+    """Wait until calls count that come without a push: ten seconds after web began, or Redis lost its data."""
+
+    def age_s() -> Any:
+        seconds, micros = stack.redis.time()
+        return seconds + micros / 1e6 - float(stack.redis.hget(Keys().counted, WEB_BACK) or 0) / 1000
+
+    until(lambda: age_s() > 11, 15, "calls without a push to count")
+
+
 @contextmanager
 def header_wrong(stack: Stack) -> Iterator[None]:
     """Push with a wrong header in the dashboard while calls come; at the end correct it, and send a sample."""
     time.sleep(2)  # metrics are written once a second: wait until those of the last sample are
+    until_pushes_count(stack)
     address, place = {"url": f"{stack.demo.web_url}/push"}, f"/institutions/{UNPUSHED}/push"
     stack.control("PUT", place, {**address, "headers": "X-Push-Key: wrong"})
     for _ in range(3):

@@ -75,6 +75,18 @@ async def test_no_push_while_the_queue_shows_new_calls(watch: Watch) -> None:
     assert "CallkeeperNoPush" not in watch.fired
 
 
+async def test_calls_of_a_time_without_web_are_no_alert_afterwards(watch: Watch) -> None:
+    """While no web process runs, pushes reach nobody. That is not the fault of their settings once web is back."""
+    watch.is_web_alive = False
+    for _ in range(4):
+        watch.rig.stage.call(SHORT)
+        await watch.run(30)
+        assert "CallkeeperNoPush" not in watch.fired
+    watch.is_web_alive = True
+    await watch.run(75)
+    assert not watch.fired
+
+
 async def test_some_lost_pushes_are_no_alert(watch: Watch) -> None:
     """If two of three pushes are lost, `CallkeeperNoPush` does not fire."""
     for n in range(6):
@@ -293,7 +305,7 @@ async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
 
 async def test_redis_that_refuses_writes(watch: Watch) -> None:
     """If Redis refuses writes, only alerts about Redis fire, not those about missing reports."""
-    watch.is_worker_alive = False
+    watch.is_worker_alive = watch.is_web_alive = False
     await _limit(watch.rig.redis, 1)
     try:
         for _ in range(4):
@@ -303,7 +315,7 @@ async def test_redis_that_refuses_writes(watch: Watch) -> None:
         await _limit(watch.rig.redis, 0)
     assert set(watch.fired) <= {"CallkeeperRedisRefusesWrites", "CallkeeperRedisMemory"}
     assert "CallkeeperRedisRefusesWrites" in watch.fired
-    watch.is_worker_alive = True
+    watch.is_worker_alive = watch.is_web_alive = True
     await watch.run(15)
     assert "CallkeeperRedisRefusesWrites" not in watch.fired
 

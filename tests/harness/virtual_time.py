@@ -152,6 +152,7 @@ class Rig:
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
+        self.web = FigureWriter(Figures(), Author("web-1", "web"), now_ms=self.now_ms, memory=lambda: 1)
         wakeups, unreadable, counting = Wakeups(), UnreadableLog(log, self.figures), Counting(self.figures)
         self.store = Store(
             redis,
@@ -264,6 +265,11 @@ class Rig:
         """Return in how many seconds something is due: 0 or less if it is due now."""
         first = await self.redis.zrange(self.store.keys.due, 0, 0, withscores=True)
         return (first[0][1] - self.now_ms()) / 1000 if first else LONGEST_S
+
+    async def report(self) -> None:
+        """Report as a worker and a web process do every second."""
+        for process in (self.web, self.writer):
+            await process.write_async(self.redis)
 
     async def counted(self) -> Snapshot:
         """Write what was counted and return the totals."""

@@ -52,6 +52,7 @@ _OF_AN_INSTITUTION: Final = frozenset({Topic.QUEUE, Topic.INSTITUTIONS})
 _FOLLOWS: Final = {
     IncidentKind.REDIS_REFUSES: frozenset({Topic.WEB, Topic.WORKERS, Topic.DUE_CALLS}),  # none can report
     IncidentKind.NO_WORKER: frozenset({Topic.DUE_CALLS}),
+    IncidentKind.NO_WEB: frozenset({Topic.PUSHES}),
     IncidentKind.LOGIN_REFUSED: _OF_AN_OUTAGE,
     IncidentKind.SERVICE_AWAY: _OF_AN_OUTAGE | {Topic.PUSHES},
     IncidentKind.SERVICE_SLOW: frozenset({Topic.DUE_CALLS}),
@@ -112,7 +113,7 @@ def _follows(finding: Finding, incident: Incident) -> bool:
     if finding.topic not in _FOLLOWS.get(incident.kind, ()):
         return False
     if (
-        incident.kind is IncidentKind.SERVICE_AWAY
+        incident.kind in {IncidentKind.SERVICE_AWAY, IncidentKind.NO_WEB}
         and finding.what == Topic.PUSHES
         and finding.severity is Severity.FAULT
     ):

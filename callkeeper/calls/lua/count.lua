@@ -3,12 +3,12 @@
 --       survey, unstarted
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
 --       cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
--- `claimer` has the number of the process's last batch, `counted` when each thing was counted last and, as '', when any
--- process wrote last. `counted_before` has the same from before the clock was set back and, as '', by how much. `lately` has
--- rows and last words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes'
--- keys, `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms`
--- the process's own clock, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if the process shuts down. A
--- process that vanished is remembered for `vanished_kept_s`.
+-- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, as '', when any
+-- process wrote last, and as 'web_back', when a web process began after none. `counted_before` has the same from before the
+-- clock was set back and, as '', by how much. `lately` has rows and last words, `running` the processes that have not shut
+-- down in order. `minute` is the prefix of the minutes' keys, `number` that of the batch. The totals are kept for `kept_s`
+-- after the last write. `rules` is a digest, `own_ms` the process's own clock, `cpu` its share of a core, `doing` what it
+-- does now, `is_last` '1' if the process shuts down. A process that vanished is remembered for `vanished_kept_s`.
 -- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last words.
 -- '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day with `slots`
 -- an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
@@ -108,6 +108,11 @@ local alive_ms = tonumber(alive_s) * 1000
 redis.call('ZREMRANGEBYSCORE', processes_key, '-inf', now - alive_ms)
 redis.call('ZREMRANGEBYSCORE', running_key, '-inf', now - vanished_kept_s * 1000)
 if is_last ~= '1' then
+    local is_back = kind == 'web'
+    for _, alive in ipairs(is_back and redis.call('ZRANGEBYSCORE', running_key, '(' .. now - alive_ms, '+inf') or {}) do
+        if string.sub(alive, 1, 4) == 'web ' then is_back = false end
+    end
+    if is_back then redis.call('HSET', counted_key, 'web_back', now) end
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
         'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
     redis.call('HSETNX', process_key, 'since', now)

@@ -33,6 +33,9 @@ UNSTARTED_KEPT_S: Final = 600
 COUNTED_FROM_S: Final = 1.0
 """If the first due member waits longer than this, those that wait are counted, in seconds."""
 
+WEB_BACK: Final = "web_back"
+"""Beside the figures: when a web process began to report while no other one did."""
+
 _PROBE_EVERY: Final = timedelta(seconds=2)
 
 
@@ -102,6 +105,12 @@ class LastCounted:
     def at(self, figure: Figure, *labels: str) -> datetime | None:
         """Return when a count last grew; None if that is not known."""
         ms = self.at_ms.get(field_name(figure.name, labels))
+        return None if ms is None else instant(ms)
+
+    @property
+    def web_back_at(self) -> datetime | None:
+        """Return when web processes began after a time without any; None if not within the hour."""
+        ms = self.at_ms.get(WEB_BACK)
         return None if ms is None else instant(ms)
 
     def rows(self, figure: Figure) -> list[tuple[tuple[str, ...], str | None, datetime]]:

@@ -228,6 +228,24 @@ async def test_stranger_hides_no_lost_push(redis_url: str) -> None:
     ]
 
 
+async def test_doctor_says_once_that_no_web_process_is_alive(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """That no pushes come follows from it. A wrong header is a cause of its own, which lasts when web is back."""
+    figures = Figures()
+    figures.count(catalogue.CALLS_FOUND, "cu-1", "queue")
+    figures.count(catalogue.CALLS_PUSHED, "cu-1", "missing", n=3)
+    with Redis.from_url(redis_url) as redis:
+        worker = FigureWriter(figures, Author("worker-1", "worker"))
+        worker.write(redis)
+        found = await findings(environment(redis_url, sandbox_server))
+        assert faults_in(found) == {"web"}
+        assert not [what for what in found if what.startswith(Topic.PUSHES)]
+        figures.count(catalogue.PUSHES_REFUSED, "credentials", n=3)
+        worker.write(redis)
+        assert faults_in(await findings(environment(redis_url, sandbox_server))) == {"web", "pushes"}
+        FigureWriter(Figures(), Author("web-1", "web")).write(redis)
+        assert faults_in(await findings(environment(redis_url, sandbox_server))) == {"pushes"}
+
+
 async def test_doctor_says_that_a_busy_worker_reads_less(redis_url: str, sandbox_server: ServedSandbox) -> None:
     """Calls are not late then, so nothing else would say that more workers are needed."""
     for share, severity in ((0.6, Severity.OK), (0.72, Severity.WARNING)):
@@ -257,6 +275,7 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
     """A late call, a failed job, a doubt and an undelivered outcome have one line each."""
     keys, now_ms = Keys(), int(time.time() * 1000)
     with Redis.from_url(redis_url) as redis:
+        FigureWriter(Figures(), Author("web-1", "web")).write(redis)
         redis.hset(keys.breakers, "cu-1", f"1 {now_ms - 60_000} {now_ms + 2_000} pause")
         redis.zadd(keys.due, {CallId("cu-1", "v-1").member: now_ms - 30_000})
         redis.zadd(keys.failed_jobs, {"job": now_ms})

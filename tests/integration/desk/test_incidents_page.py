@@ -249,7 +249,7 @@ def test_command_acknowledges_and_ends(redis_url: str) -> None:
         done = command(redis_url, "no_worker", "--for", "2h", "--operator", "ann", "--note", "deploying")
         assert done.output.startswith("no_worker: acknowledged by ann until "), done.output
         wrong = command(redis_url, "late", "--for", "2h", "--operator", "ann")
-        assert (wrong.exit_code, "there are: no_worker" in wrong.output) == (2, True), wrong.output
+        assert (wrong.exit_code, "there are: no_web, no_worker" in wrong.output) == (2, True), wrong.output
         for arguments in (["--for", "8d"], [], ["--for", "1h", "--end"]):
             assert command(redis_url, "no_worker", *arguments, "--operator", "ann").exit_code == 2
         ended = command(redis_url, "no_worker", "--end", "--operator", "ann")

@@ -1,5 +1,7 @@
 """What happened since something went well, and processes that shut down or vanish, in a real Redis."""
 
+from datetime import datetime
+
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
@@ -75,18 +77,41 @@ async def test_process_that_was_replaced_stays_so(redis: Redis) -> None:
     assert (await signals(redis, hand)).vanished == []
 
 
+async def test_time_without_web_ends_when_one_begins_to_report(redis: Redis) -> None:
+    """Not when one of several is replaced. One that could not report for ten seconds counts as begun."""
+    hand = Hand()
+
+    async def report(*names: str, after_s: int) -> datetime | None:
+        hand.ms += after_s * 1000
+        for name in names:
+            await FigureWriter(Figures(), Author(name, "web"), now_ms=hand).write_async(redis)
+        return (await signals(redis, hand)).last.web_back_at
+
+    await writer(hand, "worker-1-aa").write_async(redis)
+    assert (await signals(redis, hand)).last.web_back_at is None
+    begun = await report("box-1-a", after_s=1)
+    assert begun == hand.now
+    assert await redis.ttl(Keys().counted) > 0
+    assert await report("box-1-a", "box-2-b", after_s=9) == begun
+    assert await report("box-2-b", after_s=9) == begun
+    assert await report("box-3-c", after_s=ALIVE_S + 1) == hand.now
+
+
 async def test_push_that_comes_after_the_queue_is_not_missing(rig: Rig) -> None:
     """If the queue is faster than the pushes, calls are found by it, and pushes arrive all the same."""
-    await rig.run(15)
+    await rig.report()
+    await rig.run(9)
     calls = [rig.stage.call(END) for _ in range(4)]
-    await rig.run(15)
-    await rig.writer.write_async(rig.redis)
+    for _ in range(3):
+        await rig.report()
+        await rig.run(5)
+    await rig.report()
     reader = SignalReader(rig.redis, Keys())
     found = incidents_of(await reader.read(now=rig.clock.now))
     assert [one.kind.value for one in found] == ["no_push"]
     await rig.push(calls[0])
     await rig.run(5)
-    await rig.writer.write_async(rig.redis)
+    await rig.report()
     assert incidents_of(await reader.read(now=rig.clock.now)) == []
 
 

@@ -30,6 +30,7 @@ def test_incident_of_the_whole_installation_is_never_merged() -> None:
 def test_weight_says_who_has_to_come() -> None:
     """Refused pushes of one institution can wait, because the queue shows its calls; those of all cannot."""
     assert Incident(IncidentKind.NO_WORKER, "", "").weight is Weight.PAGE
+    assert Incident(IncidentKind.NO_WEB, "", "").weight is Weight.PAGE
     assert Incident(IncidentKind.PUSHES_REFUSED, "", "").weight is Weight.PAGE
     assert Incident(IncidentKind.PUSHES_REFUSED, "", "", "cu-1").weight is Weight.TICKET
     assert Incident(IncidentKind.VERSIONS_DIFFER, "", "").weight is Weight.NOTE

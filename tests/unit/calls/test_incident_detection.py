@@ -11,7 +11,7 @@ from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
-from callkeeper.calls.metrics.signals import LastCounted, Lately, Replaced, Signals, Unstarted
+from callkeeper.calls.metrics.signals import WEB_BACK, LastCounted, Lately, Replaced, Signals, Unstarted, Vanished
 from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
 from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
 from callkeeper.calls.store.last_errors import LastError
@@ -23,7 +23,9 @@ from tests.unit.calls.test_quiet_outages import QUIET
 
 _NO_PUSH = IncidentKind.NO_PUSH
 WORKER = Process("box-1-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
-WELL = Signals(now=NOW, processes=[WORKER])
+WEB = Process("box-1-bb", "web", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
+WELL = Signals(now=NOW, processes=[WORKER, WEB])
+GONE_WEB = Vanished("box-3-9-cc", "web", NOW - timedelta(seconds=30))
 
 
 def last(**seconds_ago: float) -> LastCounted:
@@ -41,6 +43,7 @@ def last(**seconds_ago: float) -> LastCounted:
         "unlisted": field_name(figure.LISTINGS.name, ("cu-1", "refused")),
         "listed": field_name(figure.LISTINGS.name, ("cu-1", "answered")),
         "slow": field_name(figure.SERVICE_SECONDS.name, ("check",), "8"),
+        "back": WEB_BACK,
         "quick": field_name(figure.SERVICE_SECONDS.name, ("read",), "2"),
     }
     return LastCounted(
@@ -80,11 +83,13 @@ def standing(minutes_ago: float, *, unanswered: bool = False, status: str = "Act
     )
 
 
+REFUSED = {"last": last(pushed=60, strangers=30, doctor=1, found=60, unpushed=20), "minutes": refusals(3)}
 FAULTS: dict[str, dict[str, Any]] = {
     "redis_refuses": {"refusal": WriteRefusal.FULL, "processes": [], "late_s": 60},
     "redis_replaced": {"replaced": Replaced(NOW, True, ["cu-1"], ["cu-1"])},
     "not_started": {"unstarted": [Unstarted("worker", "box-2", NOW)]},
-    "no_worker": {"processes": [], "late_s": 60},
+    "no_worker": {"processes": [WEB], "late_s": 60},
+    "no_web": {"processes": [WORKER], "vanished": [GONE_WEB], **REFUSED},
     "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", RequestResult.LOGIN)], "late_s": 9},
     "service_away": {"breakers": [away("", RequestResult.FAILURE), away("cu-1", RequestResult.FAILURE)]},
     "rate_limited": {"breakers": [away("cu-1", RequestResult.PAUSE)]},
@@ -94,13 +99,13 @@ FAULTS: dict[str, dict[str, Any]] = {
     "listing_refused": {"last": last(listed=20, unlisted=1)},
     "standing_unconfirmed": {"standings": [standing(minutes_ago=16, unanswered=True)]},
     "late": {"late_s": 6},
-    "pushes_refused": {"last": last(pushed=60, strangers=30, doctor=1, found=60, unpushed=20), "minutes": refusals(3)},
+    "pushes_refused": REFUSED,
     "receiver_away": {"receiver": away("", RequestResult.FAILURE)},
     "archive_away": {"archive": away("", RequestResult.FAILURE)},
-    "clocks_apart": {"processes": [WORKER, replace(WORKER, name="box-2-1-aa", ahead_s=-90.0)]},
-    "rules_differ": {"processes": [WORKER, replace(WORKER, rules="d2")]},
+    "clocks_apart": {"processes": [WORKER, WEB, replace(WORKER, name="box-2-1-aa", ahead_s=-90.0)]},
+    "rules_differ": {"processes": [WORKER, WEB, replace(WORKER, rules="d2")]},
     "emergency_login": {"emergency_login_at": NOW},
-    "versions_differ": {"processes": [WORKER, replace(WORKER, version="")]},
+    "versions_differ": {"processes": [WORKER, WEB, replace(WORKER, version="")]},
 }
 WELL_AGAIN: dict[str, dict[str, Any]] = {
     "the restored pause was resumed": {"replaced": Replaced(NOW, True, ["cu-1"])},
@@ -115,6 +120,7 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
     "strangers gave up": {"last": last(unpushed=20), "minutes": refusals(0)},
     "one push was refused": {"last": last(strangers=30, unpushed=20), "minutes": refusals(1)},
     "strangers push, and no call is missing": {"last": last(strangers=30, found=40), "minutes": refusals(50)},
+    "no web process ran when the call came": {"last": last(strangers=30, unpushed=20, back=15), "minutes": refusals(3)},
     "the missing call came long ago": {"last": last(strangers=30, unpushed=601), "minutes": refusals(50)},
     "the last Active still counts": {"standings": [standing(minutes_ago=14, unanswered=True)]},
     "nobody has asked since": {"standings": [standing(minutes_ago=16)]},

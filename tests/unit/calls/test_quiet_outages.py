@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from callkeeper.calls.incident import Incident
+from callkeeper.calls.incident import Incident, Weight
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import Figures, field_name
-from callkeeper.calls.metrics.signals import LastCounted, Lately, Signals, Vanished
+from callkeeper.calls.metrics.signals import WEB_BACK, LastCounted, Lately, Replaced, Signals, Vanished
 from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
 from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
 from callkeeper.calls.store.last_listing import Standing
@@ -19,7 +19,8 @@ from callkeeper.calls.survey import Sight, Survey
 from tests.unit.calls.specimens import NOW
 
 WORKER = Process("box-1-7-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
-WELL = Signals(now=NOW, processes=[WORKER])
+WEB = replace(WORKER, name="box-1-8-bb", kind="web")
+WELL = Signals(now=NOW, processes=[WORKER, WEB])
 
 
 def at(*counted: tuple[Figure, tuple[str, ...], float]) -> LastCounted:
@@ -79,6 +80,7 @@ def odd_ids(entries: int, *, known_s: float = 0.0) -> Survey:
 IN_REVIEW = [Standing(key="cu-1", status="Review", has_voice_auth=True, told_at=NOW)]
 ACTIVE = [Standing(key="cu-1", status="Active", has_voice_auth=True, told_at=NOW)]
 GONE = Vanished("box-2-9-bb", "worker", NOW - timedelta(seconds=30))
+GONE_WEB = Vanished("box-3-9-cc", "web", NOW - timedelta(seconds=20))
 QUIET: dict[str, dict[str, Any]] = {
     "no_results": {"lately": lately(pending=3), "last": at(PENDING)},
     "not_listed": {"lately": lately(unlisted=3, missing=9), "last": at(UNLISTED, ANSWERED, MISSING)},
@@ -122,7 +124,7 @@ OVER: dict[str, dict[str, Any]] = {
     "it is Active again": {"standings": ACTIVE, "open_calls": {"cu-1": 4}},
     "another worker was started": {
         "vanished": [GONE],
-        "processes": [WORKER, replace(WORKER, name="box-3-1-aa", since=NOW - timedelta(seconds=10))],
+        "processes": [WORKER, WEB, replace(WORKER, name="box-3-1-aa", since=NOW - timedelta(seconds=10))],
     },
     "the policies were classified": {
         "last": at((*UNCLASSIFIED[:2], 121), (figure.POLICIES_SHOWN, ("cu-1", "classified"), 1)),
@@ -193,10 +195,71 @@ def test_outage_of_the_service_explains_what_follows_from_it() -> None:
 
 def test_last_worker_that_vanished_is_part_of_no_worker() -> None:
     """With how many are due, where it ran and since when."""
-    [incident] = found(processes=[], vanished=[GONE], due=31, late_s=30)
+    [incident] = found(processes=[WEB], vanished=[GONE], due=31, late_s=30)
     assert (incident.kind.value, incident.since) == ("no_worker", GONE.at)
     assert incident.advice.startswith("31 due. ")
     assert "on box-2" in incident.advice
+
+
+def test_last_web_process_that_vanished_is_part_of_no_web() -> None:
+    """With where it ran and since when. One that was shut down in order leaves no hint."""
+    [incident] = found(processes=[WORKER], vanished=[GONE_WEB])
+    assert (incident.kind.value, incident.since, incident.weight) == ("no_web", GONE_WEB.at, Weight.PAGE)
+    assert "found by the queue, some seconds later" in incident.advice
+    assert "on box-3, stopped without shutting down" in incident.advice
+    [stopped] = found(processes=[WORKER])
+    assert (stopped.kind.value, stopped.since) == ("no_web", None)
+    assert stopped.advice.endswith("Start callkeeper web.")
+
+
+def test_neither_web_nor_worker_are_two_incidents() -> None:
+    """Each has a remedy of its own, and neither says what the other denies."""
+    no_worker, no_web = found(processes=[], vanished=[GONE, GONE_WEB], due=31, late_s=30)
+    assert (no_worker.kind.value, no_web.kind.value) == ("no_worker", "no_web")
+    assert "recorded" not in no_worker.advice
+    assert "found by the queue, once a worker runs" in no_web.advice
+
+
+@pytest.mark.parametrize(
+    ("left", "gone", "kinds"),
+    [
+        (WORKER, [GONE_WEB, GONE], ["no_web", "worker_vanished"]),
+        (WEB, [GONE, GONE_WEB], ["no_worker", "worker_vanished"]),
+        (WORKER, [GONE_WEB], ["no_web"]),
+        (WEB, [GONE], ["no_worker"]),
+    ],
+    ids=["a worker too", "a web process too", "web alone", "the worker alone"],
+)
+def test_process_of_another_kind_that_vanished_is_told(left: Process, gone: list[Vanished], kinds: list[str]) -> None:
+    """That none of a kind is left explains who vanished of that kind, and of no other."""
+    told = found(processes=[left], vanished=gone)
+    assert [one.kind.value for one in told] == kinds
+    if len(told) > 1:
+        assert f"{left.kind} {next(one.name for one in gone if one.kind == left.kind)} " in told[-1].advice
+        assert next(one.name for one in gone if one.kind != left.kind) not in told[-1].advice
+
+
+def test_web_process_that_is_replaced_is_no_incident() -> None:
+    """A rolling deployment starts the new one first, or leaves another one running."""
+    new = replace(WEB, name="box-4-1-dd", since=NOW - timedelta(seconds=1))
+    for processes in ([WORKER, WEB, new], [WORKER, new]):
+        assert found(processes=processes) == []
+
+
+def test_redis_that_was_just_replaced_has_no_processes_yet() -> None:
+    """They show themselves within a second or two; after a while those that are missing are told."""
+    for ago_s, kinds in ((10, ["redis_replaced"]), (11, ["redis_replaced", "no_worker", "no_web"])):
+        replaced = Replaced(NOW - timedelta(seconds=ago_s), is_empty=True)
+        told = found(processes=[], vanished=[GONE, GONE_WEB], replaced=replaced)
+        assert [one.kind.value for one in told] == kinds
+
+
+def test_calls_of_a_time_without_web_are_no_missing_pushes_when_it_is_back() -> None:
+    """Their pushes reached nobody. The queue shows such a call up to ten seconds later; then they count again."""
+    back = {WEB_BACK: (NOW - timedelta(seconds=20)).timestamp() * 1000}
+    for ago_s, kinds in ((60, []), (11, []), (10, ["no_push"])):
+        last = LastCounted({**at((*MISSING[:2], ago_s)).at_ms, **back})
+        assert [one.kind.value for one in found(lately=lately(missing=3), last=last)] == kinds
 
 
 def test_late_calls_are_counted() -> None:
