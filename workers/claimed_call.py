@@ -64,7 +64,7 @@ from workers.counting import Counting
 from workers.job_summary import JobSummary
 from workers.managed_institutions import Institutions
 from workers.pause_log import PauseLog
-from workers.service_clock import ServiceClock, is_just_emptied
+from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 
 
@@ -183,8 +183,7 @@ class Claim:
         trace = follow_trace(known[0] if known else None)
         if trace != call.trace:
             call = replace(call, trace=trace)
-        may_be_old = is_old or is_just_emptied(item.epoch, item.now)
-        tools.counting.folded(before, call, tools.book, item.now, may_be_old=may_be_old)
+        tools.counting.folded(before, call, tools.book, item.now, may_be_old=is_old)
         claim = cls(
             tools,
             institutions,

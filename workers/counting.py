@@ -44,7 +44,7 @@ class Counting:
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime, *, may_be_old: bool) -> None:
         """Count a call that its notes have just confirmed, by what reported it first, and a spent budget.
 
-        ``may_be_old``: it may have begun before there was this Redis, or before its queue was looked at.
+        ``may_be_old``: it was in the first look at its queue, perhaps the first since Redis was emptied.
         """
         self.found(before, after, may_be_old=may_be_old)
         if before.life.hinted_at is None and after.life.hinted_at is not None:

@@ -17,11 +17,6 @@ LISTED_ANEW = timedelta(seconds=120)
 MOST_LEARNED = 100
 
 
-def is_just_emptied(epoch: Epoch, now: datetime) -> bool:
-    """Tell whether Redis lost its data so lately that a call that is found now may have had a record in it."""
-    return epoch.is_replaced and now - epoch.since < LISTED_ANEW
-
-
 class ServiceClock:
     """Estimates the service's clock from the start times of the calls that it lists.
 
