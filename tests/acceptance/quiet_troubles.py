@@ -123,7 +123,7 @@ async def _acknowledge(stack: Stack, kind: IncidentKind) -> None:
 @contextmanager
 def pushes_dropped(stack: Stack) -> Iterator[None]:
     """Send the pushes of one institution to a port where nobody listens, as if a firewall dropped them."""
-    until_pushes_count(stack)
+    until_pushes_count(stack, ELSEWHERE)
     _push_to(stack, "http://127.0.0.1:9", stack.demo.environ["CALLKEEPER_PUSH_HEADERS"])
     for _ in range(3):
         stack.call(end(40), key=ELSEWHERE)
@@ -137,7 +137,7 @@ def pushes_dropped(stack: Stack) -> Iterator[None]:
 @contextmanager
 def one_header_wrong(stack: Stack) -> Iterator[None]:
     """Push for one institution with a wrong header, while those of another are accepted."""
-    until_pushes_count(stack)
+    until_pushes_count(stack, ELSEWHERE)
     address = f"{stack.demo.web_url}/push"
     _push_to(stack, address, "X-Push-Key: wrong")
     for _ in range(3):

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from textwrap import dedent
-from typing import Any
 
 import httpx
 from click.testing import CliRunner
 from redis import Redis
 
 from callkeeper.app.cli import main
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.metrics.signals import WEB_BACK
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import find_server
@@ -143,21 +144,26 @@ UNPUSHED = "bank-1"
 """An institution that no other trouble has calls of."""
 
 
-def until_pushes_count(stack: Stack) -> None:
-    """Wait until calls count that come without a push: ten seconds after web began, or Redis lost its data."""
+def until_pushes_count(stack: Stack, key: str) -> None:
+    """Wait until calls of an institution count that come without a push.
 
-    def age_s() -> Any:
+    That is ten seconds after web began or Redis lost its data, and after the first look at the queue.
+    """
+    listed = field_name(figure.LISTINGS.name, (key, "answered"))
+
+    def may_count() -> bool:
         seconds, micros = stack.redis.time()
-        return seconds + micros / 1e6 - float(stack.redis.hget(Keys().counted, WEB_BACK) or 0) / 1000
+        web_back, listed_at = stack.redis.hmget(Keys().counted, WEB_BACK, listed)
+        return listed_at is not None and seconds + micros / 1e6 - float(web_back or 0) / 1000 > 11
 
-    until(lambda: age_s() > 11, 15, "calls without a push to count")
+    until(may_count, 40, "calls without a push to count")
 
 
 @contextmanager
 def header_wrong(stack: Stack) -> Iterator[None]:
     """Push with a wrong header in the dashboard while calls come; at the end correct it, and send a sample."""
     time.sleep(2)  # metrics are written once a second: wait until those of the last sample are
-    until_pushes_count(stack)
+    until_pushes_count(stack, UNPUSHED)
     address, place = {"url": f"{stack.demo.web_url}/push"}, f"/institutions/{UNPUSHED}/push"
     stack.control("PUT", place, {**address, "headers": "X-Push-Key: wrong"})
     for _ in range(3):
