@@ -179,7 +179,7 @@ class Store(Inbox):
             self._changed_at_s = asked_at_s
         self._seen = (epoch_id, int(answer[0]), asked_at_s)
         self.jumps.see(now, asked_at_s, self.monotonic())
-        since = instant(int(answer[2]))
+        since = first_seen_at = instant(int(answer[2]))
         if self._changed_at_s is not None:
             # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
             since = max(since, now - timedelta(seconds=max(0.0, asked_at_s - self._changed_at_s)))
@@ -190,6 +190,7 @@ class Store(Inbox):
             lost,
             was_seen_to_begin=self._changed_at_s is not None,
             is_replaced=bool(answer[11]),
+            first_seen_at=first_seen_at,
         )
         self.breakers.see(answer[3], answer[9])
         self._memory.see(answer[10], answer[4], answer[12])

@@ -184,7 +184,7 @@ def is_due_to_the_end(progress: ListingProgress, now: datetime) -> bool:
 
 
 def is_first_listing(progress: ListingProgress, since: datetime, now: datetime) -> bool:
-    """Tell whether the queue was not yet listed until a page brought nothing new in a Redis that is known ``since``."""
+    """Tell whether the queue was not yet listed until a page brought nothing new. ``since``: when this Redis was new."""
     return progress.to_the_end_at is None or not since <= progress.to_the_end_at <= now
 
 

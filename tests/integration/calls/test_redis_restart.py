@@ -50,6 +50,26 @@ async def test_redis_stays_new_when_its_clock_jumps_ahead(redis: Redis, hand: Ha
     assert await seen_since(store, hand) == timedelta(seconds=3)
 
 
+async def test_look_of_another_worker_since_redis_is_new_is_the_first_one(redis: Redis, hand: Hand) -> None:
+    """Whether a queue was looked at in this Redis is by its clock. Effects wait from when a worker itself saw the change."""
+    seconds = [0.0]
+    workers = [Store(redis, now_ms=hand, monotonic=lambda: seconds[0]) for _ in range(2)]
+    for worker in workers:
+        await seen_since(worker, hand)
+    await redis.hset(workers[0].keys.epoch, "id", "another server")
+    found = []
+    for worker in workers:
+        await worker.note(CALL, Pushed(has_ended=False, event_id="ev", received_at=await worker.now()))
+        (held,) = await worker.claim(1)
+        await worker.save(held, b"{}", Placement(None))
+        found.append(held.epoch)
+        seconds[0] += 3
+        hand.ms += 3000
+    first, second = found
+    assert second.since - first.since == timedelta(seconds=3)
+    assert first.first_seen_at == second.first_seen_at == first.since
+
+
 async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, redis: "Redis") -> None:
     """Verified in the first seconds: the trail says why nothing is sent yet, then it is sent, once (C4)."""
     rig = Rig(sandbox_asgi, redis, hold_s=HOLD_S)
