@@ -272,7 +272,6 @@ async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
     for each in (keys.outbox, keys.archive):
         await redis.hset(each.breakers, "", f"5 {now_ms} {now_ms} failure")
     figures.count(figure.PUSHES_REFUSED, "credentials", n=3)
-    figures.count(figure.CALLS_FOUND, "cu-9", "queue")
     figures.count(figure.LISTINGS, "cu-9", "refused")
     older = FigureWriter(Figures(), Author("old-1", "worker", "0.0.9", "abc"), now_ms=watch.rig.now_ms)
     newer = FigureWriter(Figures(), Author("new-1", "worker", "0.1.0", "def"), now_ms=watch.rig.now_ms)
@@ -281,6 +280,7 @@ async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
         await newer.write_async(redis)
         figures.observe(figure.SERVICE_SECONDS, 3.0, "queue")
         figures.count(figure.PUSHES_REFUSED, "credentials")
+        figures.count(figure.CALLS_PUSHED, "cu-9", "missing")
         figures.count(figure.LISTINGS, "cu-9", "refused")
         await watch.stand_still(15)
     expected = {
