@@ -175,15 +175,15 @@ class Claim:
             call = in_shadow(call, folded, tools.book) if isinstance(note, Verified | Distrusted) else folded
             entries += lines
         is_found = before.life.phase is Phase.HINTED and call.life.phase is not Phase.HINTED
-        is_old = any(isinstance(note, Listed) and note.is_first_look for note in notes)
+        is_first_look = any(isinstance(note, Listed) and note.is_first_look for note in notes)
         if item.lost is None and is_found and not _is_begun(notes):
-            age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_old)
+            age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_first_look)
             call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
         known = list(dict.fromkeys([*traces_of(notes), *([call.trace] if call.trace and is_trace(call.trace) else [])]))
         trace = follow_trace(known[0] if known else None)
         if trace != call.trace:
             call = replace(call, trace=trace)
-        tools.counting.folded(before, call, tools.book, item.now, may_be_old=is_old)
+        tools.counting.folded(before, call, tools.book, item.now, is_first_look=is_first_look)
         claim = cls(
             tools,
             institutions,

@@ -41,29 +41,30 @@ class Counting:
         """Count a look at an institution's queue."""
         self.figures.count(figure.LISTINGS, self.label(institution_key), outcome)
 
-    def folded(self, before: Call, after: Call, book: RuleBook, now: datetime, *, may_be_old: bool) -> None:
+    def folded(self, before: Call, after: Call, book: RuleBook, now: datetime, *, is_first_look: bool) -> None:
         """Count a call that its notes have just confirmed, by what reported it first, and a spent budget.
 
-        ``may_be_old``: it was in the first look at its queue, perhaps the first since Redis was emptied.
+        ``is_first_look``: it was in the first look at its queue, at all or since Redis was emptied.
         """
-        self.found(before, after, may_be_old=may_be_old)
+        self.found(before, after, is_first_look=is_first_look)
         if before.life.hinted_at is None and after.life.hinted_at is not None:
             self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "came")
         self._spent(before, after, book, now)
 
-    def found(self, before: Call, after: Call, *, may_be_old: bool = False) -> None:
+    def found(self, before: Call, after: Call, *, is_first_look: bool = False) -> None:
         """Count a call that the service has just confirmed, by what reported it first. As `folded`."""
         if before.life.phase is Phase.HINTED and after.life.phase is not Phase.HINTED:
             by = "push" if after.life.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
             self.figures.sum_up(self.label(after.institution_key), Slot.STARTED)
             if by == "queue":
-                if not may_be_old:  # else its push may have come before
+                if not is_first_look:  # else its push may have come before
                     self.figures.count(figure.CALLS_PUSHED, self.label(after.institution_key), "missing")
             elif after.life.listed_at is not None:
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "listed")
-            elif not (_was_over(before) or _was_over(after)):
-                # The start of an unlisted call was counted when its hint was dropped.
+            elif not (_had_ended_when_found(before) or _had_ended_when_found(after)):
+                # The start of an unlisted call was counted when its hint was dropped. `after` may count as claimed earlier,
+                # because checks may be lost; `before` lacks what is folded now.
                 self.figures.count(figure.PUSHED_CALLS, self.label(after.institution_key), "unlisted")
 
     def shown(self, before: Call, after: Call, policies: Policies) -> None:
@@ -135,8 +136,8 @@ def _is_end_first_hint(call: Call) -> bool:
     return call.life.end_hinted_at - call.life.hinted_at < timedelta(seconds=1)
 
 
-def _was_over(call: Call) -> bool:
-    """Tell whether the end of a call was known when workers came to it. So no look at the queue could show it.
+def _had_ended_when_found(call: Call) -> bool:
+    """Tell whether a call had ended when a worker first claimed it. Then no listing could show it.
 
     Workers were away, or only its end was pushed.
     """
@@ -186,7 +187,7 @@ def _settled(counting: Counting, call: Call, entry: Entry) -> None:
 def _dropped(counting: Counting, call: Call, entry: Entry) -> None:
     label = counting.label(call.institution_key)
     counting.figures.count(figure.HINTS_DROPPED, label)
-    if entry.because == NOT_LISTED and call.last_claim.standing is None and not _was_over(call):
+    if entry.because == NOT_LISTED and call.last_claim.standing is None and not _had_ended_when_found(call):
         counting.figures.count(figure.PUSHED_CALLS, label, "unlisted")
 
 

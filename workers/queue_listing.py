@@ -298,7 +298,7 @@ def seen_in_bounds(since: datetime, entries: Sequence[QueueEntry], now: datetime
 
 
 def _is_first(progress: ListingProgress, item: ClaimedItem) -> bool:
-    return is_first_listing(progress, item.epoch.first_seen_at or item.epoch.since, item.now)
+    return is_first_listing(progress, item.epoch.first_claimed_at or item.epoch.since, item.now)
 
 
 AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]

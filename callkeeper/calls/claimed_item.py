@@ -68,7 +68,7 @@ class Epoch(NamedTuple):
     """Whether this process also saw the Redis before it, or the data that this one has lost."""
     is_replaced: bool = False
     """Whether any process did. Then calls that are new to this Redis may have had a record."""
-    first_seen_at: datetime | None = None
+    first_claimed_at: datetime | None = None
     """When any process claimed from it first, by Redis's clock. ``since`` may be later: it is also by this process's own
     clock, and this process may have claimed from it seconds later."""
 

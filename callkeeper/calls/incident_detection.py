@@ -122,15 +122,16 @@ def _redis(signals: Signals) -> Iterator[Incident]:
         advice = f"{words.advice} Meanwhile pushes get 503 and calls are not handled. More workers do not help."
         yield Incident(_K.REDIS_REFUSES, f"Redis refuses writes: {words.what}", advice)
     replaced = signals.replaced
-    is_recent = replaced is not None and not replaced.restored and signals.now - replaced.at <= REPLACED_SHOWN
+    is_told = replaced is not None and replaced.is_empty and replaced.restored  # by the pause, until it is resumed
+    is_recent = replaced is not None and not is_told and signals.now - replaced.at <= REPLACED_SHOWN
     if replaced is not None and (replaced.standing or replaced.again or is_recent):
         lost = (
             "Everything in it is gone: users, desk tokens and sessions, the audit log and settled calls that are not in the "
             "archive. Add users and tokens again. Live calls are found again, and their checks count as spent. "
             if replaced.is_empty
             else "It is an older one, or was restarted without its last writes. Users, desk tokens and sessions that were "
-            "removed since are valid again: remove them again. What was added since, audit lines and outcomes may be gone. "
-            "Live calls are read again. "
+            "removed since are valid again: remove them again. What was added since may be gone, also audit lines and "
+            "outcomes. Live calls are read again. "
         )
         yield Incident(_K.REDIS_REPLACED, "Redis was replaced", lost + _restored(replaced), since=replaced.at)
 
@@ -142,7 +143,7 @@ def _restored(replaced: Replaced) -> str:
     if replaced.again:
         told.append(f"In force now, and not before Redis was replaced: the pause of {_places(replaced.again)}.")
     if not told:
-        return "No process knew of a pause that is gone: if you had paused something, pause it again."
+        return "No process remembers a pause that is missing now. If you had paused something, pause it again."
     return f"{' '.join(told)} Resume what is no longer needed."
 
 
@@ -172,9 +173,8 @@ def _not_started(signals: Signals) -> Iterator[Incident]:
 
 def _none_alive(signals: Signals) -> Iterator[Incident]:
     """Find the kinds of processes of which none reports."""
-    # Processes show themselves anew within a second or two in a Redis that lost its data. If the clock was set back since,
-    # that moment is in the future.
-    if signals.replaced is not None and abs(signals.now - signals.replaced.at) <= _A_WHILE:
+    # Processes show themselves anew within a second or two in a Redis that lost its data.
+    if signals.replaced is not None and signals.now - signals.replaced.at <= _A_WHILE:
         return
     alive = {process.kind for process in signals.processes}
     if "worker" not in alive:
@@ -183,11 +183,12 @@ def _none_alive(signals: Signals) -> Iterator[Incident]:
         last_at, hint = _last_vanished(signals, "worker")
         yield Incident(_K.NO_WORKER, "No worker is alive", f"{due}{loss}. Start workers.{hint}", since=last_at)
     if "web" not in alive:
-        later = "some seconds later" if "worker" in alive else "once a worker runs"
+        are_found = "workers find their calls in the queue some seconds later"
+        will_be = "their calls are found in the queue once a worker runs"
         last_at, hint = _last_vanished(signals, "web")
         advice = (
-            "Pushes are lost, because the service sends each only once; their calls are found by the queue, "
-            f"{later}. The board and the desk API do not answer. Start callkeeper web.{hint}"
+            f"Pushes are lost, because the service sends each only once; {are_found if 'worker' in alive else will_be}. "
+            f"The board and the desk API do not answer. Start callkeeper web.{hint}"
         )
         yield Incident(_K.NO_WEB, "No web process is alive", advice, since=last_at)
 

@@ -29,12 +29,13 @@ _K: Final = IncidentKind
 def missing_pushes(signals: Signals) -> Iterator[Incident]:
     """Yield an incident for each reason why calls come without their pushes."""
     missing, late_s = _unpushed(signals), _lateness_s(signals)
-    late = [key for key in sorted(missing) if late_s is not None and _came_lately(key, signals)]
-    yield from (_late(key, late_s) for key in late if late_s is not None)
-    unexplained = {key: at for key, at in missing.items() if key not in late and not _has_come(key, signals)}
+    late = [] if late_s is None else [_late(key, late_s) for key in sorted(missing) if _came_lately(key, signals)]
+    yield from late
+    covered = {incident.institution_key for incident in late}
+    unexplained = {key: at for key, at in missing.items() if key not in covered and not _has_come(key, signals)}
     refused = _refused_pushes(signals, unexplained)
     yield from refused
-    covered = {incident.institution_key for incident in refused}.union(late)
+    covered |= {incident.institution_key for incident in refused}
     if ACCOUNT in covered:
         return  # that no pushes arrive follows from it
     yield from (one for one in _no_pushes(signals) if one.institution_key not in covered)
@@ -80,7 +81,7 @@ def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) ->
 
 
 def _unpushed(signals: Signals) -> dict[str, datetime | None]:
-    """Return the institutions whose last new calls the queue showed before a push, and when a push was first before.
+    """Return the institutions whose last new calls the queue showed before a push, and when a push last came before one.
 
     One such call within seconds of a pushed one may have been a race; three in a row are none.
     """
@@ -107,12 +108,14 @@ def _came_lately(key: str, signals: Signals) -> bool:
 
 
 def _is_over(signals: Signals, at: datetime) -> bool:
-    """Tell whether a missing push is too old, was followed by an accepted sample, or could reach no web process."""
-    tested_at, back_at = signals.last.at(figure.PUSHES, "sample"), signals.last.web_back_at
+    """Tell whether a missing push is too old, was followed by an accepted sample, or came to nobody, because of us."""
+    tested_at, began_at = signals.last.at(figure.PUSHES, "sample"), signals.last.began_at
     return (
         signals.now - at > timedelta(minutes=10)
         or (tested_at is not None and tested_at > at)
-        or (back_at is not None and at < back_at + _A_WHILE)  # the queue shows a call up to ten seconds after its push
+        or (
+            began_at is not None and at < began_at + _A_WHILE
+        )  # the queue shows a call up to ten seconds after its push
     )
 
 

@@ -62,4 +62,4 @@ def test_missing_web_process_and_its_return_are_alerted_by_a_worker(tmp_path: Pa
             until(lambda: chat.told("over: No web process"), 60, "that it is over")
     assert chat.told("") == ["callkeeper: No web process is alive", "callkeeper: over: No web process is alive"]
     assert "incident-no-web" in chat.got[0]["message"]
-    assert "found by the queue, some seconds later" in chat.got[0]["message"]
+    assert "workers find their calls in the queue some seconds later" in chat.got[0]["message"]

@@ -15,7 +15,7 @@ from redis import Redis
 from callkeeper.app.cli import main
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
-from callkeeper.calls.metrics.signals import WEB_BACK
+from callkeeper.calls.metrics.signals import BEGAN
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import find_server
 from callkeeper_sandbox.demo.fleet import ManagedProcess
@@ -153,8 +153,8 @@ def until_pushes_count(stack: Stack, key: str) -> None:
 
     def may_count() -> bool:
         seconds, micros = stack.redis.time()
-        web_back, listed_at = stack.redis.hmget(Keys().counted, WEB_BACK, listed)
-        return listed_at is not None and seconds + micros / 1e6 - float(web_back or 0) / 1000 > 11
+        began, listed_at = stack.redis.hmget(Keys().counted, BEGAN, listed)
+        return listed_at is not None and seconds + micros / 1e6 - float(began or 0) / 1000 > 11
 
     until(may_count, 40, "calls without a push to count")
 

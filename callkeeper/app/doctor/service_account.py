@@ -108,7 +108,7 @@ async def clock_finding(redis: "Redis", config: ServiceConfig) -> Finding:
 
 
 async def _service_time(config: ServiceConfig) -> datetime | None:
-    """Return the Date header of any answer to a request without credentials, sent on the way of all requests."""
+    """Return the Date header of any answer to a request without credentials, which goes through the workers' proxy."""
     transport = reads_transport(config)
     try:
         async with asyncio.timeout(_WITHIN_S):

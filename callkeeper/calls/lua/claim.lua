@@ -1,24 +1,24 @@
 -- Claim due members: each gets a lease and a nonce.
 -- KEYS: due, wake, breakers, pause, epoch, queue, claimer, endpoints, live, pause_history, pauses_restored
 -- ARGV: clock, prefix, limit, lease_ms, name, farthest_ms, shift_starts, is_probe, claim_number, number_kept_s, last_epoch,
---       last_epoch_ms, most_of_one, schema, last_born, last_lived, remembered, rest...
+--       last_epoch_ms, most_of_one, schema, last_born, last_claimed_ms, remembered, rest...
 -- `claimer` has the last claim of this claimer, `name` is its name, and this claim has `claim_number`. No legal due time is
 -- farther ahead than `farthest_ms`. `shift_starts` and `is_probe` (of the account) are '1' or ''. `last_epoch` is that of
 -- the claimer's last claim, '' for none; `last_epoch_ms` that server's present time by the claimer's own clock.
 -- `most_of_one` is how many calls of one institution the claimer may hold, '' for any number. `schema` is its schema
--- number. `last_born`, `last_lived` and `remembered` are `born`, `lived` and the pauses that its last claim
+-- number. `last_born`, `last_claimed_ms` and `remembered` are `born`, `claimed_ms` and the pauses that its last claim
 -- saw, '' or 0 for none: see `callkeeper.calls.store.pausing.PauseMemory`. `rest` are (institution, how many calls it
 -- holds) pairs.
 -- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next member is due (-1 if none is), jobs
 -- waiting, ms in which writes were lost before this epoch (-1 if unknown), live calls, breakers of kinds, born, whether a
--- process knew other data before (1 or 0), lived, [member, nonce, checks, lost writes, failures, record, ms overdue,
--- [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms of the
--- old server's clock, each empty if unknown. If the claimer's last claim is repeated, the answer is what it still holds; a
--- repeated earlier claim gets nothing. Without the number, a late repetition would return an old nonce again, and a former
--- holder could write.
+-- process knew other data before (1 or 0), claimed_ms, [member, nonce, checks, lost writes, failures, record, ms overdue,
+-- [note id, note, ...]] ...}. Lost writes is '' unless Redis changed since the record was written; then 'from:until', in ms
+-- of the old server's clock, each empty if unknown. If the claimer's last claim is repeated, the answer is what it still
+-- holds; a repeated earlier claim gets nothing. Without the number, a late repetition would return an old nonce again, and
+-- a former holder could write.
 local now = now_ms()
 local LISTED_LATER = 3000 -- ms after which an institution is looked at again whose queue is not listed
-local MOST_LIVED = 20000 -- ms that a claim adds to `lived` at the most, if the clock jumps ahead
+local MOST_CLAIMED = 20000 -- ms that a claim adds to `claimed_ms` at the most, if the clock jumps ahead
 local current = epoch()
 local last = redis.call('HMGET', claimer_key, 'number', 'members')
 local number, last_number = tonumber(claim_number), num(last[1], 0)
@@ -27,11 +27,11 @@ if number > last_number and shift_starts == '1' then redis.call('DEL', wake_key)
 
 -- A Redis that was restarted, replaced or emptied counts as new from the first claim that sees it. Writes of the old
 -- one after its last known claim may be lost.
-local known = redis.call('HMGET', epoch_key, 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born', 'lived')
+local known = redis.call('HMGET', epoch_key, 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until', 'born', 'claimed_ms')
 local born = known[7] or ''
 local since, before, lost_from, lost_until = num(known[2], now), known[4], known[5], known[6]
-local lived = num(known[8], 0)
-local is_older = known[1] and is_older_data(lived, last_lived)
+local claimed_ms = num(known[8], 0)
+local is_older = known[1] and is_older_data(claimed_ms, last_claimed_ms)
 if known[1] ~= current or (is_older and last_born == born) then -- the second: imported while the server ran
     since, before, lost_from, lost_until = now, known[1] or '', known[3] or '', ''
     local ended = now
@@ -50,11 +50,10 @@ if born == '' then -- written by release 0.2.0
     born = nonce
     redis.call('HSET', epoch_key, 'born', born)
 end
-lived = math.max(lived, tonumber(last_lived)) + math.max(0, math.min(now - num(known[3], now), MOST_LIVED))
-redis.call('HSET', epoch_key, 'seen', now, 'lived', lived)
-local is_replaced = knew_other_data(epoch_key, born, last_born) or (before or '') ~= ''
+claimed_ms = math.max(claimed_ms, tonumber(last_claimed_ms)) + math.max(0, math.min(now - num(known[3], now), MOST_CLAIMED))
+redis.call('HSET', epoch_key, 'seen', now, 'claimed_ms', claimed_ms)
 local is_empty = (before or '') == ''
-is_older = is_older and not is_empty
+local is_replaced = knew_other_data(epoch_key, born, last_born) or not is_empty
 restore_pauses(pause_key, pause_history_key, pauses_restored_key, born, last_born, is_empty, is_older, remembered, now)
 local lost_ms = -1
 if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
@@ -74,7 +73,7 @@ local away, kinds = breakers(breakers_key), breakers(endpoints_key)
 if is_open(away['']) and is_probe ~= '1' then limit = 0 end
 
 local answer = {now, current, since, redis.call('HGETALL', breakers_key), redis.call('HGETALL', pause_key), -1, redis.call('LLEN', queue_key), lost_ms,
-    redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), born, is_replaced and 1 or 0, lived}
+    redis.call('ZCARD', live_key), redis.call('HGETALL', endpoints_key), born, is_replaced and 1 or 0, claimed_ms}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
@@ -117,8 +116,9 @@ elseif number > last_number then
             return
         end
         if kind == 'c' then holds[institution] = (holds[institution] or 0) + 1 end
-        local kept = redis.call('HMGET', item, 'epoch', 'verify')
-        if kept[1] and kept[1] ~= current then
+        local kept = redis.call('HMGET', item, 'epoch', 'verify', 'born')
+        -- The second: older data was imported while the server ran.
+        if kept[1] and (kept[1] ~= current or (kept[3] and kept[3] ~= born)) then
             -- A record that was last written under an even earlier epoch misses more than this epoch's lost writes.
             local from = (kept[1] == before and not kept[2]) and lost_from or ''
             redis.call('HSET', item, 'verify', from .. ':' .. (lost_until or string.format('%.0f', now)))
@@ -126,7 +126,7 @@ elseif number > last_number then
         redis.call('ZREM', prefix .. ':left', member)
         taken[#taken + 1] = member
         local its_nonce = nonce .. ':' .. #taken
-        redis.call('HSET', item, 'nonce', its_nonce, 'epoch', current)
+        redis.call('HSET', item, 'nonce', its_nonce, 'epoch', current, 'born', born)
         redis.call('ZADD', due_key, now + tonumber(lease_ms), member)
         hand_out(member, its_nonce, now - math.floor(tonumber(score)))
     end

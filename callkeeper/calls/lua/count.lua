@@ -1,14 +1,14 @@
 -- Add a process's figures to the totals, and record that it is alive. A repetition adds nothing, however late.
--- KEYS: figures, processes, process, claimer, counted, counted_before, lately, running, hours_since,
---       survey, unstarted
+-- KEYS: figures, processes, process, claimer, counted, lately, running, hours_since, survey, unstarted,
+--       pauses_restored
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
 --       cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, as '', when any
--- process wrote last, and as 'web_back', when a web process began after none. `counted_before` has the same from before the
--- clock was set back and, as '', by how much. `lately` has rows and last words, `running` the processes that have not shut
--- down in order. `minute` is the prefix of the minutes' keys, `number` that of the batch. The totals are kept for `kept_s`
--- after the last write. `rules` is a digest, `own_ms` the process's own clock, `cpu` its share of a core, `doing` what it
--- does now, `is_last` '1' if the process shuts down. A process that vanished is remembered for `vanished_kept_s`.
+-- process wrote last, and as 'began', when a web process or a worker reported after a time without any. `lately` has rows
+-- and last words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys,
+-- `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the
+-- process's own clock, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if the process shuts down. A
+-- process that vanished is remembered for `vanished_kept_s`.
 -- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last words.
 -- '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day with `slots`
 -- an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
@@ -50,56 +50,46 @@ redis.call('HSET', claimer_key, 'batch', number)
 redis.call('EXPIRE', claimer_key, number_kept_s)
 
 -- If Redis's clock was set back, everything that incidents follow from is moved back as far. Otherwise, for as long, what
--- failed before would be later than what goes well now. All of it is moved, because its order must stay. What was counted
--- last may be much, so it is only put aside, and readers move it.
+-- failed before would be later than what goes well now. All of it is moved, because its order must stay.
 local last_write = num(redis.call('HGET', counted_key, ''), now)
-local back = last_write + 1000 - now -- each process writes once a second, so about a second has passed
+local set_back_ms = last_write + 1000 - now -- each process writes once a second, so about a second has passed
 local function moved(stored)
-    if tonumber(stored) then return stored - back end
+    if tonumber(stored) then return stored - set_back_ms end
     local sight = cjson.decode(stored)
-    sight.first, sight.last = sight.first - back, sight.last - back
-    for place, at in pairs(sight.at) do sight.at[place] = at - back end
+    sight.first, sight.last = sight.first - set_back_ms, sight.last - set_back_ms
+    for place, at in pairs(sight.at) do sight.at[place] = at - set_back_ms end
     return cjson.encode(sight)
 end
-local function put_aside()
-    local before = num(redis.call('HGET', counted_before_key, ''), nil)
-    if before then -- set back twice within the hour
-        local stored = redis.call('HGETALL', counted_key)
-        for n = 2, #stored, 2 do stored[n] = stored[n] + before end
-        for n = 1, #stored, 1000 do
-            redis.call('HSET', counted_before_key, unpack(stored, n, math.min(n + 999, #stored)))
-        end
-        redis.call('UNLINK', counted_key)
-    else
-        redis.call('RENAME', counted_key, counted_before_key)
+local function move_hash(key)
+    local stored = redis.call('HGETALL', key)
+    for n = 2, #stored, 2 do
+        local is_read, value = pcall(moved, stored[n])
+        if is_read then stored[n] = value end
     end
-    redis.call('HSET', counted_before_key, '', back + (before or 0))
-    redis.call('EXPIRE', counted_before_key, minute_kept_s)
+    for n = 1, #stored, 1000 do redis.call('HSET', key, unpack(stored, n, math.min(n + 999, #stored))) end
 end
 local function move_minutes()
-    local last = math.floor((now + back) / 60000)
-    local by = last - math.floor(now / 60000)
+    local last, present = math.floor(last_write / 60000), math.floor((last_write - set_back_ms) / 60000)
+    if present == last then return end
     for at = last - math.ceil(minute_kept_s / 60), last do
-        local from, to = minute .. string.format('%d', at), minute .. string.format('%d', at - by)
+        local from, to = minute .. string.format('%d', at), minute .. string.format('%d', at - last + present)
         if redis.call('EXISTS', from) == 1 then redis.call('RENAME', from, to) end
     end
 end
 local function move_back()
-    put_aside()
+    for _, key in ipairs({counted_key, unstarted_key, survey_key}) do move_hash(key) end
     move_minutes() -- or they would be counted again when they come again
-    for _, key in ipairs({unstarted_key, survey_key}) do
-        local stored = redis.call('HGETALL', key)
-        for n = 1, #stored, 2 do
-            local is_read, value = pcall(moved, stored[n + 1])
-            if is_read then redis.call('HSET', key, stored[n], value) end
-        end
+    if redis.call('HEXISTS', pauses_restored_key, 'at') == 1 then
+        redis.call('HINCRBY', pauses_restored_key, 'at', -set_back_ms)
     end
     for _, other in ipairs(redis.call('ZRANGE', processes_key, 0, -1)) do
         local its_key = string.sub(process_key, 1, -#name - 1) .. other
-        if redis.call('HEXISTS', its_key, 'since') == 1 then redis.call('HINCRBY', its_key, 'since', -back) end
-        redis.call('ZINCRBY', processes_key, -back, other)
+        if redis.call('HEXISTS', its_key, 'since') == 1 then redis.call('HINCRBY', its_key, 'since', -set_back_ms) end
+        redis.call('ZINCRBY', processes_key, -set_back_ms, other)
     end
-    for _, other in ipairs(redis.call('ZRANGE', running_key, 0, -1)) do redis.call('ZINCRBY', running_key, -back, other) end
+    for _, other in ipairs(redis.call('ZRANGE', running_key, 0, -1)) do
+        redis.call('ZINCRBY', running_key, -set_back_ms, other)
+    end
 end
 if last_write - now > 1000 then move_back() end -- of what is counted within a second, the order is unknown anyway
 redis.call('HSET', counted_key, '', now)
@@ -108,11 +98,16 @@ local alive_ms = tonumber(alive_s) * 1000
 redis.call('ZREMRANGEBYSCORE', processes_key, '-inf', now - alive_ms)
 redis.call('ZREMRANGEBYSCORE', running_key, '-inf', now - vanished_kept_s * 1000)
 if is_last ~= '1' then
-    local is_back = kind == 'web'
-    for _, alive in ipairs(is_back and redis.call('ZRANGEBYSCORE', running_key, '(' .. now - alive_ms, '+inf') or {}) do
-        if string.sub(alive, 1, 4) == 'web ' then is_back = false end
+    local is_first = kind == 'web' or kind == 'worker'
+    for _, alive in ipairs(is_first and redis.call('ZRANGEBYSCORE', running_key, '(' .. now - alive_ms, '+inf') or {}) do
+        if string.sub(alive, 1, #kind + 1) == kind .. ' ' then is_first = false end
     end
-    if is_back then redis.call('HSET', counted_key, 'web_back', now) end
+    if is_first then -- without web no push came, and without a worker nobody looked whether one had
+        redis.call('HSET', counted_key, 'began', now)
+        for _, row in ipairs(redis.call('HKEYS', lately_key)) do
+            if string.sub(row, 1, 13) == 'calls_pushed|' then redis.call('HDEL', lately_key, row) end
+        end
+    end
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
         'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
     redis.call('HSETNX', process_key, 'since', now)

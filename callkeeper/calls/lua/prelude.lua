@@ -38,10 +38,10 @@ local function knew_other_data(epoch_key, born, last_born)
     return redis.call('HEXISTS', epoch_key, 'replaced') == 1
 end
 
--- Tell whether the data in Redis lacks more than an ordinary failover loses. `lived` is how many ms workers had claimed
--- when it was written, `last_lived` the same of the data that a process saw last. It grows whatever the clock does, so
+-- Tell whether the data in Redis lacks more than an ordinary failover loses. `claimed_ms` is how many ms workers had claimed
+-- when it was written, `last_claimed_ms` the same of the data that a process saw last. It grows whatever the clock does, so
 -- only older data has less of it.
-local function is_older_data(lived, last_lived) return tonumber(last_lived) - lived > 60000 end
+local function is_older_data(claimed_ms, last_claimed_ms) return tonumber(last_claimed_ms) - claimed_ms > 60000 end
 
 -- Write back the pauses that a process saw last, if this Redis has lost its data or is an older one. `born` names the
 -- data in Redis: it changes when that was lost or may be older. Each place is restored once, so that a pause that was
@@ -66,7 +66,7 @@ local function restore_pauses(pauses, history, restored, born, last_born, is_emp
             end
         end
     end
-    local stored = is_older and redis.call('HGETALL', pauses) or {}
+    local stored = is_older and not is_empty and redis.call('HGETALL', pauses) or {}
     for n = 1, #stored, 2 do
         if not was_seen[stored[n]] then redis.call('HSET', restored, 'again:' .. stored[n], stored[n + 1]) end
     end

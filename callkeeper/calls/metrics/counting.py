@@ -127,7 +127,7 @@ class Figures:
     def see_all(self, seen: Iterable[Shown], institution_key: str) -> None:
         """Count several answers, seen at one institution.
 
-        Every record of a call shows a dozen, and mostly the same as the last one's: they are counted as a group.
+        A record of a call shows a dozen, mostly the same each time, so equal groups are counted together.
         """
         group = institution_key, tuple(seen)
         with self._lock:

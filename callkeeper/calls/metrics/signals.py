@@ -33,8 +33,8 @@ UNSTARTED_KEPT_S: Final = 600
 COUNTED_FROM_S: Final = 1.0
 """If the first due member waits longer than this, those that wait are counted, in seconds."""
 
-WEB_BACK: Final = "web_back"
-"""Beside the figures: when a web process began to report while no other one did."""
+BEGAN: Final = "began"
+"""Beside the figures: when a web process or a worker began to report while no other of its kind did."""
 
 _PROBE_EVERY: Final = timedelta(seconds=2)
 
@@ -96,21 +96,21 @@ class LastCounted:
     at_ms: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, stored: Mapping[bytes, bytes], before: Mapping[bytes, bytes]) -> "LastCounted":
-        """Read what is stored, and what was put aside when Redis's clock was set back: `count.lua` says how."""
-        back_ms = float(before.get(b"", 0))
-        earlier = {name.decode(): float(ms) - back_ms for name, ms in before.items()}
-        return cls(earlier | {name.decode(): float(ms) for name, ms in stored.items()})
+    def parse(cls, stored: Mapping[bytes, bytes]) -> "LastCounted":
+        """Read what is stored."""
+        return cls({name.decode(): float(ms) for name, ms in stored.items()})
 
     def at(self, figure: Figure, *labels: str) -> datetime | None:
         """Return when a count last grew; None if that is not known."""
-        ms = self.at_ms.get(field_name(figure.name, labels))
-        return None if ms is None else instant(ms)
+        return self._at(field_name(figure.name, labels))
 
     @property
-    def web_back_at(self) -> datetime | None:
-        """Return when web processes began after a time without any; None if not within the hour."""
-        ms = self.at_ms.get(WEB_BACK)
+    def began_at(self) -> datetime | None:
+        """Return when a web process or a worker reported after a time without any of its kind; None if not known."""
+        return self._at(BEGAN)
+
+    def _at(self, name: str) -> datetime | None:
+        ms = self.at_ms.get(name)
         return None if ms is None else instant(ms)
 
     def rows(self, figure: Figure) -> list[tuple[tuple[str, ...], str | None, datetime]]:
@@ -196,7 +196,7 @@ class SignalReader:
             redis.exceptions.RedisError: Redis is down.
         """
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await self._asked()
-        counted, before, texts, stored_standings, restored, pauses, *others = others
+        counted, texts, stored_standings, restored, pauses, *others = others
         lately, running, acknowledged, seen, *errors = others
         standings = list(parse_standings(stored_standings).values())
         emergency, untaken = texts
@@ -218,7 +218,7 @@ class SignalReader:
             archive=next(iter(opened(archive)), None),
             barred=barred_of(refused),
             standings=standings,
-            last=LastCounted.parse(counted, before),
+            last=LastCounted.parse(counted),
             minutes=minutes[-RECENT:],
             emergency_login_at=datetime.fromisoformat(emergency.decode()) if emergency is not None else None,
             replaced=_replaced(restored, pauses),
@@ -238,7 +238,7 @@ class SignalReader:
         pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
         pipe.hgetall(keys.breakers).hgetall(keys.endpoints).hgetall(keys.outbox.breakers).hgetall(
             keys.archive.breakers
-        ).hgetall(keys.refused).hgetall(keys.counted).hgetall(keys.counted_before)
+        ).hgetall(keys.refused).hgetall(keys.counted)
         pipe.mget(keys.emergency_login, keys.outbox.untaken)
         pipe.hgetall(keys.standings).hgetall(keys.pauses_restored).hgetall(keys.pause)
         pipe.hgetall(keys.lately).zrange(keys.running, 0, -1, withscores=True).hgetall(keys.acknowledged)

@@ -57,7 +57,7 @@ def _parsed(name: str, owned: frozenset[str] | None) -> RuleBook:
 
 
 _shipped = lru_cache(maxsize=8)(_parsed)
-"""Shipped rules do not change, and to prove that rules are sound takes longer than many a command."""
+"""Parse shipped rules once: they do not change, and checking them takes longer than most commands."""
 
 
 def read_rules_text(name: str) -> bytes:

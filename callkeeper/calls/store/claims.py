@@ -170,7 +170,7 @@ class Store(Inbox):
             most_of_one="" if holds is None else MOST_OF_ONE,
             schema=self.handover.schema,
             last_born=self._memory.born,
-            last_lived=self._memory.lived,
+            last_claimed_ms=self._memory.claimed_ms,
             remembered=self._memory.remembered,
             rest=[part for key, n in (holds or {}).items() for part in (institution_part(key), n)],
         )
@@ -179,7 +179,7 @@ class Store(Inbox):
             self._changed_at_s = asked_at_s
         self._seen = (epoch_id, int(answer[0]), asked_at_s)
         self.jumps.see(now, asked_at_s, self.monotonic())
-        since = first_seen_at = instant(int(answer[2]))
+        since = first_claimed_at = instant(int(answer[2]))
         if self._changed_at_s is not None:
             # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
             since = max(since, now - timedelta(seconds=max(0.0, asked_at_s - self._changed_at_s)))
@@ -190,7 +190,7 @@ class Store(Inbox):
             lost,
             was_seen_to_begin=self._changed_at_s is not None,
             is_replaced=bool(answer[11]),
-            first_seen_at=first_seen_at,
+            first_claimed_at=first_claimed_at,
         )
         self.breakers.see(answer[3], answer[9])
         self._memory.see(answer[10], answer[4], answer[12])

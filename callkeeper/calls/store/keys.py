@@ -149,7 +149,6 @@ class Keys:
         self.statements = f"{prefix}:statements"
         self.figures = f"{prefix}:figures"
         self.counted = f"{prefix}:figures:last"
-        self.counted_before = f"{prefix}:figures:last:before"
         self.lately = f"{prefix}:figures:lately"
         self.figures_leader = f"{prefix}:figures:leader"
         self.hours_since = f"{prefix}:hours:since"

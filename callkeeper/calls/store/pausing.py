@@ -68,12 +68,12 @@ class PauseMemory:
     """The pauses that a process saw last, so that a Redis that has lost them gets them back.
 
     It is handed to a script that restores them if the data in Redis is not what the process has seen (``born``), and
-    that tells by ``lived`` whether it is older.
+    that tells by ``claimed_ms`` whether it is older.
     """
 
     def __init__(self) -> None:
         self.born = ""
-        self.lived = 0
+        self.claimed_ms = 0
         """How many milliseconds workers had claimed when this process looked."""
         self.remembered = ""
         """What to restore: JSON, a list of place, pause and line for the history; empty if nothing was paused."""
@@ -83,9 +83,9 @@ class PauseMemory:
         """Tell whether the data in Redis had another name when the process looked last."""
         return self.born not in ("", born.decode())
 
-    def see(self, born: bytes, stored: Sequence[bytes], lived: int) -> None:
+    def see(self, born: bytes, stored: Sequence[bytes], claimed_ms: int) -> None:
         """Remember the name and age of the data in Redis, and the pauses: places and values in turn."""
-        self.born, self.lived = born.decode(), lived
+        self.born, self.claimed_ms = born.decode(), claimed_ms
         if stored != self._stored:
             self._stored = stored
             pairs = zip(stored[::2], stored[1::2], strict=True)
@@ -120,7 +120,7 @@ class PauseWatch:
         given: dict[str, Arg] = {
             "new_name": token_hex(8),
             "last_born": memory.born,
-            "last_lived": memory.lived,
+            "last_claimed_ms": memory.claimed_ms,
             "remembered": memory.remembered,
         }
         keys, args = self._known.arguments("", given)

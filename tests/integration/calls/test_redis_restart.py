@@ -67,7 +67,7 @@ async def test_look_of_another_worker_since_redis_is_new_is_the_first_one(redis:
         hand.ms += 3000
     first, second = found
     assert second.since - first.since == timedelta(seconds=3)
-    assert first.first_seen_at == second.first_seen_at == first.since
+    assert first.first_claimed_at == second.first_claimed_at == first.since
 
 
 async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, redis: "Redis") -> None:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
@@ -10,6 +11,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
+from callkeeper.calls.metrics.writing import Kind as ProcessKind
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
@@ -77,24 +79,31 @@ async def test_process_that_was_replaced_stays_so(redis: Redis) -> None:
     assert (await signals(redis, hand)).vanished == []
 
 
-async def test_time_without_web_ends_when_one_begins_to_report(redis: Redis) -> None:
+@pytest.mark.parametrize(("kind", "other"), [("web", "worker"), ("worker", "web")])
+async def test_time_without_a_process_ends_when_one_of_its_kind_begins_to_report(
+    redis: Redis, kind: ProcessKind, other: ProcessKind
+) -> None:
     """Not when one of several is replaced. One that could not report for ten seconds counts as begun."""
     hand = Hand()
 
     async def report(*names: str, after_s: int) -> datetime | None:
         hand.ms += after_s * 1000
         for name in names:
-            await FigureWriter(Figures(), Author(name, "web"), now_ms=hand).write_async(redis)
-        return (await signals(redis, hand)).last.web_back_at
+            await FigureWriter(Figures(), Author(name, kind), now_ms=hand).write_async(redis)
+        return (await signals(redis, hand)).last.began_at
 
-    await writer(hand, "worker-1-aa").write_async(redis)
-    assert (await signals(redis, hand)).last.web_back_at is None
+    await FigureWriter(Figures(), Author("box-0-z", other), now_ms=hand).write_async(redis)
     begun = await report("box-1-a", after_s=1)
     assert begun == hand.now
     assert await redis.ttl(Keys().counted) > 0
     assert await report("box-1-a", "box-2-b", after_s=9) == begun
     assert await report("box-2-b", after_s=9) == begun
+    missing = FigureWriter(Figures(), Author("box-4-d", kind), now_ms=hand)
+    missing.figures.count(figure.CALLS_PUSHED, KEY, "missing")
+    await missing.write_async(redis)
+    assert (await signals(redis, hand)).lately.in_a_row(figure.CALLS_PUSHED, KEY, "missing") == 1
     assert await report("box-3-c", after_s=ALIVE_S + 1) == hand.now
+    assert (await signals(redis, hand)).lately.in_a_row(figure.CALLS_PUSHED, KEY, "missing") == 0
 
 
 async def test_push_that_comes_after_the_queue_is_not_missing(rig: Rig) -> None:

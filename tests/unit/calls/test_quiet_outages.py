@@ -11,7 +11,7 @@ from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import Figures, field_name
-from callkeeper.calls.metrics.signals import WEB_BACK, LastCounted, Lately, Replaced, Signals, Vanished
+from callkeeper.calls.metrics.signals import BEGAN, LastCounted, Lately, Replaced, Signals, Vanished
 from callkeeper.calls.metrics.snapshot import Minute, Process, Snapshot
 from callkeeper.calls.store.breakers import Breaker, EndpointKind, RequestResult, Scope
 from callkeeper.calls.store.last_listing import Standing
@@ -205,7 +205,7 @@ def test_last_web_process_that_vanished_is_part_of_no_web() -> None:
     """With where it ran and since when. One that was shut down in order leaves no hint."""
     [incident] = found(processes=[WORKER], vanished=[GONE_WEB])
     assert (incident.kind.value, incident.since, incident.weight) == ("no_web", GONE_WEB.at, Weight.PAGE)
-    assert "found by the queue, some seconds later" in incident.advice
+    assert "workers find their calls in the queue some seconds later" in incident.advice
     assert "on box-3, stopped without shutting down" in incident.advice
     [stopped] = found(processes=[WORKER])
     assert (stopped.kind.value, stopped.since) == ("no_web", None)
@@ -217,7 +217,7 @@ def test_neither_web_nor_worker_are_two_incidents() -> None:
     no_worker, no_web = found(processes=[], vanished=[GONE, GONE_WEB], due=31, late_s=30)
     assert (no_worker.kind.value, no_web.kind.value) == ("no_worker", "no_web")
     assert "recorded" not in no_worker.advice
-    assert "found by the queue, once a worker runs" in no_web.advice
+    assert "found in the queue once a worker runs" in no_web.advice
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_redis_that_was_just_replaced_has_no_processes_yet() -> None:
 
 def test_calls_of_a_time_without_web_are_no_missing_pushes_when_it_is_back() -> None:
     """Their pushes reached nobody. The queue shows such a call up to ten seconds later; then they count again."""
-    back = {WEB_BACK: (NOW - timedelta(seconds=20)).timestamp() * 1000}
+    back = {BEGAN: (NOW - timedelta(seconds=20)).timestamp() * 1000}
     for ago_s, kinds in ((60, []), (11, []), (10, ["no_push"])):
         last = LastCounted({**at((*MISSING[:2], ago_s)).at_ms, **back})
         assert [one.kind.value for one in found(lately=lately(missing=3), last=last)] == kinds

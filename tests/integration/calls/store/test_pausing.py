@@ -143,7 +143,7 @@ async def test_emptied_redis_is_an_incident_until_the_pause_is_resumed(redis: Re
     await redis.flushall()
     await store.claim(1)
     [advice] = await told()
-    assert "No process knew of a pause" in advice
+    assert "No process remembers a pause" in advice
 
 
 async def test_no_effect_is_sent_after_redis_lost_a_pause(rig: Rig) -> None:

@@ -172,7 +172,7 @@ class Life:
 def lasting(stored: dict[bytes, Any]) -> dict[bytes, Any]:
     """Leave out what ends by itself within a minute, and until when Redis was seen to be there."""
     return {
-        key: {k: v for k, v in value.items() if k not in {b"seen", b"lived"}} if key == b"ck:epoch" else value
+        key: {k: v for k, v in value.items() if k not in {b"seen", b"claimed_ms"}} if key == b"ck:epoch" else value
         for key, value in stored.items()
         if key not in FLEETING and not key.startswith(b"ck:process:")
     }

@@ -10,16 +10,19 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
+from callkeeper.calls.notes import Pushed
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.pausing import RESTORED, PauseMemory, PauseWatch, Pausing
 from tests.faults.world import Dump, dump, restore
 from tests.integration.calls.hand import Hand
 
+CALL = CallId("cu-1", "v-1")
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAUSE = Pause(scope=PauseScope.ALL, operator="ops", because="storm", at=AT)
 HOUR_S = 3600
@@ -157,7 +160,7 @@ async def test_two_workers_and_a_repeated_claim_tell_it_once(site: Site) -> None
     await site.work(worker, other)
     await site.load(backup)
     knew, seen = PauseMemory(), worker._seen
-    knew.born, knew.lived = worker._memory.born, worker._memory.lived
+    knew.born, knew.claimed_ms = worker._memory.born, worker._memory.claimed_ms
     await worker.claim(1)
     told = await site.redis.hgetall(Keys().pauses_restored)
     site.hand.ms += 1000
@@ -202,7 +205,7 @@ async def test_backup_of_an_earlier_release_is_older(site: Site) -> None:
     """It does not say how long workers had claimed."""
     worker = site.worker()
     await worker.claim(1)
-    await site.redis.hdel(Keys().epoch, "lived")
+    await site.redis.hdel(Keys().epoch, "claimed_ms")
     backup = await site.data()
     await site.work(worker)
     await site.load(backup)
@@ -211,16 +214,23 @@ async def test_backup_of_an_earlier_release_is_older(site: Site) -> None:
 
 
 async def test_data_that_is_imported_while_the_server_runs_is_older(site: Site) -> None:
-    """Nothing else shows that it changed: neither the server's run nor the data's name. Effects wait, pauses return."""
+    """Nothing else shows that it changed: neither the server's run nor the data's name.
+
+    Effects wait, pauses return, and a call misses what was written since.
+    """
     worker, other = site.worker(), site.worker()
     await site.work(worker, other)
+    await worker.note(CALL, Pushed(has_ended=False, event_id="ev", received_at=AT))
+    (held,) = await worker.claim(1)
+    await worker.save(held, b"{}", Placement(0))
     backup = await site.data()
     await site.pausing.pause(None, PAUSE)
     await site.work(worker, other)
     await site.watch.poll()
     await site.load(backup, is_new_run=False)
     await site.watch.poll()
-    await worker.claim(1)
+    (held,) = await worker.claim(1)
+    assert held.lost is not None
     await other.claim(1)
     assert await site.redis.hget(Keys().epoch, "since") == str(site.hand.ms).encode()
     [advice] = await site.told()
