@@ -1,5 +1,6 @@
 """Fixtures that every kind of test may ask for by name."""
 
+import inspect
 import os
 import sqlite3
 import sys
@@ -151,6 +152,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left if item.get_closest_marker("night") else kept).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let a thread end an asynchronous test that takes too long: while uvloop waits, no handler of a signal runs."""
+    if inspect.iscoroutinefunction(getattr(item, "obj", None)):
+        limit = item.get_closest_marker("timeout")
+        seconds = limit.args[0] if limit is not None else float(item.config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(seconds, method="thread"), append=False)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Any]:
