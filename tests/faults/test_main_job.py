@@ -62,7 +62,7 @@ def test_main_job_like_a_service_that_nothing_helps_fails(tmp_path: Path) -> Non
     """A broken promise is exit code 1, so that a script can use it; a file that cannot be followed is 2."""
     like = tmp_path / "like.toml"
     like.write_text('format = 1\n[variants]\nseen = ["slow-checks", "limit-15"]\n')
-    assert main(["--like", str(like), "limit-5", "slow-one-institution"]) == 1
+    assert main(["--like", str(like), "limit-5", "500-one-institution"]) == 1
     with pytest.raises(SystemExit) as ended:
         main(["--like", str(tmp_path / "none.toml")])
     assert ended.value.code == 2
