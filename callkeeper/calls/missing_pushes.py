@@ -110,13 +110,10 @@ def _came_lately(key: str, signals: Signals) -> bool:
 def _is_over(signals: Signals, at: datetime) -> bool:
     """Tell whether a missing push is too old, was followed by an accepted sample, or came to nobody, because of us."""
     tested_at, began_at = signals.last.at(figure.PUSHES, "sample"), signals.last.began_at
-    return (
-        signals.now - at > timedelta(minutes=10)
-        or (tested_at is not None and tested_at > at)
-        or (
-            began_at is not None and at < began_at + _A_WHILE
-        )  # the queue shows a call up to ten seconds after its push
-    )
+    is_tested = tested_at is not None and tested_at > at
+    # The queue shows a call up to ten seconds after its push, which may have been lost before we began.
+    is_ours = began_at is not None and at < began_at + _A_WHILE
+    return is_tested or is_ours or signals.now - at > timedelta(minutes=10)
 
 
 def _lateness_s(signals: Signals) -> float | None:
