@@ -19,6 +19,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connections import with_command_packing
+from callkeeper.app.process import collect_seldom
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
@@ -160,6 +161,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         limit = item.get_closest_marker("timeout")
         seconds = limit.args[0] if limit is not None else float(item.config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(seconds, method="thread"), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """Look for cycles as seldom as production does: all that was imported and collected would be visited each time."""
+    collect_seldom()
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Any]:
