@@ -122,7 +122,14 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             "required",
             "the reason in a sentence; it is written into the trail and sent as the notes of an enroll",
         ),
-        "stage": ("`live`, `shadow`", "`live`", "the result of a rule in shadow is recorded and not acted on"),
+        "stage": (
+            "`live`, `shadow`",
+            "`live`",
+            (
+                "the result of a rule in shadow is recorded and not acted on. An ended call is read until the"
+                " provider's final analysis for its sake, too"
+            ),
+        ),
         "institutions": ("list of keys", "all", "only for calls of these institutions"),
         "valid_from": (
             "instant with its zone",

@@ -12,7 +12,7 @@ from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook, Stage
 from callkeeper.calls.rules.matching import Verdict
-from callkeeper.calls.steps import Check, Intend, Send, Wait, Withdraw, WriteDecision
+from callkeeper.calls.steps import Check, Intend, Read, Send, Settle, Wait, Withdraw, WriteDecision
 from tests.records import decide_record, facts_of_record
 from tests.unit.calls.rules.specimens import BOOK, any_book, any_rule
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
@@ -36,11 +36,17 @@ def test_decide_takes_one_lawful_step(before: Call, book: RuleBook, paused: Paus
 
 @given(CALLS, any_book(), st.data())
 def test_rules_in_shadow_change_no_deed(before: Call, book: RuleBook, data: st.DataObject) -> None:
-    """With or without rules in shadow the next thing that is done is the same; only the trail has more to say."""
+    """With or without rules in shadow the next thing that is done is the same; only the trail has more to say.
+
+    Except that a call that could be closed is read once more, if a rule in shadow may match at the final analysis.
+    """
     bare = replace(book, rules=tuple(rule for rule in book.rules if rule.stage is Stage.LIVE))
     more = data.draw(any_rule("more", stage=Stage.SHADOW))
-    deeds = [next_deed(before, book=each) for each in (bare, book, replace(book, rules=(more, *book.rules)))]
-    assert _bare(deeds[0]) == _bare(deeds[1]) == _bare(deeds[2])
+    alone, *with_shadows = (
+        _bare(next_deed(before, book=each)) for each in (bare, book, replace(book, rules=(more, *book.rules)))
+    )
+    for deed in with_shadows:
+        assert deed == alone or (isinstance(alone, Settle) and deed in {Read("final analysis"), Wait(NOW)})
 
 
 def _bare(step: object) -> object:
@@ -48,7 +54,7 @@ def _bare(step: object) -> object:
     if isinstance(step, Wait):
         return Wait(NOW)  # time may make a rule in shadow match sooner
     if isinstance(step, Intend) and isinstance(step.verdict, Verdict):
-        return replace(step, verdict=replace(step.verdict, shadows=()), decision=None)
+        return replace(step, verdict=with_fields(step.verdict, shadows=()), decision=None)
     return step
 
 
