@@ -273,9 +273,11 @@ async def request_listing(claim: Claim) -> None:
 
 
 async def look_back(claim: Claim) -> None:
-    """Read once the stored details of a call that ended unlisted."""
+    """Read the stored details of a call that ended unlisted, once if the service answers."""
     before = claim.call = replace(claim.call, life=replace(claim.call.life, looked_back_at=claim.now))
     await read(claim)
+    if claim.call.plan.reads_failed and claim.call.life.not_found_since is None:
+        claim.call = replace(claim.call, life=replace(claim.call.life, looked_back_at=None))
     claim.tools.counting.found(before, claim.call)
 
 

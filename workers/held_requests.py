@@ -70,7 +70,7 @@ async def _instead_of(step: Gated, claim: Claim, held: Held) -> Deed | None:
                 claim.call, plan=replace(claim.call.plan, next_check_at=until)
             )  # reads go on meanwhile
             return None
-        case Why.LOOK_BACKS:
+        case Why.TOO_MANY_UNLISTED:
             claim.call = replace(claim.call, life=replace(claim.call.life, looked_back_at=claim.now))
             claim.tools.log.warning("look_back_refused")
             return None

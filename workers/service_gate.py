@@ -82,6 +82,7 @@ class Why(StrEnum):
     CHECKS_FAIL = "checks bring no results, and another call tries"
     RATE = "the request budget is used up"
     LOOK_BACKS = "the look-backs of this minute are used up"
+    TOO_MANY_UNLISTED = "too many calls wait for their look-back"
     STANDING = "the institution's standing is asked for first"
 
 
@@ -135,8 +136,9 @@ class ServiceGate:
                 return Held(Why.RATE, wait_s)
         if takes_turn and (wait_s := await breakers.turn_wait_s(key)):
             return Held(Why.CHECKS_FAIL, wait_s, wanted.permits)
-        if wanted.looks_back and not await self._store.look_backs.take(now):
-            return Held(Why.LOOK_BACKS, 0.0, wanted.permits)
+        if wanted.looks_back and (turn_in_s := await self._store.look_backs.turn_in_s(now)) != 0:
+            why = Why.TOO_MANY_UNLISTED if turn_in_s is None else Why.LOOK_BACKS
+            return Held(why, turn_in_s or 0.0, wanted.permits)
         return None
 
     async def probe(self, institution_key: str, permit: Permit) -> None:

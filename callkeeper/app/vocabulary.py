@@ -102,7 +102,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "step_failed": _event("a bug: handling a call or institution raised an error", "where", "failures", "parked"),
     "stored_unreadable": _event("a value in Redis is unreadable: it is replaced or left out", "what", "institution"),
     # calls
-    "look_back_refused": _event("a call ended before it was listed; not read: the minute's limit is reached", *_CALL),
+    "look_back_refused": _event("a call ended before it was listed; not read: too many such calls wait", *_CALL),
     "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),
     "calls_merged": _event("two ids were one call", *_CALL, "into"),
     "answer_misnamed": _event("an answer about a call named another call and was ignored", *_CALL, "kind", "other"),

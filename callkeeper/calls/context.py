@@ -6,9 +6,6 @@ import msgspec
 
 from callkeeper.calls.record import Obstacles
 
-LATE_TOLERANCE = timedelta(seconds=0.3)
-"""How late workers may be before reads are delayed in favour of checks."""
-
 
 class Context(msgspec.Struct, frozen=True, gc=False):
     """What a decision must know besides the call, the rules and the time.
@@ -22,7 +19,3 @@ class Context(msgspec.Struct, frozen=True, gc=False):
     late: timedelta = timedelta()
     busy: float = 0.0
     is_silent: bool = False
-
-    @property
-    def is_late(self) -> bool:
-        return self.late > LATE_TOLERANCE

@@ -2,10 +2,11 @@
 
 A hint is a call that was pushed, or that a person named, and that the service has not confirmed yet. It waits for the
 queue to list it, and is dropped if that does not happen. While the queue cannot be listed, its stored details are read
-by the id of its push; it is dropped if the service does not know it for a minute. If a CallEnd was pushed, the stored
-details are read once before the hint is dropped, so that a call that ended before it was listed still gets a record.
-Anyone who may push can invent such calls. So these reads have the lowest priority, and those before a drop a limit per
-minute (``callkeeper.calls.store.last_listing.LookBackAllowance``).
+by the id of its push; it is dropped if the service does not know it for a minute. If a CallEnd was pushed, or the queue
+could not be listed for long, the stored details are read once before the hint is dropped: a call that ended before it
+was listed, or that came and went during an outage, gets a record, too. Anyone who may push can invent such calls. So
+these reads have the lowest priority, and those before a drop take turns
+(``callkeeper.calls.store.last_listing.LookBackAllowance``).
 
 A hint that a person made a statement about is never dropped. Its stored details are read too, because its id may be an
 alternate id and the queue may be late. If the service knows no such call, it is settled as unconfirmed.
@@ -27,28 +28,30 @@ from callkeeper.calls.statement_folding import HEARD_AFTER_END
 from callkeeper.calls.statuses import Status
 from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 
-PUT_OFF = timedelta(seconds=5)
-"""By how much a look-back is put off while workers are late, up to ``GIVEN_UP`` after the hint. Then it is dropped."""
+MAY_HAVE_ENDED = timedelta(seconds=30)
+"""If the queue could not be listed for this long after a hint, the call may have ended, pushed or not."""
 
-GIVEN_UP = timedelta(minutes=5)
+LOOK_BACK_WITHIN = timedelta(days=1)
+"""How long after a hint its details are worth a look-back. After a long outage many calls wait for theirs."""
 
 NOT_LISTED = "the queue does not list it"
 
 
 def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) -> Deed:
-    """Return the next step of a hint that was not listed in time.
+    """Return the next step of a hint that was not listed in time. A failed read is repeated.
 
     Assumed (`ended-found`): details of a call can be read after its end.
     """
+    may_have_ended = call.life.end_hinted_at is not None or now - hinted_at > MAY_HAVE_ENDED
     if (
-        call.life.end_hinted_at is None
+        not may_have_ended
         or context.obstacles.standing is not None
         or call.life.looked_back_at is not None
+        or now - hinted_at > LOOK_BACK_WITHIN
     ):
         return Drop(NOT_LISTED)
-    if context.is_late:
-        return Wait(now + PUT_OFF) if now - hinted_at < GIVEN_UP else Drop(NOT_LISTED)
-    return LookBack()
+    read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
+    return Wait(read_at) if read_at > now else LookBack()
 
 
 CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)

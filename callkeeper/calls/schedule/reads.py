@@ -7,7 +7,7 @@ is decided it is read often, because evidence that is noticed after the end enro
 from datetime import datetime, timedelta
 from zlib import crc32
 
-from callkeeper.calls.context import LATE_TOLERANCE, Context
+from callkeeper.calls.context import Context
 from callkeeper.calls.facts import Policies
 from callkeeper.calls.record import Call
 from callkeeper.calls.schedule.plan import READ_AFTER_CHECK, must_read_first
@@ -15,6 +15,9 @@ from callkeeper.calls.stop_rule import may_check
 
 END_HINT_FOR = timedelta(seconds=10)
 """For how long after a pushed end the details are read every second."""
+
+LATE_TOLERANCE = timedelta(seconds=0.3)
+"""How late workers may be before reads are delayed in favour of checks and starts. A few tenths are usual."""
 
 YIELD = 20.0
 """For every second that workers are later than that, a read is delayed by this many seconds."""

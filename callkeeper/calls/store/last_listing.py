@@ -14,8 +14,11 @@ from callkeeper.calls.store.keys import KEYS, Keys
 DISOWNED_S = 3600
 """For this many seconds the list alone does not bring back an institution whose queue was refused."""
 
-LOOK_BACKS_A_MINUTE = 30
+LOOK_BACKS_A_MINUTE = 300
 """How many ended, unlisted calls may be read per minute, over all institutions."""
+
+MOST_UNLISTED = 50_000
+"""How many calls may wait for the queue to list them, or for their look-back. More are not waited for, but forgotten."""
 
 STANDING_FRESH = timedelta(minutes=2)
 """How old the standing may be before an enroll or reject. If it is older, the institution is asked for by key first."""
@@ -251,21 +254,24 @@ def parse_standings(stored: Mapping[bytes, bytes]) -> dict[str, Standing]:
 
 
 class LookBackAllowance:
-    """The look-backs of the current minute, counted in Redis."""
+    """The look-backs of the current minute, counted in Redis. Calls beyond its limit get the turns that follow."""
 
     def __init__(self, redis: Any, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
 
-    async def take(self, now: datetime) -> bool:
-        """Take one read of the current minute's; return whether one was left.
+    async def turn_in_s(self, now: datetime) -> float | None:
+        """Return 0 if a call may be read now, else after how many seconds to ask again; None if too many wait.
 
-        If Redis repeats the command, one more is taken. That errs on the safe side.
+        If Redis repeats the command, one turn is lost. That errs on the safe side.
         """
         key = self._keys.look_backs(int(now.timestamp()) // 60)
         pipe = self._redis.pipeline(transaction=True)
-        taken, _ = await pipe.incr(key).expire(key, 120).execute()
-        return bool(taken <= LOOK_BACKS_A_MINUTE)
+        pipe.incr(key).expire(key, 120).zcard(self._keys.due).zcard(self._keys.live)
+        asked, _, due, live = await pipe.execute()
+        if asked <= LOOK_BACKS_A_MINUTE:
+            return 0.0
+        return 60.0 * asked / LOOK_BACKS_A_MINUTE if due - live <= MOST_UNLISTED else None
 
 
 class Listings:

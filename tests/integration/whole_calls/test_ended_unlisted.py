@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE
 from callkeeper.service.push_event import PushEvent
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 
@@ -50,17 +51,31 @@ async def test_start_that_no_queue_lists_is_not_read(rig: Rig) -> None:
     assert "read" not in rig.ledger(ghost)
 
 
-async def test_forged_ends_buy_no_more_reads_than_the_allowance(rig: Rig) -> None:
-    """Pushed ends of invented calls cause at most the allowed reads per minute, and leave no record."""
+async def test_forged_ends_cause_no_more_reads_than_the_limit(rig: Rig) -> None:
+    """Pushed ends of invented calls wait for their turn, cause the allowed reads per minute at most, and leave no record."""
     await rig.run(30)
-    before = reads(rig)
-    for n in range(3 * LOOK_BACKS_A_MINUTE):
+    before, minute = reads(rig), 60 - rig.stage.clock.now.second
+    for n in range(LOOK_BACKS_A_MINUTE + 20):
         event = PushEvent(type="CallEnd", institution_key=KEY, voice_id=f"forged-{n}")
         await rig.intake.record(event, event_id=f"forged-{n}")
-    await rig.run(20)
-    assert 0 < reads(rig) - before <= 2 * LOOK_BACKS_A_MINUTE, "they fall into two minutes at most"
+    await rig.run(minute - 1)
+    assert reads(rig) - before == LOOK_BACKS_A_MINUTE
+    await rig.run(80)
+    assert reads(rig) - before == LOOK_BACKS_A_MINUTE + 20
     assert await rig.find("forged-0") is None
-    assert sum(entry["event"] == "hint_dropped" for entry in rig.log.entries) == 3 * LOOK_BACKS_A_MINUTE
+    assert sum(entry["event"] == "hint_dropped" for entry in rig.log.entries) == LOOK_BACKS_A_MINUTE + 20
+
+
+async def test_look_back_that_fails_is_repeated(rig: Rig) -> None:
+    """An answer that says nothing of the call does not end it."""
+    await rig.run(30)
+    call = rig.stage.call(Happening(Kind.END, 1))
+    rig.stage.advance(2)
+    rig.stage.sandbox.faults.add(Fault(target="read", action=Action.ANSWER, status=500, times=2))
+    await rig.push(call, "CallEnd")
+    await rig.run(60)
+    assert (await rig.record(call)).is_settled
+    assert rig.ledger(call)["read"] == 3
 
 
 async def test_end_of_another_resellers_call_is_not_read(rig: Rig) -> None:

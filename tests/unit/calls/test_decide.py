@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from callkeeper.calls.context import LATE_TOLERANCE, Context
+from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Asked, Call, Candidate, Life, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.schedule import reads
-from callkeeper.calls.schedule.reads import BUSY, FEW, MANY
+from callkeeper.calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
 from callkeeper.calls.steps import (
     Check,
     Drop,

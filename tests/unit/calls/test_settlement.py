@@ -12,11 +12,10 @@ from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.settlement import (
     BY_PUSH,
     CONFIRM_LOOKS_S,
-    GIVEN_UP,
     HINT_LIVES,
+    LOOK_BACK_WITHIN,
     NOT_FOUND_FOR,
     NOT_LISTED,
-    PUT_OFF,
     SETTLE_AFTER,
     believed_end,
     close,
@@ -79,11 +78,13 @@ def back(hint: Call, hinted_at: datetime = NOW, **context: Any) -> Deed:
 
 
 def test_hint_whose_end_was_pushed_is_read_once_before_it_is_dropped() -> None:
-    """While workers are late it is put off, for five minutes."""
+    """If the read fails, again when reads are; for a day, so that no outage is too long."""
     ended = hinted(20, 4, end_hinted_at=NOW)
     assert back(ended) == LookBack()
-    assert back(ended, late=seconds(9)) == Wait(NOW + PUT_OFF)
-    assert back(ended, NOW - GIVEN_UP, late=seconds(9)) == Drop(NOT_LISTED)
+    assert back(with_stored(ended, reads_failed=1, next_read_at=NOW + seconds(3))) == Wait(NOW + seconds(3))
+    assert back(with_stored(ended, reads_failed=1, next_read_at=NOW)) == LookBack()
+    assert back(ended, NOW - LOOK_BACK_WITHIN) == LookBack()
+    assert back(ended, NOW - LOOK_BACK_WITHIN - seconds(1)) == Drop(NOT_LISTED)
     for changes in ({"end_hinted_at": None}, {"standing": FOREIGN}, {"looked_back_at": NOW}):
         assert back(with_stored(ended, **changes)) == Drop(NOT_LISTED)
 

@@ -113,9 +113,11 @@ async def test_watching_read_without_a_permit_lets_checks_go_first() -> None:
     assert step == Wait(NOW + seconds(9))
 
 
-async def test_look_back_without_an_allowance_is_given_up() -> None:
-    """It counts as made."""
-    step, held = await instead(LookBack(), Why.LOOK_BACKS)
+async def test_look_back_waits_for_its_turn_unless_too_many_do() -> None:
+    """Then it counts as made."""
+    step, _ = await instead(LookBack(), Why.LOOK_BACKS)
+    assert step == Wait(NOW + seconds(9))
+    step, held = await instead(LookBack(), Why.TOO_MANY_UNLISTED)
     assert (step, held.call.life.looked_back_at, held.events) == (None, NOW, ["look_back_refused"])
 
 

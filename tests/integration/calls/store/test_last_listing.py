@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from callkeeper.calls.store.last_listing import OVERLAP
+from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE, MOST_UNLISTED, OVERLAP
 from callkeeper.service import QueueEntry
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Altered, Rig
@@ -102,3 +102,16 @@ async def test_own_assign_is_no_news(rig: Rig) -> None:
     await rig.run(15)
     assert (await rig.whats(ours)).count("listed") == 1
     assert (await rig.whats(others)).count("listed") == 2
+
+
+async def test_look_backs_beyond_the_limit_get_the_turns_that_follow(rig: Rig) -> None:
+    """In the order in which they asked, until too many calls wait to be listed."""
+    allowance, now = rig.store.look_backs, rig.stage.clock.now
+    waits = [await allowance.turn_in_s(now) for _ in range(LOOK_BACKS_A_MINUTE + 2)]
+    assert waits[: LOOK_BACKS_A_MINUTE + 1] == [0.0] * LOOK_BACKS_A_MINUTE + [60.2]
+    assert waits[-1] == 60.4
+    unlisted = {f"cu-1/v-{n}": 0 for n in range(MOST_UNLISTED + 1)}
+    await rig.redis.zadd(rig.store.keys.due, unlisted)
+    assert await allowance.turn_in_s(now) is None
+    await rig.redis.zadd(rig.store.keys.live, dict(list(unlisted.items())[:1000]))
+    assert await allowance.turn_in_s(now) is not None, "live calls do not count"
