@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import hiredis
 from redis import Redis
+from redis.asyncio import BlockingConnectionPool
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry as AsyncRetry
@@ -119,7 +120,7 @@ class _BlockingFollowingTls(_BlockingFollowing, SentinelManagedSSLConnection):
     """The same for threads and RQ, behind TLS."""
 
 
-class _Pool(AsyncPool):
+class _Pool(AsyncPool, BlockingConnectionPool):
     """Connections to the master. Closing them also closes those to the sentinels."""
 
     async def aclose(self) -> None:
@@ -172,6 +173,10 @@ def blocking_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master
     )
     return client
 
+
+MOST_CONNECTIONS: Final = 64
+"""Of one client to Redis. While all are in use, a command waits for one. After an outage hundreds of calls are due at
+once, and redis-py's usual pool makes commands fail that find no free connection."""
 
 FEED_TIMEOUT_S = 8.0
 """Longer than ``callkeeper.desk.feed.BLOCK_MS``."""
@@ -235,10 +240,11 @@ def warn_of_redis(place: RedisLocation, log: FilteringBoundLogger) -> None:
 
 def _async(place: RedisLocation, *, timeout_s: float, retries: int) -> "AsyncRedis":
     retry = AsyncRetry(_backoff(), retries, supported_errors=_AWAY)
-    options = _waits(timeout_s) | {"retry": retry, "max_connections": 64}
+    options = _waits(timeout_s) | {"retry": retry, "max_connections": MOST_CONNECTIONS, "timeout": timeout_s}
     known = place.sentinels
     if known is None:
-        return with_command_packing(AsyncRedis.from_url(place.url.reveal(), **options, **place.tls_options()))
+        pool = BlockingConnectionPool.from_url(place.url.reveal(), **options, **place.tls_options())
+        return with_command_packing(AsyncRedis.from_pool(pool))
     once = {"retry": AsyncRetry(NoBackoff(), 0)}
     to_sentinels, to_master = _to_sentinels(place, known) | once, options | _to_master(place)
     return with_command_packing(async_master(known, to_sentinels=to_sentinels, to_master=to_master))

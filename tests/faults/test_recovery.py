@@ -31,6 +31,15 @@ def test_first_new_call_is_assigned_within_ten_seconds(name: str, lasts_s: float
     assert seen.first_pushless_s <= RECOVERS_S
     assert seen.live_unfound == 0
     assert seen.log["hint_dropped"] == 0
+    assert seen.log["redis_failed"] == 0
+
+
+def test_calls_that_came_and_went_in_an_outage_get_a_record() -> None:
+    """More than a hundred are due at once when the service is back: each is read, and none is dropped."""
+    seen = virtually(outage("503", 250.0))
+    assert seen.first_s <= RECOVERS_S
+    assert seen.log["call_settled"] >= 120
+    assert seen.log["hint_dropped"] + seen.log["redis_failed"] == 0
 
 
 def test_refused_login_is_tried_again_without_being_told() -> None:

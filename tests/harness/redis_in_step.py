@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from redis import Redis as BlockingRedis
-from redis.asyncio import Connection, ConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis
 
-from callkeeper.app.connections import CommandPacking
+from callkeeper.app.connections import MOST_CONNECTIONS, CommandPacking
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 
 T = TypeVar("T")
@@ -88,7 +88,9 @@ class InStep(CommandPacking, Connection):
 
 def in_step(url: str) -> "Redis":
     """Return a client of a server that runs."""
-    return Redis.from_pool(ConnectionPool.from_url(url, connection_class=InStep))
+    return Redis.from_pool(
+        BlockingConnectionPool.from_url(url, connection_class=InStep, max_connections=MOST_CONNECTIONS)
+    )
 
 
 def emptied() -> str:

@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from callkeeper.app.connections import blocking_redis, feed_redis, receiver_redis, worker_redis
+from callkeeper.app.connections import MOST_CONNECTIONS, blocking_redis, feed_redis, receiver_redis, worker_redis
 from callkeeper.app.doctor import Severity
 from callkeeper.app.doctor.redis_server import store_findings
 from callkeeper.app.redis_location import RedisLocation, parse_location
@@ -99,6 +99,7 @@ async def test_every_connection_follows_the_master(watched: Watched) -> None:
         await asyncio.to_thread(watched.wait_for_another, before)
         await connections.write()
         assert await connections.read() == (6, b"x", 2)
+        assert all(await asyncio.gather(*(connections.all[1].ping() for _ in range(5 * MOST_CONNECTIONS))))
 
 
 async def test_every_connection_leaves_a_master_that_lives_on(guarded: Watched) -> None:
