@@ -253,9 +253,12 @@ def _vanished(signals: Signals) -> Iterator[Incident]:
 
 
 def _unreplaced(signals: Signals, kind: str) -> Sequence[Vanished]:
-    """Return the processes of a kind that vanished, without those for which another one was started since."""
+    """Return the processes of a kind that vanished, without those for which another one was started since.
+
+    A process that has replaced one, which is forgotten then, replaces no other.
+    """
     gone = sorted((one for one in signals.vanished if one.kind == kind), key=lambda one: one.at)
-    started = sorted(process.since for process in signals.processes if process.kind == kind)
+    started = sorted(one.since for one in signals.processes if one.kind == kind and not one.has_replaced)
     left = []
     for one in gone:
         later = next((at for at in started if at > one.at), None)

@@ -32,15 +32,17 @@ local function see(what, value)
     redis.call('HSET', survey_key, field, cjson.encode(known))
 end
 local running = kind .. ' ' .. name
-if is_last == '1' then
-    -- Whom it replaced stays replaced: one process of its kind that had vanished before it began.
-    local since = num(redis.call('HGET', process_key, 'since'), 0)
-    for _, other in ipairs(redis.call('ZRANGEBYSCORE', running_key, '-inf', '(' .. since)) do
+local function replace_one(before) -- each process replaces one of its kind that had vanished before it began
+    if redis.call('HEXISTS', process_key, 'replaced') == 1 then return end
+    for _, other in ipairs(redis.call('ZRANGEBYSCORE', running_key, '-inf', '(' .. before)) do
         if other ~= running and string.sub(other, 1, #kind + 1) == kind .. ' ' then
-            redis.call('ZREM', running_key, other)
-            break
+            redis.call('HSET', process_key, 'replaced', 1)
+            return redis.call('ZREM', running_key, other)
         end
     end
+end
+if is_last == '1' then
+    replace_one(num(redis.call('HGET', process_key, 'since'), 0))
     redis.call('ZREM', processes_key, name)
     redis.call('ZREM', running_key, running)
     redis.call('DEL', process_key)
@@ -111,6 +113,7 @@ if is_last ~= '1' then
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
         'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
     redis.call('HSETNX', process_key, 'since', now)
+    replace_one(math.min(redis.call('HGET', process_key, 'since'), now - alive_ms))
     redis.call('PEXPIRE', process_key, alive_ms)
     redis.call('ZADD', processes_key, now, name)
     redis.call('ZADD', running_key, now, running)

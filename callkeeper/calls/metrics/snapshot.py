@@ -155,6 +155,8 @@ class Process:
     reported_at: datetime | None = None
     doing: Doing | None = None
     """What it does now. Releases up to 0.3.0 do not report it."""
+    has_replaced: bool = False
+    """Whether it began after another one of its kind had vanished, and counts as started in its place."""
 
     @property
     def host(self) -> str:
@@ -297,7 +299,7 @@ async def _memory(client: Any) -> dict[str, Any]:
     return answer
 
 
-_FIELDS: Final = ("kind", "memory", "since", "version", "rules", "ahead", "cpu", "at", "doing")
+_FIELDS: Final = ("kind", "memory", "since", "version", "rules", "ahead", "cpu", "at", "doing", "replaced")
 
 
 def _process(name: str, stored: Mapping[str, bytes | None]) -> Process:
@@ -315,4 +317,5 @@ def _process(name: str, stored: Mapping[str, bytes | None]) -> Process:
         float(text("cpu")) if stored["cpu"] is not None else None,
         instant(int(text("at"))) if stored["at"] is not None else None,
         parse_doing(stored["doing"]),
+        has_replaced=stored["replaced"] is not None,
     )

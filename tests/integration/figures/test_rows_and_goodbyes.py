@@ -6,6 +6,7 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
@@ -44,10 +45,12 @@ async def test_row_grows_over_processes_and_ends_with_a_good_one(redis: Redis) -
 async def test_process_that_reports_no_more_has_vanished(redis: Redis) -> None:
     """After ten seconds it is named with its host, and forgotten after ten minutes."""
     hand = Hand()
-    await writer(hand, "box-1-7-aa").write_async(redis)
-    hand.ms += ALIVE_S * 1000 + 1
     other = writer(hand, "box-2-8-bb")
     await other.write_async(redis)
+    await writer(hand, "box-1-7-aa").write_async(redis)
+    for _ in range(2):
+        hand.ms += ALIVE_S * 500 + 1
+        await other.write_async(redis)
     [gone] = (await signals(redis, hand)).vanished
     assert (gone.name, gone.kind, gone.host) == ("box-1-7-aa", "worker", "box-1")
     hand.ms += 601_000
@@ -65,17 +68,46 @@ def test_process_that_shuts_down_has_not_vanished(redis_url: str) -> None:
     client.close()
 
 
-async def test_process_that_was_replaced_stays_so(redis: Redis) -> None:
-    """When the one that replaced it shuts down in order, the one that vanished before it is told no more."""
+async def test_each_new_process_replaces_one_that_vanished(redis: Redis) -> None:
+    """For good: also when it shuts down in order, or vanishes itself and is replaced."""
+    hand, writers = Hand(), dict[str, FigureWriter]()
+
+    async def report(*names: str, after_s: int = 0) -> list[str]:
+        hand.ms += after_s * 1000
+        for name in names:
+            await writers.setdefault(name, writer(hand, name)).write_async(redis)
+        seen = await signals(redis, hand)
+        kinds = [incident.kind for incident in incidents_of(seen)]
+        assert (IncidentKind.WORKER_VANISHED in kinds) is bool(seen.vanished)
+        return [one.name for one in seen.vanished]
+
+    await report("box-1-a", "box-2-b", "box-3-c")
+    await report("box-1-a", after_s=ALIVE_S - 1)
+    assert await report("box-1-a", after_s=2) == ["box-2-b", "box-3-c"]
+    assert await report("box-1-a", "box-4-d") == ["box-3-c"]
+    assert await report("box-1-a", "box-4-d", after_s=5) == ["box-3-c"], "one replaces one"
+    leaving = writers["box-4-d"]
+    await redis.register_script(leaving._script.source)(*leaving._arguments(Figures().batch(), is_last=True))
+    assert await report("box-1-a", after_s=5) == ["box-3-c"], "it is missed no more than before"
+    assert await report("box-1-a", "box-5-e", after_s=5) == []
+    await report("box-1-a", after_s=ALIVE_S - 1)
+    assert await report("box-1-a", after_s=2) == ["box-5-e"]
+    assert await report("box-1-a", "box-6-f") == []
+
+
+async def test_process_that_ends_before_the_killed_one_is_missed_replaces_it(redis: Redis) -> None:
+    """A killed process is missed after ten seconds only."""
     hand = Hand()
-    await writer(hand, "box-1-7-aa").write_async(redis)
-    hand.ms += ALIVE_S * 1000 + 1
-    heir, other = writer(hand, "box-1-8-bb"), writer(hand, "box-2-9-cc")
-    await heir.write_async(redis)
-    assert [one.name for one in (await signals(redis, hand)).vanished] == ["box-1-7-aa"]
-    hand.ms += 1000
-    await redis.register_script(heir._script.source)(*heir._arguments(Figures().batch(), is_last=True))
+    other = writer(hand, "box-2-b")
     await other.write_async(redis)
+    await writer(hand, "box-1-a").write_async(redis)
+    hand.ms += 1000
+    heir = writer(hand, "box-3-c")
+    await heir.write_async(redis)
+    await redis.register_script(heir._script.source)(*heir._arguments(Figures().batch(), is_last=True))
+    for _ in range(2):
+        hand.ms += ALIVE_S * 500 + 1
+        await other.write_async(redis)
     assert (await signals(redis, hand)).vanished == []
 
 
