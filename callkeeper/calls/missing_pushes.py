@@ -17,6 +17,9 @@ REPEATED: Final = 3
 LATE_PUSH_S: Final = 15.0
 """A push that arrives later than this after its event is late. By then the queue has shown the call."""
 
+AT_ONCE: Final = timedelta(seconds=30)
+"""A push that is refused for its header is refused at most so long before the queue has shown its call and it is found."""
+
 _LATELY: Final = timedelta(minutes=2)
 _MINUTE: Final = timedelta(minutes=1)
 _A_WHILE: Final = timedelta(seconds=10)
@@ -32,8 +35,7 @@ def missing_pushes(signals: Signals) -> Iterator[Incident]:
     late = [] if late_s is None else [_late(key, late_s) for key in sorted(missing) if _came_lately(key, signals)]
     yield from late
     covered = {incident.institution_key for incident in late}
-    unexplained = {key: at for key, at in missing.items() if key not in covered and not _has_come(key, signals)}
-    refused = _refused_pushes(signals, unexplained)
+    refused = _refused_pushes(signals, {key: at for key, at in missing.items() if key not in covered})
     yield from refused
     covered |= {incident.institution_key for incident in refused}
     if ACCOUNT in covered:
@@ -60,10 +62,13 @@ def _refused_pushes(signals: Signals, missing: Mapping[str, datetime | None]) ->
     other pushes are accepted, it is about the institutions of those calls.
     """
     refused_at = signals.last.at(figure.PUSHES_REFUSED, "credentials")
+    if refused_at is None:
+        return []
+    missing = {key: at for key, at in missing.items() if _may_be_refused(key, refused_at, signals)}
     refusals = [
         (minute.at, minute.figures.count(figure.PUSHES_REFUSED, reason="credentials")) for minute in signals.minutes
     ]
-    if refused_at is None or sum(count for _, count in refusals) < REPEATED or not missing:
+    if sum(count for _, count in refusals) < REPEATED or not missing:
         return []
     taken = [at for labels, _, at in signals.last.rows(figure.PUSHES) if labels != ("doctor",)]
     is_accepted = bool(taken) and max(taken) + _BATCH >= refused_at
@@ -96,10 +101,16 @@ def _unpushed(signals: Signals) -> dict[str, datetime | None]:
     return found
 
 
-def _has_come(key: str, signals: Signals) -> bool:
-    """Tell whether a push of the institution has come since its last missing one: it was late, and nothing refused it."""
+def _may_be_refused(key: str, refused_at: datetime, signals: Signals) -> bool:
+    """Tell whether an institution's last missing push may be among those that were refused.
+
+    It is not if one has come since, which was late, or if no push was refused since shortly before its call was found.
+    """
     came_at, missing_at = (signals.last.at(figure.CALLS_PUSHED, key, result) for result in ("came", "missing"))
-    return came_at is not None and (missing_at is None or came_at + _BATCH >= missing_at)
+    if missing_at is None:
+        return came_at is None
+    has_come = came_at is not None and came_at + _BATCH >= missing_at
+    return not has_come and refused_at >= missing_at - AT_ONCE
 
 
 def _came_lately(key: str, signals: Signals) -> bool:

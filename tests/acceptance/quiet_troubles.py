@@ -1,6 +1,7 @@
 """Troubles in which everything answers, and a process that vanishes. Each ends with the block, by a first good sign."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,11 +11,15 @@ from threading import Event
 from redis.asyncio import Redis
 
 from callkeeper.calls.incident import IncidentKind
+from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.counting import field_name
+from callkeeper.calls.missing_pushes import AT_ONCE
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service import population
 from tests.acceptance.troubles import until_pushes_count
 from tests.harness.processes import Stack, end
+from tests.waiting import until
 
 ELSEWHERE = "cu-2"
 """An institution that few other troubles have calls of."""
@@ -124,6 +129,12 @@ async def _acknowledge(stack: Stack, kind: IncidentKind) -> None:
 def pushes_dropped(stack: Stack) -> Iterator[None]:
     """Send the pushes of one institution to a port where nobody listens, as if a firewall dropped them."""
     until_pushes_count(stack, ELSEWHERE)
+    refused = field_name(figure.PUSHES_REFUSED.name, ("credentials",))
+
+    def is_history() -> bool:
+        return time.time() - float(stack.redis.hget(Keys().counted, refused) or 0) / 1000 > AT_ONCE.total_seconds()
+
+    until(is_history, 40, "a wrong header to be no explanation")
     _push_to(stack, "http://127.0.0.1:9", stack.demo.environ["CALLKEEPER_PUSH_HEADERS"])
     for _ in range(3):
         stack.call(end(40), key=ELSEWHERE)

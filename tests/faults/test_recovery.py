@@ -124,6 +124,7 @@ async def recovered(traffic: Traffic, began: int) -> Sequence[float]:
     return [traffic.assigned_s(call) for call in traffic.calls[began : began + 60]]
 
 
+@pytest.mark.timeout(1800 if IS_NIGHT else 120)
 async def test_backlog_of_a_long_outage_does_not_delay_new_calls(rig: Rig) -> None:
     """Hints that piled up in an outage do not delay new calls: those are assigned within ten seconds."""
     traffic = Traffic(rig)

@@ -9,8 +9,8 @@ from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
 from tests.unit.calls.specimens import NOW
 from tests.unit.calls.test_quiet_outages import MISSING, WELL, at, lately
 
-FOUND = at(MISSING, (figure.PUSHES_REFUSED, ("credentials",), 300.0), (figure.PUSHES, ("CallStart",), 4.0))
-"""The queue alone has shown a new call. Pushes were refused minutes ago, and are accepted now."""
+FOUND = at(MISSING, (figure.PUSHES_REFUSED, ("credentials",), 9.0), (figure.PUSHES, ("CallStart",), 4.0))
+"""The queue alone has shown a new call. A push was refused shortly before; others are accepted."""
 
 WRONG_HEADER = {"Pushes of an institution are refused: wrong header"}
 
@@ -58,4 +58,13 @@ def test_header_that_becomes_wrong_within_seconds_is_named_after_three_calls() -
     last = LastCounted({**FOUND.at_ms, **at((figure.CALLS_FOUND, ("cu-1", "push"), 9.0)).at_ms})
     for n, expected in ((1, set()), (3, WRONG_HEADER)):
         seen = replace(WELL, last=last, minutes=minutes(0.4, 9), lately=lately(missing=n))
+        assert {one.title for one in incidents_of(seen)} == expected
+
+
+def test_header_that_was_wrong_before_does_not_explain_why_pushes_are_missing_now() -> None:
+    """The refused push of a call is at most half a minute older than the moment when the queue has shown it."""
+    for refused_s_ago, expected in ((34.9, WRONG_HEADER), (35.1, {"No pushes arrive"})):
+        refused = at((figure.PUSHES_REFUSED, ("credentials",), refused_s_ago))
+        last = LastCounted({**FOUND.at_ms, **refused.at_ms})
+        seen = replace(WELL, last=last, minutes=minutes(0.4, 9), lately=lately(missing=3))
         assert {one.title for one in incidents_of(seen)} == expected
