@@ -37,9 +37,11 @@ from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
     CallNotFound,
+    NeedsPerson,
     PhoneCall,
     ResellerError,
     ServiceRefused,
+    ServiceUnavailable,
     TokenLapsed,
 )
 from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id, spelling_of
@@ -276,8 +278,6 @@ async def look_back(claim: Claim) -> None:
     """Read the stored details of a call that ended unlisted, once if the service answers."""
     before = claim.call = replace(claim.call, life=replace(claim.call.life, looked_back_at=claim.now))
     await read(claim)
-    if claim.call.plan.reads_failed and claim.call.life.not_found_since is None:
-        claim.call = replace(claim.call, life=replace(claim.call.life, looked_back_at=None))
     claim.tools.counting.found(before, claim.call)
 
 
@@ -346,6 +346,10 @@ async def _without_result(claim: Claim, outcome: str) -> None:
         claim.call = take_turns(claim.call, claim.tools.book.schedule, claim.now)
 
 
+_MAY_PASS = (ServiceUnavailable, AccessRefused, TokenLapsed, NeedsPerson)
+"""A look-back that fails so is repeated. A refusal of this one call would be given again, for a day."""
+
+
 def _read_failed(claim: Claim, error: ResellerError) -> None:
     call, now = claim.call, claim.now
     # For a hint, an answer that names another call also means that the service has no call with this id.
@@ -354,6 +358,8 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
     )
     not_found_since = (call.life.not_found_since or now) if is_unknown else None
     call = replace(call, life=replace(call.life, not_found_since=not_found_since))
+    if call.life.phase is Phase.HINTED and isinstance(error, _MAY_PASS):
+        call = replace(call, life=replace(call.life, looked_back_at=None))
     if isinstance(error, AccessRefused):
         retry_at = now + timedelta(seconds=error.retry_after_s)
         claim.call = replace(

@@ -17,7 +17,7 @@ from callkeeper.calls.quiet_outages import NOT_OURS
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import automatic_left
-from callkeeper.calls.settlement import NOT_LISTED
+from callkeeper.calls.settlement import MAY_HAVE_ENDED, NOT_LISTED
 from callkeeper.calls.trail import Entry
 
 """The label for institutions that the service account does not own."""
@@ -137,13 +137,15 @@ def _is_end_first_hint(call: Call) -> bool:
 
 
 def _had_ended_when_found(call: Call) -> bool:
-    """Tell whether a call had ended when a worker first claimed it. Then no listing could show it.
+    """Tell whether a call had ended before its queue could be listed. Then no listing could show it.
 
-    Workers were away, or only its end was pushed.
+    Workers were away, only its end was pushed, or the service was away.
     """
     end_hinted_at, first_seen_at = call.life.end_hinted_at, call.life.first_seen_at
     is_known_at_once = end_hinted_at is not None and first_seen_at is not None and end_hinted_at <= first_seen_at
-    return is_known_at_once or _is_end_first_hint(call)
+    hinted_at, looked_at = call.life.hinted_at, call.life.looked_back_at
+    is_of_outage = hinted_at is not None and looked_at is not None and looked_at - hinted_at > MAY_HAVE_ENDED
+    return is_known_at_once or is_of_outage or _is_end_first_hint(call)
 
 
 def _checked(counting: Counting, _call: Call, entry: Entry) -> None:

@@ -130,16 +130,22 @@ class ServiceGate:
         takes_turn = is_check and breakers.over(key, EndpointKind.CHECK) is not None
         if takes_turn and (wait_s := breakers.known_turn_wait_s(key, now, yields=wanted.yields)):
             return Held(Why.CHECKS_FAIL, wait_s)
+        if wanted.looks_back and await self._store.look_backs.are_used_up(now):
+            return await self._look_back_later(now)
         if wanted.permits:
             wait_s = await self._store.budget.wait_s(wanted.permit, wanted.member, key, wanted.permits)
             if wait_s:
                 return Held(Why.RATE, wait_s)
         if takes_turn and (wait_s := await breakers.turn_wait_s(key)):
             return Held(Why.CHECKS_FAIL, wait_s, wanted.permits)
-        if wanted.looks_back and (turn_in_s := await self._store.look_backs.turn_in_s(now)) != 0:
-            why = Why.TOO_MANY_UNLISTED if turn_in_s is None else Why.LOOK_BACKS
-            return Held(why, turn_in_s or 0.0, wanted.permits)
-        return None
+        return await self._look_back_later(now, wanted.permits) if wanted.looks_back else None
+
+    async def _look_back_later(self, now: datetime, permits: int = 0) -> Held | None:
+        """Take one of the look-backs of this minute. If they are used up, return when the turn comes."""
+        turn_in_s = await self._store.look_backs.turn_in_s(now)
+        if turn_in_s is None:
+            return Held(Why.TOO_MANY_UNLISTED, 0.0, permits)
+        return Held(Why.LOOK_BACKS, turn_in_s, permits) if turn_in_s else None
 
     async def probe(self, institution_key: str, permit: Permit) -> None:
         """Take the permit of a probe. It waits for nothing: there is only one every few seconds."""

@@ -17,7 +17,7 @@ REPEATED: Final = 3
 LATE_PUSH_S: Final = 15.0
 """A push that arrives later than this after its event is late. By then the queue has shown the call."""
 
-AT_ONCE: Final = timedelta(seconds=30)
+REFUSED_WITHIN: Final = timedelta(seconds=30)
 """A push that is refused for its header is refused at most so long before the queue has shown its call and it is found."""
 
 _LATELY: Final = timedelta(minutes=2)
@@ -110,7 +110,7 @@ def _may_be_refused(key: str, refused_at: datetime, signals: Signals) -> bool:
     if missing_at is None:
         return came_at is None
     has_come = came_at is not None and came_at + _BATCH >= missing_at
-    return not has_come and refused_at >= missing_at - AT_ONCE
+    return not has_come and refused_at >= missing_at - REFUSED_WITHIN
 
 
 def _came_lately(key: str, signals: Signals) -> bool:

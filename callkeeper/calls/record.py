@@ -228,7 +228,7 @@ class Life(_Part, frozen=True):
     hinted_at: datetime | None = None
     confirm_looks: int = 0
     looked_back_at: datetime | None = None
-    """When the look-back of an ended, unlisted call was made, or skipped because the allowance was used up."""
+    """When the look-back of an ended, unlisted call was made, or skipped because too many such calls waited."""
     listed_at: datetime | None = None
     started_at: datetime | None = None
     is_unlisted: bool = False

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import field_name
-from callkeeper.calls.missing_pushes import AT_ONCE
+from callkeeper.calls.missing_pushes import REFUSED_WITHIN
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service import population
@@ -132,7 +132,8 @@ def pushes_dropped(stack: Stack) -> Iterator[None]:
     refused = field_name(figure.PUSHES_REFUSED.name, ("credentials",))
 
     def is_history() -> bool:
-        return time.time() - float(stack.redis.hget(Keys().counted, refused) or 0) / 1000 > AT_ONCE.total_seconds()
+        refused_at_s = float(stack.redis.hget(Keys().counted, refused) or 0) / 1000
+        return time.time() - refused_at_s > REFUSED_WITHIN.total_seconds()
 
     until(is_history, 40, "a wrong header to be no explanation")
     _push_to(stack, "http://127.0.0.1:9", stack.demo.environ["CALLKEEPER_PUSH_HEADERS"])

@@ -264,8 +264,11 @@ class Keys:
         return f"{self.prefix}:earlier:{institution_part(institution_key)}:{whose}"
 
     def look_backs(self, minute: int) -> str:
-        """Return the key that counts the unlisted calls that were read in a minute because their end was pushed."""
-        return f"{self.prefix}:look-backs:{minute}"
+        """Return the key that counts the look-backs of a minute, and the calls that asked for one in vain.
+
+        Not ``look-backs:``, in which 0.4.0 counts with another limit.
+        """
+        return f"{self.prefix}:look-back-turns:{minute}"
 
     def asking(self, about: str, period: int) -> str:
         """Return the key that a worker sets before it asks for the standing of an institution, or (empty) for all."""

@@ -260,18 +260,27 @@ class LookBackAllowance:
         self._redis = redis
         self._keys = keys
 
+    async def are_used_up(self, now: datetime) -> bool:
+        """Tell whether no call may be read in this minute any more. Then none needs to take a permit."""
+        asked = await self._redis.get(self._keys.look_backs(_minute(now)))
+        return asked is not None and int(asked) >= LOOK_BACKS_A_MINUTE
+
     async def turn_in_s(self, now: datetime) -> float | None:
         """Return 0 if a call may be read now, else after how many seconds to ask again; None if too many wait.
 
         If Redis repeats the command, one turn is lost. That errs on the safe side.
         """
-        key = self._keys.look_backs(int(now.timestamp()) // 60)
+        key = self._keys.look_backs(_minute(now))
         pipe = self._redis.pipeline(transaction=True)
         pipe.incr(key).expire(key, 120).zcard(self._keys.due).zcard(self._keys.live)
         asked, _, due, live = await pipe.execute()
         if asked <= LOOK_BACKS_A_MINUTE:
             return 0.0
         return 60.0 * asked / LOOK_BACKS_A_MINUTE if due - live <= MOST_UNLISTED else None
+
+
+def _minute(now: datetime) -> int:
+    return int(now.timestamp()) // 60
 
 
 class Listings:

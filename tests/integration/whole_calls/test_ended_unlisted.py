@@ -78,6 +78,18 @@ async def test_look_back_that_fails_is_repeated(rig: Rig) -> None:
     assert rig.ledger(call)["read"] == 3
 
 
+async def test_look_back_that_is_refused_is_not_repeated(rig: Rig) -> None:
+    """The refusal of one call would be given again, and each read would take the turn of another call."""
+    await rig.run(30)
+    call = rig.stage.call(Happening(Kind.END, 1))
+    rig.stage.advance(2)
+    rig.stage.sandbox.faults.add(Fault(target="read", action=Action.ANSWER, status=400))
+    await rig.push(call, "CallEnd")
+    await rig.run(120)
+    assert await rig.find(call.voice_id) is None
+    assert rig.ledger(call)["read"] == 1
+
+
 async def test_end_of_another_resellers_call_is_not_read(rig: Rig) -> None:
     """Nothing is asked for an institution that is not ours."""
     await rig.run(30)

@@ -100,6 +100,21 @@ async def test_call_that_came_and_went_while_workers_were_away_does_not_count_as
     assert (await rig.counted()).count(figure.PUSHED_CALLS) == 0
 
 
+async def test_call_that_came_and_went_in_an_outage_does_not_count_as_unlisted(rig: Rig) -> None:
+    """Its queue could not be listed meanwhile, and the service does not show it afterwards."""
+    await rig.run(10)
+    faults = rig.stage.sandbox.faults
+    outage = faults.add(Fault(target="*", action=Action.ANSWER, status=503))
+    call = rig.stage.call(Happening(Kind.END, 30))
+    await rig.push(call)
+    await rig.run(100)
+    faults.add(Fault(target="read", action=Action.ANSWER, status=404))
+    faults.clear(outage.id)
+    await rig.run(200)
+    assert await rig.find(call.voice_id) is None
+    assert (await rig.counted()).count(figure.PUSHED_CALLS) == 0
+
+
 async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
     """Every check is counted once, with what came back; late ones are measured."""
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, skip=2, times=1))

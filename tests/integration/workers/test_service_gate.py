@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.breakers import open_breakers
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE
 from callkeeper.calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
 from callkeeper.service import ServiceUnavailable
 from callkeeper.service.endpoints import DETAILS, QUEUE
@@ -22,7 +24,7 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import Asgi
-from workers.service_gate import ServiceGate
+from workers.service_gate import ServiceGate, Wanted, Why
 
 OTHER = "cu-2"
 END = Happening(Kind.END, 60)
@@ -95,6 +97,20 @@ async def test_without_a_limit_redis_is_not_asked(rig: Rig, redis: Redis) -> Non
     await rig.run(30)
     assert not await redis.keys("ck:permits*")
     assert await budget_use(redis, Keys()) == []
+
+
+async def test_look_back_without_a_turn_takes_no_permit(make: Callable[..., Store], hand: Hand, redis: Redis) -> None:
+    """Hundreds that wait for the next minute leave the requests of this one to live calls."""
+    store, now = make(6.0), datetime.fromtimestamp(hand() / 1000, tz=UTC)
+    gate = ServiceGate(store, structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]), Figures())
+    wanted = Wanted(KEY, "m", Permit.READ, is_free=True, looks_back=True)
+    await redis.set(store.keys.look_backs(hand() // 60_000), LOOK_BACKS_A_MINUTE)
+    held = await gate.ask(wanted, now)
+    assert held is not None
+    assert (held.why, held.permits) == (Why.LOOK_BACKS, 0)
+    assert not await redis.keys("ck:permits*")
+    assert await gate.ask(replace(wanted, looks_back=False), now) is None
+    assert await redis.keys("ck:permits*")
 
 
 async def test_rate_that_is_set_is_kept(sandbox_asgi: Asgi, redis: Redis) -> None:
