@@ -266,7 +266,7 @@ class Keys:
     def look_backs(self, minute: int) -> str:
         """Return the key that counts the look-backs of a minute, and the calls that asked for one in vain.
 
-        Not ``look-backs:``, in which 0.4.0 counts with another limit.
+        Not ``look-backs:``, in which release 0.4.0 counts with another limit.
         """
         return f"{self.prefix}:look-back-turns:{minute}"
 
