@@ -20,6 +20,7 @@ from callkeeper.calls.schedule.plan import automatic_left
 from callkeeper.calls.settlement import MAY_HAVE_ENDED, NOT_LISTED
 from callkeeper.calls.trail import Entry
 
+
 @dataclass(slots=True)
 class Counting:
     """Counts what happens to calls. ``ours`` are the institutions we act for; None: every key is its own label."""
