@@ -23,7 +23,6 @@ from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, W
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import (
-    CallNotFound,
     NotSent,
     OutcomeUnknown,
     ResellerError,
@@ -245,7 +244,8 @@ async def _request(
 
     try:
         await _emit(claim, kind, effect, guard)
-    except (CallNotFound, Unsendable) as error:
+    except Unsendable as error:
+        claim.set_effect(kind, replace(claim.effect(kind), refusal=error.plain[:MOST_TEXT]))
         return EffectState.REFUSED, error.plain
     except NotSent as error:
         log.warning("effect_not_sent", kind=kind, error=type(error).__name__)

@@ -22,7 +22,7 @@ from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import CHECK_LIMIT, Call, Candidate, History, Identity, Mark, Obstacles, Reading
+from callkeeper.calls.record import CHECK_LIMIT, Call, Candidate, History, Identity, Life, Mark, Obstacles, Reading
 from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
 from callkeeper.service.endpoints import is_same_id
 
@@ -179,7 +179,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says(
             "identity was established before the call ended, or stated by a person within "
-            f"{VERIFIED_AFTER_END.seconds // 60} minutes after"
+            f"{VERIFIED_AFTER_END.seconds // 60} minutes after; once a person's word has reopened a settled call, only a "
+            "person can have established it"
         ),
     ] = False
     verified_s: Annotated[
@@ -458,7 +459,7 @@ def facts_of(
         enrolled=by_hand,
         verified=identity is not None,
         verified_by_desk=identity is not None and identity.by_desk,
-        verified_in_time=identity is not None and _is_in_time(identity, life.ended_at),
+        verified_in_time=identity is not None and _is_in_time(identity, life),
         verified_s=_seconds_since(identity.established_at if identity else None, now),
         verified_person_is_assigned=identity is not None
         and seen.person_id is not None
@@ -654,8 +655,14 @@ def is_suspected(call: Call) -> bool:
     return is_suspicious and not call.seen.authenticated
 
 
-def _is_in_time(identity: Identity, ended_at: datetime | None) -> bool:
-    """Tell whether identity was established early enough for an enroll."""
+def _is_in_time(identity: Identity, life: Life) -> bool:
+    """Tell whether identity was established early enough for an enroll.
+
+    A call that was settled without an enroll is not enrolled hours later, because of a word that was taken back.
+    """
+    ended_at = life.ended_at
+    if life.is_reopened and not identity.by_desk:
+        return False
     allowance = VERIFIED_AFTER_END if identity.by_desk else timedelta()
     return ended_at is None or identity.established_at <= ended_at + allowance
 

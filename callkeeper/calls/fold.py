@@ -20,7 +20,7 @@ from callkeeper.calls.rules.assignment import is_free
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
-from callkeeper.calls.statement_folding import fold_statement, may_return, returned, without_withdrawn
+from callkeeper.calls.statement_folding import fold_statement, hinted_anew, may_return, returned, without_withdrawn
 from callkeeper.calls.statuses import ESTABLISHES, REJECTED, Status
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
@@ -93,12 +93,13 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
 
 def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
     if call.life.reason is Reason.UNCONFIRMED:
-        call = replace(call, life=replace(call.life, phase=Phase.HINTED, reason=None, settled_at=None))
+        call = hinted_anew(call)
     if _is_old(note, call):
         return call, []
     call = returned(call) if may_return(call) else call
     if call.is_settled:
         return call, []
+    is_another = note.person_id is not None and call.seen.person_id not in {None, note.person_id}
     call = replace(
         call,
         life=replace(
@@ -111,11 +112,12 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         ),
         names=replace(call.names, phone_number=note.phone_number or call.names.phone_number, spelled=note.spelled),
         seen=replace(
-            call.seen,
-            person_id=note.person_id or call.seen.person_id,
+            of_person(call.seen, note.person_id),
             core_username=note.core_username or call.seen.core_username,
             candidates=note.candidates,
         ),
+        # The last reading is about the other person.
+        plan=replace(call.plan, needs_verifying=True) if is_another else call.plan,
     )
     entry = Entry(
         at=now,
@@ -218,14 +220,14 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 
 def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     """Return what the service has shown of a call, with a reading added."""
-    seen, assign, status = call.seen, call.ledger.assign, reading.status
-    by_rule_only = seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not seen.rejected)
+    assign, status = call.ledger.assign, reading.status
     by_us = assign.person_id if assign.state in DONE else None
+    seen = of_person(call.seen, reading.person_id or by_us)
+    by_rule_only = seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not seen.rejected)
     return replace(
         seen,
         reading=reading,
         final_since=_final_since(call, reading, now),
-        person_id=reading.person_id or by_us or seen.person_id,
         core_username=reading.core_username or seen.core_username,
         authenticated=seen.authenticated or _is_authenticated(call, reading),
         full_authentication=seen.full_authentication or status == Status.FULL_AUTHENTICATION,
@@ -241,6 +243,28 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     )
 
 
+def of_person(seen: Seen, person_id: str | None) -> Seen:
+    """Return what was seen, for the person who is assigned now; None: nothing new is known of that.
+
+    What the voice showed of another person is no evidence for or against this one: a caller who was authenticated may be
+    another member, or a mismatch may only have meant that the first person was wrong. What speaks against the caller or
+    the device stays.
+    """
+    if person_id is None or person_id == seen.person_id:
+        return seen
+    if seen.person_id is None:
+        return replace(seen, person_id=person_id)
+    signs = {name: mask for name, mask in seen.history.signs.items() if name != "voice_mismatch"}
+    return replace(
+        seen,
+        person_id=person_id,
+        authenticated=False,
+        full_authentication=False,
+        mismatch=False,
+        history=replace(seen.history, signs=signs),
+    )
+
+
 def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
     """Return since when reads after the end have shown the same policies and signs; None before the end.
 
@@ -252,7 +276,7 @@ def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | No
     shown, since = before.seen.reading, before.seen.final_since
     if shown is None or since is None or since > reading.read_at or since < ended_at + SETTLE_AFTER:
         return reading.read_at
-    is_same = (shown.policies, signs_of(shown)) == (reading.policies, signs_of(reading))
+    is_same = (set(shown.policies), signs_of(shown)) == (set(reading.policies), signs_of(reading))
     return since if is_same else reading.read_at
 
 
@@ -343,9 +367,11 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
     """Start watching a call that was just assigned, and remember that we assigned this person."""
     person_id = call.ledger.assign.person_id
+    is_another = call.seen.person_id not in {None, person_id}
     call = replace(
         call,
-        seen=replace(call.seen, person_id=person_id),
+        seen=of_person(call.seen, person_id),
+        plan=replace(call.plan, needs_verifying=True) if is_another else call.plan,
         ledger=replace(call.ledger, assigned_person_id=person_id, assigned_as=call.ledger.assign.requested_by),
     )
     return _watched(call, book, now, was_free=_was_free(call.ledger.assign))

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan, Seen
 from callkeeper.calls.statement_folding import (
+    is_given_up,
     later,
     may_reopen,
     may_return,
@@ -23,7 +24,20 @@ from callkeeper.calls.statement_folding import (
 from callkeeper.calls.store.keys import CallId
 from callkeeper.service.endpoints import is_same_id, spelling_of
 
-_RANK = list(EffectState)
+_RANK = (
+    EffectState.NONE,
+    EffectState.INTENDED,
+    EffectState.REFUSED,
+    EffectState.ABSENT,
+    EffectState.APPLIED,
+    EffectState.SENT,
+    EffectState.UNKNOWN,
+    EffectState.CONFIRMED,
+    EffectState.UNRESOLVED,
+    EffectState.TAKEN_BACK,
+)
+"""What is known of an effect, from the least harmful to ignore to the most: a request that failed under one id says
+nothing of one that succeeded under the other."""
 
 
 def continued(call_id: CallId, other: Call) -> Call:
@@ -68,6 +82,8 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
         statements=_statements(before, other.statements),
     )
     call = without_withdrawn(call)
+    if is_given_up(call) and call.statements != before:
+        return returned(call)
     identity, distrusted = call.statements.identity, call.statements.distrusted
     is_distrusted = distrusted != before.distrusted and may_reopen(call, EffectKind.REJECT, now)
     verified_at = identity.established_at if identity is not None and identity != before.identity else None
@@ -94,20 +110,22 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
     is_other_person = ours.answered_for is not None and theirs.answered_for not in {None, ours.answered_for}
     unusable = theirs.history.answered if is_other_person else theirs.unusable_answers
     rejected = [one for one in (ours, theirs) if one.rejected]
+    is_about_another = None not in {ours.person_id, theirs.person_id} and ours.person_id != theirs.person_id
+    voice = Seen() if is_about_another else theirs
     return replace(
         ours,
         person_id=ours.person_id or theirs.person_id,
         core_username=ours.core_username or theirs.core_username,
         candidates=ours.candidates or theirs.candidates,
-        authenticated=ours.authenticated or theirs.authenticated,
-        full_authentication=ours.full_authentication or theirs.full_authentication,
+        authenticated=ours.authenticated or voice.authenticated,
+        full_authentication=ours.full_authentication or voice.full_authentication,
         rejected=bool(rejected),
         rejected_by_rule_only=bool(rejected) and all(one.rejected_by_rule_only for one in rejected),
         enrolled=ours.enrolled or theirs.enrolled,
         unenrolled=ours.unenrolled or theirs.unenrolled,
         opted_out=ours.opted_out or theirs.opted_out,
         opted_in=ours.opted_in or theirs.opted_in,
-        mismatch=ours.mismatch or theirs.mismatch,
+        mismatch=ours.mismatch or voice.mismatch,
         risky_device=ours.risky_device or theirs.risky_device,
         red=ours.red or theirs.red,
         pending=ours.pending or theirs.pending,

@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.context import Context
-from callkeeper.calls.effect_ledger import EffectKind, EffectState
-from callkeeper.calls.effect_resolution import may_begin, unresolved
-from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at, facts_of
+from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import is_rejected, may_begin, unresolved
+from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at, facts_of, has_real_voice_id
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Reading, Reason
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
@@ -141,14 +141,15 @@ def age_out(call: Call, context: Context, book: RuleBook, now: datetime) -> Deed
     if not is_lost(call, book, now):
         return None
     facts = facts_of(call, context.obstacles, book.policies, now)
-    reason = _reason(facts) if call.life.is_reopened else Reason.LOST
+    reason = Reason.LOST if call.life.ended_at is None else _reason(facts)
     return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or reason)
 
 
 def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
-    """Tell whether a call is too old, or not known to the service any more. A reopened call is kept for a day.
+    """Tell whether a call is too old, or not known to the service any more.
 
-    A person's statement gives it another minute.
+    A person's statement gives it another minute. A reopened call is kept for a day, and so is one that a person
+    distrusted, until that was carried out: a pause may hold it up.
     """
     if call.statements.heard_at is not None and now - call.statements.heard_at <= WORD_FOR:
         return False
@@ -158,9 +159,19 @@ def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
     )
     if call.life.is_reopened:
         born, most = call.life.ended_at, HEARD_AFTER_END
+    elif _waits_for_reject(call):
+        born, most = call.life.ended_at or born, max(most, HEARD_AFTER_END)
     too_old = born is not None and now - born > most
     is_unknown = is_not_found(call, now)
     return too_old or (is_unknown and not _is_listed(call, now, LISTED_FOR))
+
+
+def _waits_for_reject(call: Call) -> bool:
+    """Tell whether a person's distrust was not carried out yet, and may be."""
+    distrusted, reject = call.statements.distrusted, call.ledger.reject
+    is_begun = reject.state is EffectState.INTENDED or reject.state in IN_DOUBT
+    is_open = distrusted is not None and not distrusted.in_shadow and has_real_voice_id(call)
+    return is_open and not is_rejected(call) and (is_begun or may_begin(EffectKind.REJECT, reject, call))
 
 
 def must_be_listed_again(call: Call, now: datetime) -> bool:

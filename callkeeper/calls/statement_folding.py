@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from msgspec.structs import replace
 
+from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import DOUBTFUL, may_begin, needs_person, refusals, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id
@@ -37,21 +38,21 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
     call = _with(call, were_made=True)
     if not isinstance(note, Resolved):
         call = _read_soon(call, now)
-    said = call.statements
+    said, said_at = call.statements, _said_at(note, now)
     match note:
         case Verified():
             identity = Identity(
                 person_id=note.person_id,
                 validation_type=note.validation_type,
                 by_desk=True,
-                established_at=note.said_at,
+                established_at=said_at,
                 operator=note.operator,
                 remark=note.remark,
                 number=note.number,
             )
             entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
             call = _to_be_judged(_with(call, identity=stronger(said.identity, identity)))
-            return reopened(call) if may_reopen(call, EffectKind.ENROLL, note.said_at) else call, [entry]
+            return reopened(call) if may_reopen(call, EffectKind.ENROLL, said_at) else call, [entry]
         case Distrusted():
             word = _word(note, reason=note.reason)
             entry = _entry(note, now, "distrusted", because=note.reason or None)
@@ -74,6 +75,11 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             return _resolved(call, note, now)
         case _:
             assert_never(note)
+
+
+def _said_at(note: Statement, now: datetime) -> datetime:
+    """Return when Redis received a statement. It is compared with the end; the clock of a web process may be wrong."""
+    return min(instant(note.number), now) if note.number else note.said_at
 
 
 def _with(call: Call, **said: Any) -> Call:
@@ -104,7 +110,7 @@ def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
 def may_return(call: Call) -> bool:
     """Tell whether a call was settled because the service did not know it any more, without an end.
 
-    Its queue, a push, or a person's statement reopens it. An expired hint was never known, so only the queue does.
+    Its queue, a push, or a person's statement reopens it. An expired hint was never known, so a push does not.
     """
     is_lost = call.life.not_found_since is not None and call.life.ended_at is None
     return call.is_settled and is_lost and call.life.reason is not Reason.UNCONFIRMED
@@ -119,6 +125,8 @@ def _read_soon(call: Call, now: datetime) -> Call:
     """Return a call that a person has just spoken about: it is read at once, also if it was lost or is about to be."""
     if may_return(call) or is_given_up(call):
         call = returned(call)
+    elif call.life.reason is Reason.UNCONFIRMED:
+        call = hinted_anew(call)
     elif call.life.not_found_since is not None and not call.is_settled:
         call = replace(call, plan=replace(call.plan, reads_failed=0))
     return replace(call, statements=replace(call.statements, heard_at=now))
@@ -130,6 +138,13 @@ def returned(call: Call) -> Call:
         call,
         life=replace(call.life, phase=Phase.LIVE, reason=None, settled_at=None, not_found_since=None),
         plan=replace(call.plan, needs_verifying=True, reads_failed=0),
+    )
+
+
+def hinted_anew(call: Call) -> Call:
+    """Return an unconfirmed call as a hint. It is confirmed by the next listing or read that shows it."""
+    return replace(
+        call, life=replace(call.life, phase=Phase.HINTED, reason=None, settled_at=None, not_found_since=None)
     )
 
 

@@ -398,17 +398,21 @@ async def test_refused_reject_is_not_repeated_over_a_later_enroll(rig: Rig) -> N
     assert call.feedback == ["FAILED"]
 
 
-async def test_call_that_the_service_does_not_know_is_not_asked_again(rig: Rig) -> None:
-    """What is "not found" is no passing trouble: it is sent once, and nobody is told."""
+@pytest.mark.parametrize("target", ["assign", ENROLLED, REJECTED])
+@pytest.mark.parametrize("times", [1, 9])
+async def test_not_found_is_a_refusal_like_any_other(rig: Rig, target: str, times: int) -> None:
+    """Reads show the call, so it is there: the effect is sent again once, and if that fails too, a person is told."""
     body = '{"success": false, "error": "Phone call not found."}'
-    rig.stage.sandbox.faults.add(Fault(target=ENROLLED, action=Action.REFUSED, body=body))
-    call = rig.stage.call(Happening(Kind.END, 100))
+    rig.stage.sandbox.faults.add(Fault(target=target, action=Action.REFUSED, body=body, times=times))
+    call = rig.stage.call(Happening(Kind.END, 200))
     await rig.run(10)
-    await say(rig, call)
-    await rig.run(60)
-    assert rig.ledger(call)[ENROLLED] == 1
-    assert (await rig.record(call)).ledger.enroll.state is EffectState.REFUSED
-    assert await rig.queries.attention() == {}
+    if target != "assign":
+        await (distrust if target == REJECTED else say)(rig, call)
+    await rig.run(100)
+    assert rig.ledger(call)[target] == (3 if target == "assign" and times > 1 else 2)
+    kind = "reject" if target == REJECTED else target
+    told = [why.partition(":")[0] for why in (await rig.queries.attention()).values()]
+    assert told == ([] if times == 1 else [f"{kind} refused by the service"])
 
 
 async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:

@@ -57,6 +57,23 @@ def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: Effe
     assert (merged.ledger.enroll.state in silent) == (ours in silent and theirs in silent)
 
 
+@pytest.mark.parametrize("failed", [EffectState.REFUSED, EffectState.ABSENT])
+@pytest.mark.parametrize("done", [EffectState.APPLIED, EffectState.CONFIRMED])
+def test_fold_of_a_merge_keeps_what_was_done_under_either_id(failed: EffectState, done: EffectState) -> None:
+    """An effect that failed under one id and succeeded under the other is in force: a second one would not be the first."""
+    for ours, theirs in ((failed, done), (done, failed)):
+        other = call(voice_id="alt-1", enroll=Effect(state=theirs))
+        merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), NOW)
+        assert merged.ledger.enroll.state is done
+
+
+def test_fold_of_a_merge_takes_no_evidence_about_another_person() -> None:
+    """What the voice showed of the member who stood on one record says nothing of the one on the other."""
+    other = call(voice_id="alt-1", person_id="p-2", authenticated_seen=True, mismatch_seen=True, red_seen=True)
+    merged, _ = fold_note(call(), Merged(call=other), NOW)
+    assert (merged.seen.authenticated, merged.seen.mismatch, merged.seen.red) == (False, False, True)
+
+
 STATEMENTS = (
     st.builds(
         AssignWish,
