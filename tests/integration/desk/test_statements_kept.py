@@ -93,6 +93,8 @@ async def test_statement_about_a_call_that_the_service_never_shows_ends_with_tha
     again = await desk.http.post(f"/calls/{KEY}/v-ghost/distrusted", json=WRONG)
     assert again.status_code == 202
     await desk.run(5)
+    assert (await state_by(desk, "v-ghost", again))[0] == "pending", "it is looked for once more"
+    await desk.run(100)
     assert await state_by(desk, "v-ghost", again) == ("held", ["call_unconfirmed"])
     assert await desk.http.get(f"/calls/{KEY}/v-ghost") is not None
 

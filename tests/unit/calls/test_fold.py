@@ -209,6 +209,14 @@ def test_fold_of_a_reading_after_the_end_that_shows_something_else_begins_the_fi
     assert not facts_of_record(read_again(late, NOW + seconds(9), has_ended=True), BOOK.policies).final_analysis
 
 
+def test_fold_of_a_reading_with_policies_in_another_order_is_the_same_analysis() -> None:
+    """The Spec names no order. Else such a record would be read for hours, and no verified caller enrolled."""
+    ended = read_again(call(), NOW, has_ended=True)
+    ended = read_again(ended, NOW + seconds(3), has_ended=True, policies=("Yellow Review", "Blue Carrier"))
+    same = read_again(ended, NOW + seconds(8), has_ended=True, policies=("Blue Carrier", "Yellow Review"))
+    assert facts_of_record(same, BOOK.policies).final_analysis
+
+
 def test_fold_of_a_reading_directly_after_the_end_begins_no_final_analysis() -> None:
     """The provider's analysis comes with the end or after it: a read in the same second may be too early."""
     ended = read_again(call(), NOW, has_ended=True)

@@ -8,12 +8,12 @@ from itertools import accumulate, product
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from callkeeper.calls.claimed_item import Epoch, LostWrites
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import assigned
-from callkeeper.calls.record import CHECK_LIMIT, Call, Life, Phase, Reason
+from callkeeper.calls.record import CHECK_LIMIT, Call, Life, Phase, Plan, Reason
 from callkeeper.calls.redis_restart import (
     Window,
     charge_earlier_record,
@@ -21,6 +21,7 @@ from callkeeper.calls.redis_restart import (
     charge_lost_writes,
     charge_unknown_age,
     most_automatic,
+    set_back,
 )
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.book import RuleBook
@@ -285,3 +286,11 @@ def test_call_of_unknown_age_is_charged_no_more_than_fits_into_the_lost_time() -
     assert charged == charge_earlier_record(LISTED, BOOK, lost, at(60), age=timedelta(seconds=60))
     late = at(61 + BOOK.maximum_age_s)
     assert charge_earlier_record(LISTED, BOOK, Epoch("new", at(60), is_replaced=True), late, age=None) == LISTED
+
+
+def test_every_instant_of_a_plan_goes_back_with_the_clock() -> None:
+    """One that was left out would lie hours ahead, or be past, and what waits for it would never be looked at."""
+    names = [field.name for field in fields(Plan) if field.type == datetime | None]
+    plan = Plan(**dict.fromkeys(names, at(7200)))
+    moved = set_back(replace(nobody(), plan=plan), at(7200), at(0)).plan
+    assert {name: getattr(moved, name) for name in names} == dict.fromkeys(names, at(0))
