@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace as replace_book
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, product
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -291,6 +292,6 @@ def test_call_of_unknown_age_is_charged_no_more_than_fits_into_the_lost_time() -
 def test_every_instant_of_a_plan_goes_back_with_the_clock() -> None:
     """One that was left out would lie hours ahead, or be past, and what waits for it would never be looked at."""
     names = [field.name for field in fields(Plan) if field.type == datetime | None]
-    plan = Plan(**dict.fromkeys(names, at(7200)))
-    moved = set_back(replace(nobody(), plan=plan), at(7200), at(0)).plan
+    late: dict[str, Any] = dict.fromkeys(names, at(7200))
+    moved = set_back(replace(nobody(), plan=Plan(**late)), at(7200), at(0)).plan
     assert {name: getattr(moved, name) for name in names} == dict.fromkeys(names, at(0))
