@@ -159,7 +159,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Let a thread end an asynchronous test that takes too long: while uvloop waits, no handler of a signal runs."""
     if inspect.iscoroutinefunction(getattr(item, "obj", None)):
         limit = item.get_closest_marker("timeout")
-        seconds = limit.args[0] if limit is not None else float(item.config.getini("timeout"))
+        usual = item.config.getoption("timeout") or item.config.getini("timeout")
+        seconds = limit.args[0] if limit is not None else float(usual)
         item.add_marker(pytest.mark.timeout(seconds, method="thread"), append=False)
 
 
