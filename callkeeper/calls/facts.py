@@ -193,7 +193,12 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     opted_out: Annotated[bool, Says("VoiceOptOut was seen at any time in this call, or a person at the desk said so")]
     opted_in: Annotated[bool, Says("VoiceOptIn was seen in this call")]
     voice_mismatch: Annotated[
-        bool, Says("the voice did not match the enrolled one at any time in this call", by_check=True, by_voice=True)
+        bool,
+        Says(
+            "at any time in this call, the voice did not match the enrolled one of the member who is assigned now",
+            by_check=True,
+            by_voice=True,
+        ),
     ]
     high_risk_device: Annotated[
         bool, Says("the service called the device a high risk at any time in this call", by_check=True, by_voice=True)
