@@ -116,36 +116,17 @@ def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
     return abs(phone_call.created_at - call.life.started_at) <= STARTS_APART
 
 
-AGAIN_S = 1.0
-"""How soon a call is looked at again that waits for another record of itself to be merged into it, in seconds."""
-
-
 async def unite_spellings(claim: Claim) -> bool:
-    """Make one record of those that releases up to 0.2.0 kept for each spelling of a GUID.
+    """Merge a record that has another spelling of the id, because the desk left a statement under it.
 
     Returns:
-        Whether the claim is over: the record was merged into the one with the canonical spelling, or it waits because
-        there is one with another spelling, which must be merged first: it may have spent checks and sent effects.
+        Whether the claim is over.
 
     Raises:
         LeaseLost: Another worker holds the call now.
     """
-    call, store, institution_key = claim.call, claim.tools.store, claim.call_id.institution_key
-    if call.names.spelled == call.names.spelling_sought and canonical_id(call.voice_id) == call.voice_id:
-        return False
-    canonical = CallId(institution_key, canonical_id(claim.call_id.voice_id))
-    if canonical != claim.call_id:
-        is_history = call.is_settled and not await store.has_record(canonical)
-        return not is_history and await _merge_into(claim, canonical.voice_id)
-    if call.names.spelled is None:
-        return False
-    other = CallId(institution_key, call.names.spelled)
-    if await store.has_record(other):
-        await store.rouse(other, claim.now)
-        await claim.let_go(claim.now + timedelta(seconds=AGAIN_S))
-        return True
-    claim.call = replace(call, names=replace(call.names, spelling_sought=call.names.spelled))
-    return False
+    canonical = canonical_id(claim.call_id.voice_id)
+    return canonical != claim.call_id.voice_id and await _merge_into(claim, canonical)
 
 
 async def _merge_into(claim: Claim, voice_id: str) -> bool:

@@ -1,8 +1,8 @@
 """Merges two records of one call, part by part. Pure functions.
 
-One call can have two records: under its voice id and its alternate id, or under two spellings that releases up to 0.2.0
-kept apart. Nothing that either record knows is lost: what was seen stays seen, the
-later of two statements counts, the more advanced ledger wins, and doubts stay doubts.
+One call can have two records: under its voice id and its alternate id, or under another spelling that the desk used.
+Nothing that either record knows is lost: what was seen stays seen, the later of two statements counts, the more advanced
+ledger wins, and doubts stay doubts.
 """
 
 from datetime import datetime
@@ -47,7 +47,6 @@ def continued(call_id: CallId, other: Call) -> Call:
         voice_id=call_id.voice_id,
         names=Names(
             spelled=other.names.spelled or spelling_of(other.voice_id),
-            spelling_sought=other.names.spelling_sought,
             alternate_id=_other_id(call_id.voice_id, other),
             phone_number=other.names.phone_number,
         ),

@@ -208,8 +208,6 @@ class Names(_Part, frozen=True):
 
     spelled: str | None = None
     """How the service last spelled this id, if not in the canonical way. Requests spell it so."""
-    spelling_sought: str | None = None
-    """The spelling under which an earlier release may have kept a record of this call, once there is none."""
     alternate_id: str | None = None
     assigned_id: str | None = None
     """The id that assign returned, "to use afterwards", if it is another one. It counts once details confirm it."""

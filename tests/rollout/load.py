@@ -52,12 +52,6 @@ class Load:
                 http.post(self._url, json=self._call(self.started)).raise_for_status()
                 self.started += 1
 
-    def begin(self, n: int, *, ends_after_s: float) -> str:
-        """Start call number n, which only ends. Return its voice id."""
-        body = {**self._call(n), "script": [{"kind": "end", "after_s": ends_after_s}]}
-        answer = httpx.post(self._url, json=body, trust_env=False, timeout=30).raise_for_status()
-        return str(answer.json()["voice_id"])
-
     def _call(self, n: int) -> dict[str, Any]:
         """Return call number n. All calls of a member have the same script.
 

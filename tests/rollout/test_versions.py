@@ -7,12 +7,10 @@ import pytest
 
 from callkeeper.calls.record import ASKED
 from callkeeper_sandbox.demo.fleet import ManagedProcess
-from tests.faults.audit import CHECK_LIMIT
 from tests.harness.processes import Stack, stack, web_url
 from tests.rollout.load import PHASE, Load
 from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, wait_for_calls
-from tests.waiting import until
 
 NEWER = ("tests.rollout.other_version", "newer")
 OLDER = ("tests.rollout.other_version", "older")
@@ -88,42 +86,3 @@ def test_release_before_ours_runs_beside_ours(tmp_path: Path) -> None:
             wait_for_calls(load, PHASE)
         hold_to_promises(running, load)
         assert_all_worked([*others, one, two], door)
-
-
-RELEASE_0_2_0 = "03f48e359f112bfe93c88580817615b0e796315d"
-"""The last release that kept a record for each spelling of a GUID."""
-
-
-@pytest.mark.night
-@pytest.mark.timeout(300)
-def test_records_that_release_0_2_0_kept_twice_become_one(tmp_path: Path) -> None:
-    """0.2.0 keeps two records of a call that pushes spell in capitals. Ours merge them while 0.2.0 works beside them.
-
-    Each call ends with one record, under the canonical spelling; 20 checks were made for it at most, and at most one
-    enroll or reject was sent by ours. What 0.2.0 sent before is in the record.
-    """
-    module = install(RELEASE_0_2_0, tmp_path / "released").module
-    with stack(tmp_path, workers=1) as running:
-        running.control("PUT", "/variants", ["ids-capital-in-pushes"])
-        running.member("worker-1").stop()
-        older = running.start("worker", "worker-other", module=module)
-        door = running.start("web", "web-other", module=module)
-        running.push_to(web_url(door), running.demo.environ["CALLKEEPER_PUSH_HEADERS"])
-        load = Load(running.demo.service_url)
-        ids = [load.begin(n, ends_after_s=60.0) for n in range(CALLS_KEPT_TWICE)]
-        until(lambda: len(running.records()) == 2 * CALLS_KEPT_TWICE, 30, "two records of each call")
-        ours = running.start("worker", "worker-ours")
-        until(lambda: set(running.records()) == set(ids), 40, "one record of each call")
-        older.stop()
-        door.stop()
-        until(lambda: all(record.is_settled for record in running.records().values()), 90, "every call to be settled")
-        found = running.records()
-        assert set(found) == set(ids)
-        for voice_id, record in found.items():
-            arrived = running.control("GET", f"/calls/{voice_id}")["tally"]["arrived"]
-            assert arrived["check"] <= record.plan.checks_used <= CHECK_LIMIT
-            assert arrived.get("enroll", 0) + arrived.get("reject_voice", 0) <= 1
-        assert '"calls_merged"' in ours.log.read_text()
-
-
-CALLS_KEPT_TWICE = 12

@@ -1,9 +1,8 @@
 -- Merge two records of one call: ours becomes a tombstone that points to the other, its contents a note to the other.
 -- KEYS: item, inbox, due, trail, live, opened, alias
--- ARGV: clock, prefix, member, nonce, other_member, voice_id, own_checks, note, kept_s, checks_added, record, is_spelling
+-- ARGV: clock, prefix, member, nonce, other_member, voice_id, own_checks, note, kept_s, checks_added, record
 -- `opened` has the open calls of the institution, `alias` is that of our id. `own_checks` is what we count, `checks_added`
--- what of it the other does not count yet. The tombstone keeps `record`. `is_spelling` is '1' if our id is only another
--- spelling, else ''.
+-- what of it the other does not count yet. The tombstone keeps `record`.
 -- Returns 1; 0 if another worker holds the claim; 2 if the other id leads back to ours, so that ours stays; 3 if the
 -- queue has just listed our id, so that it is a call of its own. A repetition finds the tombstone and returns 1.
 local now = now_ms()
@@ -11,7 +10,7 @@ local moved = redis.call('HGET', item_key, 'moved')
 if moved then return 1 end
 local held = redis.call('HMGET', item_key, 'nonce', 'epoch')
 if held[1] ~= nonce or held[2] ~= epoch() then return 0 end
-if is_spelling ~= '1' and redis.call('HEXISTS', inbox_key, 'listed') == 1 then return 3 end
+if redis.call('HEXISTS', inbox_key, 'listed') == 1 then return 3 end
 local other = follow_tombstones(prefix, other_member, member)
 if not other then return 2 end
 local item = prefix .. ':item:' .. other

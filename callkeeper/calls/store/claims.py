@@ -7,7 +7,7 @@ Every script is idempotent, because the Redis client repeats one whose answer wa
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import chain
 from math import inf
 
@@ -42,7 +42,6 @@ from callkeeper.calls.store.pausing import PauseMemory
 from callkeeper.calls.store.request_budget import RequestBudget
 from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.config import MAX_RETRY_AFTER_S
-from callkeeper.service.endpoints import is_same_id
 
 FARTHEST_MS = 120_000
 """A due time farther ahead than this was written before the clock went back."""
@@ -346,12 +345,11 @@ class Store(Inbox):
             LeaseLost: The lease is gone, or the queue has just listed the record that would end; nothing was written.
         """
         keys, call_id = self.keys, CallId(call.institution_key, call.voice_id)
-        member, is_spelling = call_id.member, is_same_id(call_id.voice_id, other.voice_id)
         answer = await self._scripts.call(
             "merge",
             opened_key=keys.opened(call_id.institution_key),
             alias_key=keys.alias(call_id.institution_key, call_id.voice_id),
-            member=member,
+            member=call_id.member,
             nonce=item.nonce,
             other_member=other.member,
             voice_id=call_id.voice_id,
@@ -360,7 +358,6 @@ class Store(Inbox):
             kept_s=self._kept_s,
             checks_added=max(0, call.plan.checks_used - call.plan.checks_moved),
             record=encode_call(replace(call, plan=replace(call.plan, checks_moved=call.plan.checks_used))),
-            is_spelling="1" if is_spelling else "",
         )
         if answer in _MERGE_REFUSED:
             raise LeaseLost(item.member, _MERGE_REFUSED[answer])
@@ -370,12 +367,3 @@ class Store(Inbox):
         """Return a record that was not merged into another; None if there is none that this release can read."""
         stored = await self._redis.hget(self.keys.item(call_id.member), "rec")
         return None if stored is None else readable_call(stored)
-
-    async def has_record(self, call_id: CallId) -> bool:
-        """Tell whether there is a record that was not merged into another."""
-        return bool(await self._redis.hexists(self.keys.item(call_id.member), "rec"))
-
-    async def rouse(self, call_id: CallId, now: datetime) -> None:
-        """Make a record due that nobody holds, also a settled one."""
-        if not await self._redis.hexists(self.keys.item(call_id.member), "nonce"):
-            await self._redis.zadd(self.keys.due, {call_id.member: int(now.timestamp() * 1000)}, lt=True)

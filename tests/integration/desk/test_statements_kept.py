@@ -172,6 +172,22 @@ async def test_distrust_by_the_alternate_id_reaches_the_call(
         assert await state_by(desk, any_id, said) == ("done", [])
 
 
+async def test_distrust_by_an_alternate_id_in_capitals_reaches_the_call(desk: DeskRig) -> None:
+    """The desk leaves the statement under the id as it was spelled, and the service is asked by that spelling."""
+    desk.stage.sandbox.choose(["ids-capital"])
+    await desk.run(20)
+    call = desk.stage.call(END, listed_after_s=1.0)
+    assert (call.alternate_id or "").isupper()
+    await desk.push(call)
+    await desk.run(2)
+    said = await say_by(desk, call.alternate_id)
+    assert await state_by(desk, call.alternate_id, said) == ("pending", [])
+    await desk.run(4)
+    for any_id in (call.alternate_id, call.voice_id):
+        assert await state_by(desk, any_id, said) == ("done", [])
+    assert desk.ledger(call)["reject_voice"] == 1
+
+
 async def test_statement_by_an_alternate_id_waits_for_the_service_to_confirm_it(desk: DeskRig) -> None:
     """What a push alone says of two ids is no reason to act: while the id cannot be read, nothing is sent for the call."""
     await desk.run(20)

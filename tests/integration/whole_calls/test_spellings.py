@@ -5,17 +5,14 @@ from typing import Literal
 
 import pytest
 
-from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.facts import MANUAL_GREEN
-from callkeeper.calls.notes import Distrusted, Listed
-from callkeeper.calls.record import CHECK_LIMIT, Call, Names, Phase, Reading, Reason, Seen, encode_call
+from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.record import CHECK_LIMIT, Reason
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
-from tests.records import with_stored
 
 Place = Literal["push", "queue", "details", "assign"]
 PLACES: tuple[Place, ...] = ("push", "queue", "details", "assign")
@@ -104,81 +101,3 @@ async def test_requests_use_the_services_last_spelling(rig: Rig) -> None:
         Reason.AUTHENTICATED,
     )
     assert rig.ledger(call)["check"] == record.plan.checks_used
-
-
-def legacy(call: SandboxCall, **more: object) -> Call:
-    """Return a record under capitals, as release 0.2.0 wrote it."""
-    return with_stored(
-        Call(
-            institution_key=KEY,
-            voice_id=call.voice_id.upper(),
-            names=Names(phone_number=call.phone_number),
-            seen=Seen(person_id="p-1"),
-        ),
-        **more,
-    )
-
-
-async def keep(rig: Rig, record: Call) -> CallId:
-    """Store a record as it is."""
-    place = CallId(record.institution_key, record.voice_id)
-    item = {"rec": encode_call(record), "checks": str(record.plan.checks_used)}
-    await rig.redis.hset(rig.store.keys.item(place.member), mapping=item)
-    if record.is_settled:
-        await rig.redis.hset(rig.store.keys.item(place.member), "settled", "1")
-    else:
-        await rig.redis.zadd(rig.store.keys.due, {place.member: rig.clock.now.timestamp() * 1000})
-        await rig.redis.zadd(rig.store.keys.live, {place.member: rig.clock.now.timestamp() * 1000})
-    return place
-
-
-async def test_live_record_under_capitals_is_merged(rig: Rig) -> None:
-    """A record of release 0.2.0 and ours become one: its checks count, and a word said to it is kept."""
-    await rig.run(5)
-    call = rig.stage.call(Happening(Kind.END, 300))
-    call.person_id = "p-1"
-    old = legacy(call, phase=Phase.LIVE, listed_at=rig.clock.now, checks_used=15, watch_from=rig.clock.now)
-    place = await keep(rig, old)
-    await rig.store.note(place, Distrusted(operator="ann", said_at=rig.clock.now, wish="d" * 32))
-    await rig.run(330)
-    record = await rig.record(call)
-    assert (len(await records(rig)), record.voice_id) == (1, call.voice_id)
-    assert rig.ledger(call)["reject_voice"] == 1
-    assert rig.ledger(call).get("check", 0) + 15 == record.plan.checks_used <= CHECK_LIMIT
-
-
-async def test_settled_record_under_capitals_is_not_begun_anew(rig: Rig) -> None:
-    """Release 0.2.0 settled the call under capitals while the queue lists it: no check and no enroll is repeated."""
-    await rig.run(5)
-    rig.stage.sandbox.choose(["ids-capital-in-queue"])
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 2), Happening(Kind.END, 300))
-    call.person_id = "p-1"
-    reading = Reading(read_at=rig.clock.now, voice_id=call.voice_id.upper(), person_id="p-1", policies=(MANUAL_GREEN,))
-    enroll = Effect(state=EffectState.APPLIED, person_id="p-1", attempts=1, sent_at=rig.clock.now)
-    old = legacy(call, phase=Phase.SETTLED, reason=Reason.ENROLLED, checks_used=20, enroll=enroll, reading=reading)
-    await keep(rig, old)
-    await rig.run(330)
-    record = await rig.record(call)
-    assert (len(await records(rig)), record.plan.checks_used, record.ledger.enroll.state) == (
-        1,
-        20,
-        EffectState.APPLIED,
-    )
-    assert {"check", "enroll"}.isdisjoint(rig.ledger(call))
-
-
-async def test_record_that_comes_back_under_capitals_counts_its_checks_once(rig: Rig) -> None:
-    """While a worker of release 0.2.0 lists the call under capitals again and again, its checks are not added again."""
-    await rig.run(5)
-    call = rig.stage.call(Happening(Kind.END, 300))
-    call.person_id = "p-1"
-    now, assign = rig.clock.now, Effect(state=EffectState.APPLIED, person_id="p-1", attempts=1)
-    old = legacy(call, phase=Phase.LIVE, listed_at=now, checks_used=3, watch_from=now, assign=assign)
-    place = await keep(rig, old)
-    await rig.run(5)
-    for _ in range(6):
-        await rig.store.note(place, Listed(listed_at=rig.clock.now, started_at=rig.clock.now))
-        await rig.run(3)
-    record = await rig.record(call)
-    assert len(await records(rig)) == 1
-    assert record.plan.checks_used == 3 + rig.ledger(call).get("check", 0)
