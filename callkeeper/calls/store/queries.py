@@ -21,7 +21,7 @@ from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.notes import MERGED
 from callkeeper.calls.pause import parse_pauses
 from callkeeper.calls.record import Call, Obstacles, parse_call, readable_call
-from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
+from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, owner_of, parse_member
 from callkeeper.calls.store.last_listing import parse_standing
 from callkeeper.calls.store.time_slices import SLICE, TimeSlices
 from callkeeper.calls.trail import Entry, Recorded, parse_trail, recorded
@@ -58,13 +58,12 @@ class Queries:
 
     async def find(self, voice_id: str) -> list[CallId]:
         """Return the calls with this id, real or alternate: usually one."""
-        found = {}
+        found, canonical = {}, canonical_id(voice_id)
         for key in await self._institution_keys():
-            for spelling in dict.fromkeys((voice_id, canonical_id(voice_id))):
-                alias = await self._redis.get(self.keys.alias(key, spelling))
-                for candidate in (CallId(key, spelling), CallId(key, alias.decode()) if alias else None):
-                    if candidate is not None and await self._redis.exists(self.keys.item(candidate.member)):
-                        found[candidate.institution_key] = candidate
+            alias = await self._redis.get(self.keys.alias(key, canonical))
+            for candidate in (CallId(key, canonical), CallId(key, alias.decode()) if alias else None):
+                if candidate is not None and await self._redis.exists(self.keys.item(candidate.member)):
+                    found[candidate.institution_key] = candidate
         return list(found.values())
 
     async def institutions(self) -> KnownInstitutions:
@@ -74,7 +73,9 @@ class Queries:
         """
         pipe = self._redis.pipeline(transaction=False)
         listed, live = await pipe.hgetall(self.keys.standings).zrange(self.keys.live, 0, -1).execute()
-        calls = Counter(owner.institution_key for owner in map(_owner, live) if isinstance(owner, CallId))
+        calls = Counter(
+            owner.institution_key for owner in map(owner_of, map(bytes.decode, live)) if isinstance(owner, CallId)
+        )
         names: dict[str, str | None] = dict.fromkeys([*await self._institution_keys(), *calls])
         names.update((key.decode(), _name(standing)) for key, standing in listed.items())
         return KnownInstitutions(names, calls, is_list_stored=bool(listed))
@@ -87,7 +88,7 @@ class Queries:
         for member in members:
             pipe.hexists(self.keys.item(member.decode()), "rec")
         were_read = await pipe.execute() if members else []
-        owners = (_owner(member) for member, was_read in zip(members, were_read, strict=True) if was_read)
+        owners = (owner_of(member.decode()) for member, was_read in zip(members, were_read, strict=True) if was_read)
         return sorted({owner for owner in owners if isinstance(owner, str)})
 
     async def live(self) -> AsyncIterator[Call]:
@@ -161,14 +162,6 @@ def attention_of(stored: Iterable[Mapping[bytes, bytes]]) -> dict[str, str]:
     return {member: "; ".join(dict.fromkeys(why)) for member, why in found.items()}
 
 
-def _owner(member: bytes) -> CallId | str | None:
-    """Return what a member names; None if we did not write it."""
-    try:
-        return parse_member(member.decode())
-    except ValueError:
-        return None
-
-
 def _name(standing: bytes) -> str | None:
     """Return the display name in a stored standing; None if it cannot be read."""
     parsed = parse_standing(standing)
@@ -238,13 +231,7 @@ class Lookup:
 
     async def _resolve(self, institution_key: str, any_id: str) -> tuple[CallId | None, bool]:
         """Return the id of a call's record, and whether more than a push confirms it."""
-        canonical = canonical_id(any_id)
-        found = await self._spelled(institution_key, canonical)
-        if found[0] is None and canonical != any_id:  # a release up to 0.2.0 kept it so
-            found = await self._spelled(institution_key, any_id)
-        return found
-
-    async def _spelled(self, institution_key: str, any_id: str) -> tuple[CallId | None, bool]:
+        any_id = canonical_id(any_id)
         keys, direct = self.keys, CallId(institution_key, any_id)
         moved, alias = await self._together(
             ("hmget", keys.item(direct.member), ["moved", "rec"]), ("get", keys.alias(institution_key, any_id))
