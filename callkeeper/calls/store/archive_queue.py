@@ -75,7 +75,7 @@ class ArchiveQueue(Store):
     async def archived(self, item: ClaimedItem) -> None:
         """Remove a call from the queue. Its record expires from now on. If another worker holds it, do nothing."""
         calls = self._call_keys
-        notes = [part for pair in item.notes.items() for part in pair]
+        notes = item.note_pairs
         with suppress(LeaseLost):
             await self._scripts.call(
                 "archived",
