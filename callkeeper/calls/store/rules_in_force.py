@@ -41,17 +41,15 @@ def put_in_force(
     client: Any = redis  # its stubs cannot know that answers are bytes here
     client.hsetnx(keys.rules_texts, digest, text)
     known = parse_rules_in_force(client.get(keys.rules))
-    last = parse_rules_in_force(client.lindex(keys.rules_history, 0))
-    now = known
-    if known is None or known.digest != digest:
-        seconds, microseconds = client.time()
-        since = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
-        now = RulesInForce(digest, name, since, host, release)
-        client.set(keys.rules, msgspec.json.encode(now))
-    assert now is not None  # noqa: S101  (one of the two)
-    if last is None or last.digest != digest:  # workers up to release 0.2.0 write no history
-        client.lpush(keys.rules_history, msgspec.json.encode(now))
-        client.ltrim(keys.rules_history, 0, KEPT - 1)
+    if known is not None and known.digest == digest:
+        return known
+    seconds, microseconds = client.time()
+    since = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+    now = RulesInForce(digest, name, since, host, release)
+    stored = msgspec.json.encode(now)
+    client.pipeline().set(keys.rules, stored).lpush(keys.rules_history, stored).ltrim(
+        keys.rules_history, 0, KEPT - 1
+    ).execute()
     return now
 
 

@@ -1,7 +1,6 @@
 """The rules in force, and those before: written by workers that start, shown on the board and by a command."""
 
 import json
-from datetime import timedelta
 
 from click.testing import CliRunner
 from redis import Redis as BlockingRedis
@@ -47,15 +46,3 @@ def test_command_says_which_rules_decided_when(redis_url: str, blocking_redis: B
     assert asked("--json", "--at", "2027-02-01") == []
     shown = CliRunner(env={"REDIS_URL": redis_url}).invoke(main, ["rules", "history", "--at", "2027-03-02", "--text"])
     assert texts["default"].text.decode().strip() in shown.output
-
-
-def test_worker_of_an_earlier_release_leaves_no_gap(blocking_redis: BlockingRedis) -> None:
-    """0.2.0 writes no history. The first worker of this release after it begins one, with the time that 0.2.0 stored."""
-    keys = Keys()
-    first = put_in_force(blocking_redis, keys, "aaa", "rules.toml")
-    blocking_redis.delete(keys.rules_history)
-    assert put_in_force(blocking_redis, keys, "aaa", "rules.toml", b"text") == first
-    stored: list[bytes] = blocking_redis.lrange(keys.rules_history, 0, -1)  # type: ignore[assignment]
-    [told] = map(parse_rules_in_force, stored)
-    assert told is not None
-    assert abs(told.since - first.since) < timedelta(seconds=1)
