@@ -205,12 +205,7 @@ def is_repeated(kind: EffectKind, call: Call) -> bool:
 
 def is_later(word: Word | Identity | None, effect: Effect) -> bool:
     """Tell whether a statement came after an effect was sent. Compares statement numbers, as clocks can be set back."""
-    if word is None or effect.sent_at is None or word.number <= effect.last_word:
-        return False
-    if isinstance(word, Identity) and effect.operator is not None and not effect.last_word:
-        # Release 0.2.0 did not keep the number of the statement that an enroll followed: then the times decide.
-        return word.established_at > effect.sent_at
-    return True
+    return word is not None and effect.sent_at is not None and word.number > effect.last_word
 
 
 def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:

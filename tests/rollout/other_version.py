@@ -18,7 +18,7 @@ from callkeeper.calls.store import intake, last_listing
 from callkeeper.calls.store import newer_records as handover
 
 LATE_FIELDS = {
-    *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at", "last_word"),
+    *("trace", "effects_held_until", "standing_held_until", "updated_before", "updated_at"),
     *("answered_check_at", "remark", "requested_by", "history", "signs", "told_at", "unanswered_at"),
 }
 """Fields that an older version does not have. All of them are optional, as every later field must be."""

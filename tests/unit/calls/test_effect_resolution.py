@@ -148,15 +148,6 @@ def test_word_that_reopened_an_effect_outlives_a_withdrawal(kind: EffectKind) ->
     assert not (may_assign(heard) if kind is ASSIGN else may_begin(kind, heard.effect(kind), heard))
 
 
-@pytest.mark.parametrize("state", [EffectState.ABSENT, EffectState.REFUSED])
-def test_enroll_of_an_earlier_release_is_sent_again_for_a_later_word_only(state: EffectState) -> None:
-    """Release 0.2.0 kept no number of the word that an enroll followed: that word does not count as a later one."""
-    said = replace(verified(), established_at=NOW - seconds(61), number=7)
-    sent = Effect(state=state, person_id="p-1", operator="ann", sent_at=NOW - seconds(60), attempts=1)
-    assert not may_begin(ENROLL, sent, call(identity=said))
-    assert may_begin(ENROLL, sent, call(identity=replace(said, established_at=NOW, number=8)))
-
-
 @pytest.mark.parametrize(("tries", "wait_s"), [(0, 1.0), (1, 1.0), (2, 3.0), (3, 6.0), (7, 60.0), (9, 60.0)])
 def test_assign_that_was_turned_away_waits_longer_each_time(tries: int, wait_s: float) -> None:
     """An enroll or reject waits for nothing but the proof that it is absent."""
