@@ -46,10 +46,6 @@ elseif since > now then
     since = now
     redis.call('HSET', epoch_key, 'since', since)
 end
-if born == '' then -- written by release 0.2.0
-    born = nonce
-    redis.call('HSET', epoch_key, 'born', born)
-end
 claimed_ms = math.max(claimed_ms, tonumber(last_claimed_ms)) + math.max(0, math.min(now - num(known[3], now), MOST_CLAIMED))
 redis.call('HSET', epoch_key, 'seen', now, 'claimed_ms', claimed_ms)
 local is_empty = (before or '') == ''
