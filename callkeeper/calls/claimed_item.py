@@ -227,7 +227,7 @@ def share_lateness(items: Sequence[ClaimedItem]) -> None:
 
 
 def _lost_writes(stored: str) -> LostWrites | None:
-    """Read the lost writes in an answer of ``claim``. The value '1' of an earlier release gives no times."""
+    """Read the lost writes in an answer of ``claim``. Each time may be missing."""
     if not stored:
         return None
     after, _, until = stored.partition(":")

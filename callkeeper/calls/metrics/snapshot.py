@@ -145,16 +145,16 @@ class Process:
     since: datetime
     """When it began to report."""
     version: str = ""
-    """Version of callkeeper. Releases before 0.2 do not report it."""
+    """Version of callkeeper."""
     rules: str = ""
     """The digest of its rules."""
     ahead_s: float = 0.0
     """How far its clock is ahead of Redis's."""
     cpu: float | None = None
-    """The share of a core that it uses. Releases up to 0.2.0 do not report it."""
+    """The share of a core that it uses."""
     reported_at: datetime | None = None
     doing: Doing | None = None
-    """What it does now. Releases up to 0.3.0 do not report it."""
+    """What it does now; None if another release reports it in another format."""
     has_replaced: bool = False
     """Whether it began after another one of its kind had vanished, and counts as started in its place."""
 

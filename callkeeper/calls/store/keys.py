@@ -156,7 +156,7 @@ class Keys:
         self.unstarted = f"{prefix}:unstarted"
         self.writable = f"{prefix}:writable"
         self.settings = f"{prefix}:settings"
-        self.budget = f"{prefix}:permits"  # not ":budget": release 0.2.0 stores other figures there
+        self.budget = f"{prefix}:permits"
         self.processes = f"{prefix}:processes"
         self.logins = f"{prefix}:logins"
         self.alerts = f"{prefix}:alerts"

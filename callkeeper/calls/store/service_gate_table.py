@@ -1,7 +1,6 @@
 """The gate's table as people see it: every scope whose requests may not simply go, and why.
 
-Workers ask it before every request (``workers.service_gate``); each part is stored where the workers of release 0.2.0
-look for it.
+Workers ask it before every request (``workers.service_gate``).
 """
 
 from collections.abc import Iterable

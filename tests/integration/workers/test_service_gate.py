@@ -171,16 +171,6 @@ async def test_limit_is_learned_from_429(sandbox_asgi: Asgi, redis: Redis) -> No
     assert refused < 0.05 * asked
 
 
-async def test_budget_of_the_release_before_is_not_read(make: Callable[..., Store], redis: Redis) -> None:
-    """0.2.0 stored other figures under ``ck:budget``; in a rolling deployment both releases write."""
-    figures = "12.0 3.0 1700000000000.0 1.0 9.0 7.0 12.0 2.0 0.0 1700000000000.0 0.0 0.0 20.0 7.0" + " 1.0" * 8
-    await redis.hset("ck:budget", "", figures)
-    budget = make().budget
-    await budget.poll()
-    assert await take(budget, Permit.READ, "r", 30) == [0.0] * 30
-    assert await budget_use(redis, Keys()) == []
-
-
 async def test_processes_share_one_budget(make: Callable[..., Store], hand: Hand) -> None:
     """Two processes get no more together than one alone."""
     one, other = make(10.0).budget, make(10.0).budget

@@ -14,7 +14,7 @@ LONG_AGO_MS = 60_000
 
 
 async def due(store: Store, redis: Redis, hand: Hand, institution: str, count: int, *, ago_ms: int) -> list[str]:
-    """Make calls due as a worker of release 0.2.0 does: in the due set only. Return their members, the oldest first."""
+    """Make calls due in the due set only. Return their members, the oldest first."""
     members = [CallId(institution, f"v-{n:05}").member for n in range(count)]
     pipe = redis.pipeline(transaction=False)
     for n, member in enumerate(members):
