@@ -58,11 +58,6 @@ class StoredLine(msgspec.Struct, frozen=True, kw_only=True):
         except UnicodeError:
             return ""
 
-    @property
-    def is_about_the_archive(self) -> bool:
-        """Tell whether it says what was done to the archive."""
-        return self.kind in DONE
-
 
 class PersonRow(NamedTuple):
     """A row of the table of personal values."""

@@ -115,11 +115,6 @@ class CallQuery:
         return any(kind in _IN_TRAIL for kind, _ in self.terms)
 
     @property
-    def is_about_state(self) -> bool:
-        """Tell whether the state that is shown has to be computed to tell which calls match."""
-        return bool(self.words or self.state)
-
-    @property
     def is_empty(self) -> bool:
         return self == CallQuery(zone=self.zone, country=self.country)
 
