@@ -44,8 +44,6 @@ class Watchdog:
         *,
         keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,
-        stuck_s: float = STUCK_S,
-        end_process: Callable[[int], None] = os._exit,
     ) -> None:
         self._keys = keys
         self._redis = redis
@@ -54,8 +52,6 @@ class Watchdog:
         self._waker = waker
         self._log = log
         self._now_ms = now_ms
-        self._stuck_s = stuck_s
-        self._end_process = end_process
         self._is_over = False
         self._check_now = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -115,6 +111,6 @@ class Watchdog:
 
     def _watch(self) -> None:
         beat_at_s = self._beat_at_s
-        if beat_at_s is not None and time.monotonic() - beat_at_s > self._stuck_s:
+        if beat_at_s is not None and time.monotonic() - beat_at_s > STUCK_S:
             self._log.error("shift_stuck", after_s=round(time.monotonic() - beat_at_s, 1))
-            self._end_process(STUCK_EXIT)
+            os._exit(STUCK_EXIT)

@@ -10,7 +10,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from redis.exceptions import RedisError
 
@@ -32,7 +32,6 @@ class Probing:
     tools: Tools
     institutions: Institutions
     on_probed: Callable[[], None] = lambda: None
-    sleep: Callable[[float], Any] = asyncio.sleep
     choose: Callable[[Sequence[CallId]], CallId] = random.choice
     _turn: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -60,7 +59,7 @@ class Probing:
     async def _run(self) -> None:
         while True:
             await self.start_due()
-            await self.sleep(POLL_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
 
     async def _try(self, scope: Scope) -> None:
         follow_trace()

@@ -4,13 +4,16 @@ No I/O: ``callkeeper.calls.store.claims`` claims and writes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from callkeeper.calls.pause import Pause, Pauses, parse_pauses
 from callkeeper.calls.store.keys import CallId, names_of
 from callkeeper.service.config import REQUEST_DEADLINE_S
+
+SPARE_S = 2.0
+"""How much longer than the request a lease lasts, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +26,10 @@ class Lease:
 
     request_s: float = REQUEST_DEADLINE_S
     """Deadline of one request, in seconds."""
-    spare_s: float = 2.0
-    """How much longer than the request the lease lasts, in seconds."""
 
     @property
     def seconds(self) -> float:
-        return self.request_s + self.spare_s
+        return self.request_s + SPARE_S
 
     @property
     def ms(self) -> int:
@@ -40,7 +41,7 @@ class Lease:
 
         It is 0.2 s less than the lease has to spare.
         """
-        return self.spare_s - 0.2
+        return SPARE_S - 0.2
 
     @property
     def hold(self) -> timedelta:
@@ -50,7 +51,7 @@ class Lease:
     @property
     def finish_s(self) -> float:
         """Return how long a shift that claims no more lets its calls go on: two requests and the spare time."""
-        return 2 * self.request_s + self.spare_s
+        return 2 * self.request_s + SPARE_S
 
 
 LEASE = Lease()
@@ -144,7 +145,7 @@ class ClaimedItem:
     """How late workers are: how long the member had been due, or others that were claimed with it (`share_lateness`)."""
     live: int
     """The number of live calls of all institutions at the claim."""
-    writes: int = field(default=0)
+    writes: int = 0
 
     @property
     def note_pairs(self) -> list[bytes]:

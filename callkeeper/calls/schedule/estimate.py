@@ -153,8 +153,8 @@ def turnbull(
     return known
 
 
-def smoothed(known: Sequence[float], ratio: float = SMOOTHED_BY) -> list[float]:
-    """Return F averaged over t / ratio to t * ratio at each time t. The raw estimate has jumps between checks."""
+def smoothed(known: Sequence[float]) -> list[float]:
+    """Return F averaged from t / SMOOTHED_BY to t * SMOOTHED_BY at each time t. The raw one has jumps between checks."""
     areas = list(accumulate(((a + b) / 2 for a, b in pairwise(known)), initial=0.0))
     last = len(known) - 1
 
@@ -163,7 +163,7 @@ def smoothed(known: Sequence[float], ratio: float = SMOOTHED_BY) -> list[float]:
         part = x - k
         return areas[k] + known[k] * part + (known[k + 1] - known[k]) * part * part / 2
 
-    spans = ((n / ratio, min(n * ratio, last)) for n in range(1, last + 1))
+    spans = ((n / SMOOTHED_BY, min(n * SMOOTHED_BY, last)) for n in range(1, last + 1))
     averages = ((area(high) - area(low)) / (high - low) for low, high in spans)
     return list(accumulate(averages, max, initial=0.0))
 

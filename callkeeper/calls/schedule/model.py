@@ -166,9 +166,9 @@ class Model:
         return values[node] + (place - node) * (values[node + 1] - values[node])
 
 
-def prior(*, step_s: float = STEP_S) -> Model:
+def prior() -> Model:
     """Return the model of the shipped schedule."""
-    return Model.of(PRIOR_RESULT.cdf, PRIOR_CALL.survival, step_s=step_s)
+    return Model.of(PRIOR_RESULT.cdf, PRIOR_CALL.survival)
 
 
 def _running(values: Sequence[float], step_s: float) -> tuple[float, ...]:
