@@ -17,7 +17,7 @@ from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.settlement import HINT_LIVES, SETTLE_AFTER
 from callkeeper.calls.statuses import STATUSES, Status
 from callkeeper.service.endpoints import is_same_id, spelling_of
-from callkeeper.service.open_questions import USUAL, Shown
+from callkeeper.service.open_questions import AHEAD, USUAL, ZONES, Shown
 from callkeeper.service.phone_calls import PhoneCall
 
 _KNOWN: Final = frozenset(STATUSES)
@@ -164,12 +164,6 @@ def _is_sent_after(effect: Effect, at: datetime) -> bool:
 
 _SOON: Final = timedelta(seconds=30)
 _NEAR: Final = timedelta(seconds=50)
-_CLOCKS: Final = {
-    timedelta(minutes=3): "clock-3-min-ahead",
-    timedelta(minutes=-3): "clock-3-min-behind",
-    timedelta(hours=5): "clock-5-h-ahead",
-    timedelta(hours=-5): "clock-5-h-behind",
-}
 _PLACEHOLDER: Final = timedelta(days=300)
 
 
@@ -184,7 +178,7 @@ def _clock(before: Call, reading: Reading, zone: str) -> Iterator[Shown]:
     ahead = updated_at - reading.read_at + took / 2
     if abs(ahead) > _PLACEHOLDER:
         return
-    shape = f"{ahead.total_seconds():+.0f} s from our clock, {_ZONES.get(zone, 'form unknown')}"
+    shape = f"{ahead.total_seconds():+.0f} s from our clock, {ZONES.get(zone, 'form unknown')}"
     if zone == "none":
         answer = (
             "dates-without-zone" if abs(ahead) < _NEAR else f"dates-local-{'east' if ahead > timedelta() else 'west'}"
@@ -193,12 +187,9 @@ def _clock(before: Call, reading: Reading, zone: str) -> Iterator[Shown]:
     elif abs(ahead) < _NEAR:
         yield Shown("service-clock", USUAL, shape)
     else:
-        nearest = min(_CLOCKS, key=lambda known: abs(ahead - known))
-        answer = _CLOCKS[nearest] if abs(ahead - nearest) < _NEAR else "clock-differs"
+        nearest = min(AHEAD, key=lambda known: abs(ahead - known))
+        answer = AHEAD[nearest] if abs(ahead - nearest) < _NEAR else "clock-differs"
         yield Shown("service-clock", answer, shape)
-
-
-_ZONES: Final = {"Z": "in UTC", "offset": "with an offset", "none": "without a zone"}
 
 
 def _assigned(before: Call, reading: Reading) -> Iterator[Shown]:

@@ -253,7 +253,8 @@ def _kind(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> ty
 
 _BASE = Reader(BaseAnswer)
 _SUMMARY = Reader(InstitutionSummary)
-_BASE_LISTS = ("errors", "messages")
+BASE_LISTS = ("errors", "messages")
+"""The arrays of the base response."""
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -295,7 +296,7 @@ def _arrays(wrapper: Mapping[str, msgspec.Raw], depth: int = 2) -> Iterator[list
     """Yield the arrays in an object and its nested objects, except those of the base response."""
     for name, raw in wrapper.items():
         opening = bytes(raw)[:1]
-        if opening == b"[" and name not in _BASE_LISTS:
+        if opening == b"[" and name not in BASE_LISTS:
             yield _array.decode(raw)
         elif opening == b"{" and depth:
             yield from _arrays(_object.decode(raw), depth - 1)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from callkeeper.service.answer_meaning import BASE_LISTS
 from callkeeper.service.answer_parsing import as_utc
 from callkeeper.service.endpoints import (
     ADD_INSTITUTION,
@@ -25,7 +26,7 @@ from callkeeper.service.endpoints import (
     is_institution_key,
     is_voice_id,
 )
-from callkeeper.service.open_questions import USUAL, See, Shown
+from callkeeper.service.open_questions import USUAL, ZONES, See, Shown
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from callkeeper.service.transport import ServiceResponse
 
@@ -285,10 +286,7 @@ def _zone(text: str) -> str:
 
 
 def _instant_form(text: str) -> str:
-    return f"a text of {len(text)}, {_ZONES.get(_zone(text), 'a placeholder')}"
-
-
-_ZONES: Final = {"Z": "in UTC", "offset": "with an offset", "none": "without a zone"}
+    return f"a text of {len(text)}, {ZONES.get(_zone(text), 'a placeholder')}"
 
 
 def _zone_seen(text: str) -> Iterator[Shown]:
@@ -341,7 +339,7 @@ def institutions_seen(body: object) -> Iterator[Shown]:
         return
     if not isinstance(body, dict):
         return
-    arrays = {name: value for name, value in body.items() if isinstance(value, list) and name not in _BASE_LISTS}
+    arrays = {name: value for name, value in body.items() if isinstance(value, list) and name not in BASE_LISTS}
     if "institutions" in arrays:
         answer = USUAL if len(arrays) == 1 else "list-beside-arrays"
         yield Shown("institution-list-form", answer, f"institutions beside {len(arrays) - 1} other lists")
@@ -352,9 +350,6 @@ def institutions_seen(body: object) -> Iterator[Shown]:
         yield from _institutions(entries)
     elif not arrays and any(isinstance(value, dict) for value in body.values()):
         yield Shown("institution-list-form", "list-nested", "in an object of the answer")
-
-
-_BASE_LISTS: Final = ("errors", "messages")
 
 
 def _institutions(entries: Sequence[Any]) -> Iterator[Shown]:

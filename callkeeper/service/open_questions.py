@@ -5,10 +5,22 @@ list; observers only name the identifier and the answer.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 USUAL: Final = "usual"
 """The name of the answer that is expected. The others have names of their own."""
+
+AHEAD: Final = {
+    timedelta(minutes=3): "clock-3-min-ahead",
+    timedelta(minutes=-3): "clock-3-min-behind",
+    timedelta(hours=5): "clock-5-h-ahead",
+    timedelta(hours=-5): "clock-5-h-behind",
+}
+"""The answers of clocks that differ, by how far the clock is ahead."""
+
+ZONES: Final = {"Z": "in UTC", "offset": "with an offset", "none": "without a zone"}
+"""The words for what follows an instant."""
 
 
 class Shown(NamedTuple):

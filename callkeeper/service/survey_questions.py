@@ -31,7 +31,7 @@ from callkeeper.service.endpoints import (
     header_value,
 )
 from callkeeper.service.errors import ResellerError, ServiceUnavailable
-from callkeeper.service.open_questions import USUAL, See
+from callkeeper.service.open_questions import AHEAD, USUAL, See
 from callkeeper.service.tracing import HEADER, new_trace
 from callkeeper.service.transport import ServiceResponse, http_request, receive
 
@@ -43,14 +43,6 @@ KEYS: Final = 3
 
 LIVE: Final = 4
 """So many live calls are needed to see how a queue is paged."""
-
-AHEAD: Final = {
-    timedelta(minutes=3): "clock-3-min-ahead",
-    timedelta(minutes=-3): "clock-3-min-behind",
-    timedelta(hours=5): "clock-5-h-ahead",
-    timedelta(hours=-5): "clock-5-h-behind",
-}
-"""Clocks that the survey names, by how far they are ahead."""
 
 
 class Planned(NamedTuple):
