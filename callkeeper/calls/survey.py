@@ -121,6 +121,10 @@ class SurveyVerdict(StrEnum):
     CANNOT_BE_SEEN = "cannot be seen"
 
 
+VERDICTS = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
+"""The verdicts in the order in which they are shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class SurveyRow:
     """One assumption, what was seen of it, and the verdict."""

@@ -16,7 +16,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.survey import Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
+from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
 from callkeeper.service.errors import ResellerError
 from callkeeper.service.survey_questions import MOST, PLAN, Asking, Ended
 
@@ -155,11 +155,8 @@ def _write(file: Path, text: str) -> None:
     say(f"Written: {safe(str(file))}", err=True)
 
 
-_ORDER = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
-
-
 def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
-    for verdict in _ORDER if shows_all else _ORDER[:-1]:
+    for verdict in VERDICTS if shows_all else VERDICTS[:-1]:
         of_it = [row for row in rows if row.verdict is verdict]
         say(f"{verdict.capitalize()}: {len(of_it)} of {len(rows)}")
         for row in of_it:

@@ -11,12 +11,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.survey import Sight, Survey, SurveyRow, SurveyVerdict, rows_of
+from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, rows_of
 from callkeeper.desk.access.rights import Person
 from callkeeper.desk.access.visitor import visitor_of
 from callkeeper.desk.board.renderer import Renderer
-
-_ORDER = (SurveyVerdict.CONTRADICTED, SurveyVerdict.HOLDS, SurveyVerdict.NOT_SEEN, SurveyVerdict.CANNOT_BE_SEEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class SurveyPage:
             "survey.html",
             now=self.now(),
             visitor=visitor,
-            groups=[(verdict, [row for row in rows if row.verdict is verdict]) for verdict in _ORDER],
+            groups=[(verdict, [row for row in rows if row.verdict is verdict]) for verdict in VERDICTS],
             seen=_Seen(visitor.person),
         )
         return HTMLResponse(page)
