@@ -74,13 +74,9 @@ def encode_pause(pause: Pause) -> bytes:
     return msgspec.json.encode(pause)
 
 
+@lru_cache(maxsize=8)
 def parse_pauses(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
     """Decode the stored pauses. The same input returns the same object."""
-    return _parse(stored)
-
-
-@lru_cache(maxsize=8)
-def _parse(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
     pauses = {key: _pause(value) for key, value in stored}
     return Pauses(pauses, tuple(key for key, pause in pauses.items() if pause is _UNREADABLE))
 

@@ -204,11 +204,6 @@ def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_per
     )
 
 
-def most_by_people(call: Call, schedule: Schedule) -> int:
-    """Return the maximum number of checks that people can have asked for: all that are left, as they ask at any time."""
-    return reserve_left(call, schedule)
-
-
 def _window(call: Call, lost: LostWrites) -> Window | None:
     """Return the time in which writes about a call may have been lost; None if unknown.
 
@@ -227,7 +222,7 @@ def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
     schedule, has_person = book.schedule, _was_assigned(call)
     automatic = most_automatic(call, book, window, has_person=has_person)
     if_assigned = most_automatic(call, book, window, has_person=True) - automatic
-    by_people = most_by_people(call, schedule)
+    by_people = reserve_left(call, schedule)  # all of it, as they ask at any time
     charged = replace(
         call,
         plan=replace(

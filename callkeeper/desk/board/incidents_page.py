@@ -70,11 +70,8 @@ class IncidentsPage:
             Route(f"{self._base}/retry", self._changer(self._retry), methods=["POST"]),
         ]
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, problem: FormRefused | None = None) -> Response:
         """Show the incidents, with the forms that the visitor may send."""
-        return await self._page(request)
-
-    async def _page(self, request: Request, problem: FormRefused | None = None) -> Response:
         visitor = visitor_of(request)
         person = visitor.person
         page = self._renderers[person.sees_people].page(
@@ -107,7 +104,7 @@ class IncidentsPage:
                 form = await self._forms.read(request, *fields)
                 asked = await change(request, form)
             except FormRefused as problem:
-                return await self._page(request, problem)
+                return await self.show(request, problem)
             return RedirectResponse(f"{self._base}{asked or ''}", 303)
 
         return answer

@@ -51,11 +51,7 @@ class PausingPage:
             Route(f"{self._base}/resume", self._changer("resume"), methods=["POST"]),
         ]
 
-    async def show(self, request: Request) -> Response:
-        """Show what is paused, with the forms that change it."""
-        return await self._page(request)
-
-    async def _page(
+    async def show(
         self,
         request: Request,
         problem: FormRefused | None = None,
@@ -63,7 +59,7 @@ class PausingPage:
         what: str = "",
         typed: Mapping[str, str] | None = None,
     ) -> Response:
-        """Show the page. ``typed`` are the fields of the form ``what`` if that was refused.
+        """Show what is paused, with the forms that change it. ``typed``: the fields of the form ``what`` if it was refused.
 
         The link beside a pause preselects its institution in the form to resume.
         """
@@ -105,7 +101,7 @@ class PausingPage:
                 form = await self._forms.read(request, *fields)
                 await (self._forms.pause if what == "pause" else self._forms.resume)(request, form)
             except FormRefused as problem:
-                return await self._page(request, problem, what=what, typed=form)
+                return await self.show(request, problem, what=what, typed=form)
             return RedirectResponse(self._base, 303)
 
         return change
