@@ -75,7 +75,7 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
         return acted
     step = (
         _decline(call, context, book)
-        or _patiently(close(call, book, facts, now), call, now)
+        or _patiently(close(call, context, book, facts, now), call, now)
         or _check_or_read(call, context, book, facts, now)
     )
     if call.seen.reading is None or (signature := facts.signature) == call.written.facts:

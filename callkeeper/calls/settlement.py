@@ -20,7 +20,7 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import is_rejected, may_begin, unresolved
 from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at, facts_of, has_real_voice_id
-from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.institutions import FOREIGN, NOT_ACTIVE, UNKNOWN
 from callkeeper.calls.record import Call, Reading, Reason
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
@@ -115,6 +115,13 @@ within this time."""
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call is looked at while it waits for the end of a pause."""
 
+IDLE_LOOK = timedelta(seconds=60)
+"""The same until its institution is active. A worker reads the institutions every 90 s."""
+
+_PASSING = frozenset({NOT_ACTIVE, UNKNOWN})
+"""Obstacles that an ended call waits for. The others are the institution's own choice: test mode, no voice
+authentication."""
+
 LAST_TURN = timedelta(minutes=10)
 """For how long an ended call is kept for rules that ask for the seconds since the end or the verification."""
 
@@ -191,7 +198,7 @@ def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None
     return call.life.ended_at or (call.life.end_hinted_at if call.life.looked_back_at else None) or now
 
 
-def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
     """Close an ended call: withdraw intentions, read once more after the service has settled it, then settle."""
     if call.life.ended_at is None:
         return None
@@ -203,7 +210,7 @@ def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | Non
         return Wait(last_read_at)
     if call.seen.reading is None or call.seen.reading.read_at < last_read_at:
         return Read("last read")
-    if (step := _await_decision(call, book, facts, now)) is not None:
+    if (step := _await_decision(call, context, book, facts, now)) is not None:
         return step
     turn_at = next_turn(book, {**begun_at(call), "assigned_s": None}, now, None)
     if turn_at is not None and turn_at <= call.life.ended_at + LAST_TURN:
@@ -211,9 +218,9 @@ def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | Non
     return Settle(_unresolved(call) or _reason(facts))
 
 
-def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
-    """Wait for the provider's final analysis, or for the end of a pause, if the rules would then do something."""
-    is_open = facts.voice_pending or facts.provider_error
+def _await_decision(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
+    """Wait for the provider's final analysis, or for what holds effects up, if the rules would then do something."""
+    is_open, is_idle = facts.voice_pending or facts.provider_error, context.obstacles.standing in _PASSING
     best = replace(
         facts,
         final_analysis=True,
@@ -221,6 +228,7 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
         paused=False,
         redis_changed=False,
         standing_unconfirmed=False,
+        allowed=facts.allowed or is_idle,
     )
     verdict, present = judge(best, book, call.institution_key), judge(facts, book, call.institution_key)
     known = {one.rule for one in (present, *present.shadows)}
@@ -230,10 +238,10 @@ def _await_decision(call: Call, book: RuleBook, facts: Facts, now: datetime) -> 
     if not facts.final_analysis:
         due = now if call.seen.final_since is None else call.seen.final_since + FINAL_APART
         return Wait(due) if now < due else Read("final analysis")
-    holds = facts.paused or facts.redis_changed or facts.standing_unconfirmed
+    holds = facts.paused or facts.redis_changed or facts.standing_unconfirmed or is_idle
     is_held = holds and verdict.outcome in EFFECTS.keys() - _begun(call)
     is_in_time = verdict.outcome is Outcome.REJECT or (facts.ended_s or 0) < VERIFIED_AFTER_END.total_seconds()
-    return Wait(now + RESUME_LOOK) if is_held and is_in_time else None
+    return Wait(now + (IDLE_LOOK if is_idle else RESUME_LOOK)) if is_held and is_in_time else None
 
 
 def _begun(call: Call) -> set[Outcome]:

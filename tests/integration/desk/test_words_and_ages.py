@@ -1,5 +1,6 @@
 """People's words about calls that are old, ended, merged or given up, or that meet a pause or a wrong clock."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,11 +9,14 @@ from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.institutions import InstitutionStatus
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.desk import OPERATOR, DeskRig, desk
+from tests.harness.virtual_time import KEY
 
 __all__ = ["desk"]
 HOUR = 3600.0
+AGE_S = 900.0
 
 
 async def pause(rig: DeskRig) -> None:
@@ -27,52 +31,74 @@ async def resume(rig: DeskRig) -> None:
     assert await Pausing(rig.redis).resume(None, operator="jane", because="done", at=rig.clock.now)
 
 
+@pytest.fixture
+def short(desk: DeskRig) -> DeskRig:
+    """Return a desk whose calls are given up after a quarter of an hour instead of four hours."""
+    desk.tools = replace(desk.tools, book=replace(desk.book, maximum_age_s=AGE_S))
+    desk.shift.tools = desk.tools
+    return desk
+
+
 def rejects(rig: DeskRig, call: Call) -> int:
     """Return how many rejects the service saw for a call."""
     return rig.ledger(call).get("reject_voice", 0)
 
 
-async def test_distrust_outlasts_a_pause_that_is_longer_than_a_call(desk: DeskRig) -> None:
+async def test_distrust_outlasts_a_pause_that_is_longer_than_a_call(short: DeskRig) -> None:
     """Said before the end, held until the pause is over, then carried out; the call is not lost meanwhile."""
-    call = desk.stage.call(Happening(Kind.END, 60))
-    await desk.push(call)
-    await desk.run(20)
-    await pause(desk)
-    await desk.say(call, "distrusted", reason="wrong voice")
-    await desk.run(4.2 * HOUR)
-    await resume(desk)
-    await desk.run(120)
-    assert rejects(desk, call) == 1
-    assert (await desk.record(call)).life.reason is Reason.REJECTED
+    call = short.stage.call(Happening(Kind.END, 60))
+    await short.push(call)
+    await short.run(20)
+    await pause(short)
+    await short.say(call, "distrusted", reason="wrong voice")
+    await short.run(AGE_S + 100)
+    await resume(short)
+    await short.run(120)
+    assert rejects(short, call) == 1
+    assert (await short.record(call)).life.reason is Reason.REJECTED
 
 
-async def test_distrust_of_a_call_of_four_hours_outlasts_a_pause(desk: DeskRig) -> None:
+async def test_distrust_outlasts_a_review_of_the_institution(short: DeskRig) -> None:
+    """Said while the service has the institution in Review, carried out once it is active, and not before."""
+    short.stage.world.add_institution(KEY, status=InstitutionStatus.REVIEW)
+    call = short.stage.call(Happening(Kind.END, 60))
+    await short.push(call)
+    await short.run(20)
+    await short.say(call, "distrusted", reason="wrong voice")
+    await short.run(AGE_S + 100)
+    assert rejects(short, call) == 0
+    short.stage.world.add_institution(KEY)
+    await short.run(240)
+    assert rejects(short, call) == 1
+
+
+async def test_distrust_of_a_call_that_is_almost_given_up_outlasts_a_pause(short: DeskRig) -> None:
     """The call is not given up while the word waits."""
-    call = desk.stage.call(Happening(Kind.END, 6 * HOUR))
-    await desk.push(call)
-    await desk.run(3.95 * HOUR)
-    await pause(desk)
-    await desk.say(call, "distrusted", reason="wrong voice")
-    await desk.run(600)
-    await resume(desk)
-    await desk.run(120)
-    assert rejects(desk, call) == 1
+    call = short.stage.call(Happening(Kind.END, 2 * AGE_S))
+    await short.push(call)
+    await short.run(AGE_S - 100)
+    await pause(short)
+    await short.say(call, "distrusted", reason="wrong voice")
+    await short.run(600)
+    await resume(short)
+    await short.run(120)
+    assert rejects(short, call) == 1
 
 
 @pytest.mark.parametrize("by_alternate", [False, True])
-async def test_word_about_a_call_that_was_given_up_counts_under_either_id(desk: DeskRig, by_alternate: bool) -> None:
+async def test_word_about_a_call_that_was_given_up_counts_under_either_id(short: DeskRig, by_alternate: bool) -> None:
     """The record under the alternate id is merged into the other one, which is then read and acted on."""
-    call = desk.stage.call(Happening(Kind.END, 6 * HOUR))
-    await desk.push(call)
-    await desk.run(4.1 * HOUR)
-    assert (await desk.record(call)).life.reason is Reason.LOST
+    call = short.stage.call(Happening(Kind.END, 2 * AGE_S))
+    await short.push(call)
+    await short.run(AGE_S + 100)
+    assert (await short.record(call)).life.reason is Reason.LOST
     voice_id = call.alternate_id if by_alternate else call.voice_id
-    said = await desk.http.post(
+    said = await short.http.post(
         f"/calls/{call.institution_key}/{voice_id}/distrusted", json={"operator": OPERATOR, "reason": "x"}
     )
     assert said.is_success
-    await desk.run(120)
-    assert rejects(desk, call) == 1
+    await short.run(120)
+    assert rejects(short, call) == 1
 
 
 async def test_word_that_is_taken_back_enrolls_nobody_hours_later(desk: DeskRig) -> None:
@@ -83,7 +109,7 @@ async def test_word_that_is_taken_back_enrolls_nobody_hours_later(desk: DeskRig)
     await pause(desk)
     await desk.run(800)
     await resume(desk)
-    await desk.run(3 * HOUR)
+    await desk.run(HOUR)
     assert (await desk.record(call)).is_settled
     await desk.say(call, "distrusted", reason="wrong call")
     await desk.say(call, "withdraw", what="distrusted")

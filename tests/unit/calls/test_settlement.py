@@ -110,7 +110,7 @@ def test_end_is_believed_to_the_services_record_only() -> None:
 
 def closed(known: Call) -> Deed | None:
     """Return how a call is closed."""
-    return close(known, BOOK, facts_of_record(known, BOOK.policies, NOW), NOW)
+    return close(known, Context(known.last_claim), BOOK, facts_of_record(known, BOOK.policies, NOW), NOW)
 
 
 def test_ended_call_is_read_once_more_and_settled() -> None:
