@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import Facts, has_result
 from callkeeper.calls.law import forbidden
@@ -71,7 +72,9 @@ def test_call_is_shown_filed_and_posted_as_what_it_is(readings: list[dict[str, A
     assert has_result(read, BOOK.policies) == (expected in {"green", "red"})
     ended = read_again(read, NOW + seconds(60), **readings[-1], has_ended=True)
     ended = read_again(ended, NOW + seconds(64), **readings[-1], has_ended=True)
-    assert close(ended, BOOK, facts_of_record(ended, BOOK.policies), NOW + seconds(64)) == Settle(FILED[expected])
+    assert close(
+        ended, Context(ended.last_claim), BOOK, facts_of_record(ended, BOOK.policies), NOW + seconds(64)
+    ) == Settle(FILED[expected])
 
 
 def test_full_authentication_of_unknown_origin_stops_checks_and_forbids_an_enroll() -> None:

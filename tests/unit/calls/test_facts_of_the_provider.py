@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from callkeeper.calls.context import Context
 from callkeeper.calls.fold import reading_of
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules import parse_rules
@@ -81,7 +82,9 @@ def test_provider_error_is_told_from_undecided() -> None:
     ):
         fields = {"has_ended": True, "provider_error": one.seen.reading.provider_error}
         ended = read_again(read_again(one, NOW + seconds(9), **fields), NOW + seconds(20), **fields)
-        assert close(ended, BOOK, facts_of_record(ended, BOOK.policies), NOW + seconds(20)) == Settle(reason)
+        assert close(
+            ended, Context(ended.last_claim), BOOK, facts_of_record(ended, BOOK.policies), NOW + seconds(20)
+        ) == Settle(reason)
         if state is not None:
             settled = read_again(ended, NOW + seconds(20), **fields)
             assert (
