@@ -85,7 +85,7 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
         last = call.seen.reading.read_at if call.seen.reading else now - PUSH_READ_GAP
         call = replace(
             call,
-            life=replace(call.life, end_hinted_at=now),
+            life=replace(call.life, end_hinted_at=recorded_at),
             plan=replace(call.plan, next_read_at=max(now, last + PUSH_READ_GAP)),
         )
     return call, [entry]
@@ -204,7 +204,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(effect, was_read_since=True))
         elif effect.state in IN_DOUBT:
             call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
-    ended_at = believed_end(call, reading, now)
+    ended_at = believed_end(before, reading, now)
     if ended_at is not None:
         phase = call.life.phase if call.is_settled else Phase.ENDED
         call = replace(call, life=replace(call.life, phase=phase, ended_at=ended_at))

@@ -191,11 +191,15 @@ def _is_listed(call: Call, now: datetime, within: timedelta) -> bool:
 
 
 def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None:
-    """Return when a call ended, if the service's record says so. A pushed end is only a reason to read the record."""
+    """Return when a call ended, if the service's record says so. A pushed end is only a reason to read the record.
+
+    The push came when the call ended, unless a read between the two showed the call going on. Workers may have stood.
+    """
     if not reading.has_ended and reading.status != Status.CALL_ENDED:
         return None
-    # A look-back is the only read of its call, so the pushed end is the best that is known.
-    return call.life.ended_at or (call.life.end_hinted_at if call.life.looked_back_at else None) or now
+    hinted_at, last = call.life.end_hinted_at, call.seen.reading
+    went_on = hinted_at is not None and last is not None and last.read_at > hinted_at
+    return call.life.ended_at or (None if went_on else hinted_at) or now
 
 
 def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:

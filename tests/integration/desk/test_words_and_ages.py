@@ -132,6 +132,24 @@ async def test_clock_of_the_web_process_does_not_decide_whether_a_word_is_in_tim
     assert desk.ledger(call).get("enroll", 0) == enrolls
 
 
+@pytest.mark.parametrize(("after_s", "enrolls"), [(300, 1), (1800, 0)])
+async def test_ten_minutes_of_a_word_begin_at_the_end_though_no_worker_ran(
+    desk: DeskRig, after_s: float, enrolls: int
+) -> None:
+    """The end was pushed, a person verified the caller afterwards, and an hour later a worker noticed both."""
+    call = desk.stage.call(Happening(Kind.END, 60))
+    await desk.push(call)
+    await desk.run(50)
+    desk.clock.advance(20)
+    await desk.push(call, "CallEnd")
+    desk.clock.advance(after_s)
+    await desk.say(call, "verified", person_id="p-1", validation_type="OneTimePasswordAuth")
+    desk.clock.advance(HOUR)
+    await desk.run(120)
+    assert (await desk.record(call)).is_settled
+    assert desk.ledger(call).get("enroll", 0) == enrolls
+
+
 async def test_unconfirmed_call_hears_a_second_word(desk: DeskRig) -> None:
     """The queue leaves the call out, and its details were not found for minutes. Now they are, and the word counts."""
     faults = desk.stage.sandbox.faults

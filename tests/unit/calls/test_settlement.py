@@ -97,15 +97,16 @@ def test_call_is_not_found_only_after_a_delay() -> None:
 
 
 def test_end_is_believed_to_the_services_record_only() -> None:
-    """Of a look-back the pushed end is the best that is known."""
+    """It is when the end was pushed, unless a later read showed the call going on."""
     assert believed_end(call(end_hinted_at=NOW), reading(), NOW) is None
     assert believed_end(call(), reading(has_ended=True), NOW) == NOW
     assert believed_end(call(), reading(status="CallEnded"), NOW) == NOW
     earlier = NOW - seconds(9)
     assert believed_end(call(end_seen_at=earlier), reading(has_ended=True), NOW) == earlier
-    assert believed_end(call(end_hinted_at=earlier), reading(has_ended=True), NOW) == NOW
-    looked = call(end_hinted_at=earlier, looked_back_at=NOW)
-    assert believed_end(looked, reading(has_ended=True), NOW) == earlier
+    hinted = call(end_hinted_at=earlier, reading=None)
+    assert believed_end(hinted, reading(has_ended=True), NOW) == earlier
+    went_on = with_stored(hinted, reading=reading(read_at=earlier + seconds(1)))
+    assert believed_end(went_on, reading(has_ended=True), NOW) == NOW
 
 
 def closed(known: Call) -> Deed | None:
