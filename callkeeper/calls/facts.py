@@ -154,7 +154,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         ),
     ]
     manual: Annotated[
-        bool, Says("authenticated only by a person's statement: Green Manual Authentication, or our own enroll")
+        bool,
+        Says(
+            "the member who is assigned now was authenticated only by a person's statement: Green Manual Authentication, or "
+            "an enroll for this member"
+        ),
     ]
     red: Annotated[bool, Says("a policy classified red is applied", by_check=True, by_voice=True)]
     red_seen: Annotated[bool, Says("a policy classified red was applied at any time in this call", by_voice=True)] = (
@@ -456,7 +460,7 @@ def facts_of(
     earlier = seen.earlier_marks.kinds if seen.earlier_marks is not None else ()
     return Facts(
         green=authenticated or (_GREEN in colours and not red),
-        manual=by_hand,
+        manual=by_hand and _is_for_assigned(call),
         red=red,
         unclassified=_UNCLASSIFIED in colours,
         red_seen=red or seen.red,
@@ -545,6 +549,14 @@ def _is_by_hand(call: Call) -> bool:
     ours = call.ledger.enroll.state in DONE or call.ledger.enroll.state in IN_DOUBT
     shown = call.seen.reading is not None and MANUAL_GREEN in call.seen.reading.policies
     return not call.seen.unenrolled and (shown or ours or call.seen.enrolled)
+
+
+def _is_for_assigned(call: Call) -> bool:
+    """Tell whether an enroll of this call was for the member who is assigned now, as far as is known.
+
+    The policy that it applied may stay on the call when somebody changes the member.
+    """
+    return call.ledger.enrolled_for in {None, call.seen.person_id}
 
 
 def has_result(call: Call, policies: Policies) -> bool:

@@ -39,7 +39,6 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("verified", False), ("validation_type", None)),
     (("validation_type", None), ("verified", False)),
     (("manual", True), ("enrolled", True)),
-    (("enrolled", True), ("manual", True)),
     (("authenticated", True), ("green", True)),
     (("authenticated", True), ("manual", False)),
     (("authenticated", True), ("fully_authenticated", True)),
@@ -253,7 +252,7 @@ class World:
         by_hand = only(_POLICY + MANUAL_GREEN, True)
         by_voice = [literal for literal in self._of(Colour.GREEN) if literal != by_hand]
         return [
-            (without(domains, by_hand), only("manual", True), only("unenrolled", True)),
+            (without(domains, by_hand), only("enrolled", True), only("unenrolled", True)),
             (only("green", False), only("authenticated", True), *by_voice),
             *((without(domains, literal), only("red", True), only("green", True)) for literal in by_voice),
             *equivalent(only("green_policy", True), [*by_voice, by_hand], domains),

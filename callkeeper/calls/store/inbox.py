@@ -51,21 +51,21 @@ class Members:
 
         Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
         time, one finds the other. The record is saved after this, so a crash in between makes it run again, which
-        changes nothing.
+        changes nothing. Both were for the person who was assigned then, whoever is assigned afterwards.
         """
         person_id = call.seen.person_id
         if person_id is None:
             return call
         place = self._keys.enrolled(call_id.institution_key, person_id)
         rejected = self._keys.rejected(call_id.institution_key, person_id)
-        if is_enrolled and call.ledger.enrolled_for != person_id:
+        if is_enrolled and call.ledger.enrolled_for is None:
             await self._redis.zadd(place, {call_id.voice_id: now.timestamp()})
             await self._redis.zremrangebyscore(place, "-inf", now.timestamp() - self._kept_s)
             await self._redis.expire(place, self._kept_s)
             if await self._redis.exists(rejected):
                 await self._leave_note(call_id, MemberRejected(rejected_at=now))
             call = replace(call, ledger=replace(call.ledger, enrolled_for=person_id))
-        if is_rejected and call.ledger.rejected_for != person_id:
+        if is_rejected and call.ledger.rejected_for is None:
             await self._redis.set(rejected, call_id.voice_id, ex=JUST_REJECTED_S)
             for voice_id in await self._redis.zrevrange(place, 0, MOST_NOTED - 1):
                 other = CallId(call_id.institution_key, voice_id.decode())

@@ -195,9 +195,16 @@ def _by_facts(call: Call, facts: Facts) -> CallState | None:
     )
     for holds, state in shown:
         if holds:
-            return CallState(state)
+            return _as_enrolled(facts) if state is StateName.ENROLLED else CallState(state)
     intended = [kind for kind in EffectKind if call.effect(kind).state is EffectState.INTENDED]
     return CallState(StateName.ACTING, f"about to {intended[0]}") if intended else None
+
+
+def _as_enrolled(facts: Facts) -> CallState:
+    """Another member may have the caller's voiceprint now. Only people can find out who called, and have it removed."""
+    if facts.manual:
+        return CallState(StateName.ENROLLED)
+    return CallState(StateName.HELD, "the voice was enrolled as another member's", for_person=not facts.ended)
 
 
 def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:

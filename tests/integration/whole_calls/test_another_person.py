@@ -2,8 +2,9 @@
 
 from redis.asyncio import Redis
 
+from callkeeper.desk.board.states import state_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import DEMO, KEY, Rig
+from tests.harness.virtual_time import DEMO, EAGER, KEY, Rig
 from tests.records import facts_of_record
 from tests.sandbox_fixtures import Asgi
 
@@ -29,6 +30,23 @@ async def test_voice_of_one_member_authenticates_no_other(rig: Rig) -> None:
     assert record.seen.person_id == "p-2"
     assert not facts_of_record(record, rig.book.policies).green
     assert record.plan.checks_used > checks
+
+
+async def test_enroll_of_one_member_vouches_for_no_other(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """An agent who is told that a person verified the caller must not be told so of somebody else."""
+    rig = Rig(sandbox_asgi, redis, EAGER)
+    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 900))
+    await rig.push(call)
+    await rig.run(500)
+    assert rig.ledger(call)["enroll"] == 1
+    assert facts_of_record(await rig.record(call), rig.book.policies).manual
+    correct(rig, call)
+    await rig.run(100)
+    record = await rig.record(call)
+    facts = facts_of_record(record, rig.book.policies)
+    assert (record.seen.person_id, facts.enrolled, facts.manual) == ("p-2", True, False)
+    assert record.ledger.enrolled_for == "p-1"
+    assert state_of(record, rig.book).for_person
 
 
 async def test_mismatch_with_one_member_rejects_no_other(sandbox_asgi: Asgi, redis: Redis) -> None:

@@ -33,6 +33,7 @@ STATES: list[tuple[StateName, dict[str, Any]]] = [
     (StateName.GREEN, {"reading": GREEN, "end_seen_at": NOW}),
     (StateName.RED, {"reading": RED}),
     (StateName.ENROLLED, {"enroll": Effect(state=EffectState.CONFIRMED)}),
+    (StateName.HELD, {"enroll": Effect(state=EffectState.CONFIRMED), "enrolled_for": "p-0"}),
     (StateName.REJECTED, {"rejected_seen": True, "reading": GREEN}),
     (StateName.DOUBT, {"enroll": Effect(state=EffectState.UNKNOWN, sent_at=NOW)}),
     (StateName.UNRESOLVED, {"reject": UNRESOLVED, "rejected_seen": True}),
@@ -90,8 +91,9 @@ def test_state_has_a_look_of_its_own() -> None:
         ({"identity": verified(), "opted_out_seen": True}, False),
         ({"identity": verified(), "paused": PauseScope.EFFECTS}, False),
         ({"identity": verified(person_id="p-2"), "end_seen_at": NOW}, False),
+        ({"enroll": Effect(state=EffectState.CONFIRMED), "enrolled_for": "p-0"}, True),
     ],
-    ids=["another-person", "no-colour", "opted-out", "paused", "over"],
+    ids=["another-person", "no-colour", "opted-out", "paused", "over", "enrolled-as-another"],
 )
 def test_held_asks_for_a_person_where_only_a_person_can_help(changes: dict[str, Any], for_person: bool) -> None:
     """E6: what was asked for and is held back says why; on top it stands only if a person can clear it up."""
