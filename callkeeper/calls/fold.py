@@ -99,7 +99,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
     call = returned(call) if may_return(call) else call
     if call.is_settled:
         return call, []
-    is_another = note.person_id is not None and call.seen.person_id not in {None, note.person_id}
+    call = _assigned_to(call, note.person_id)
     call = replace(
         call,
         life=replace(
@@ -112,12 +112,10 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         ),
         names=replace(call.names, phone_number=note.phone_number or call.names.phone_number, spelled=note.spelled),
         seen=replace(
-            of_person(call.seen, note.person_id),
+            call.seen,
             core_username=note.core_username or call.seen.core_username,
             candidates=note.candidates,
         ),
-        # The last reading is about the other person.
-        plan=replace(call.plan, needs_verifying=True) if is_another else call.plan,
     )
     entry = Entry(
         at=now,
@@ -241,6 +239,13 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
         pending=seen.pending or status == Status.PENDING,
     )
+
+
+def _assigned_to(call: Call, person_id: str | None) -> Call:
+    """Return a call with the person who is assigned now. If it was another, the last reading is not about this one."""
+    is_another = person_id is not None and call.seen.person_id not in {None, person_id}
+    plan = replace(call.plan, needs_verifying=True) if is_another else call.plan
+    return replace(call, seen=of_person(call.seen, person_id), plan=plan)
 
 
 def of_person(seen: Seen, person_id: str | None) -> Seen:
@@ -367,11 +372,8 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
     """Start watching a call that was just assigned, and remember that we assigned this person."""
     person_id = call.ledger.assign.person_id
-    is_another = call.seen.person_id not in {None, person_id}
     call = replace(
-        call,
-        seen=of_person(call.seen, person_id),
-        plan=replace(call.plan, needs_verifying=True) if is_another else call.plan,
+        _assigned_to(call, person_id),
         ledger=replace(call.ledger, assigned_person_id=person_id, assigned_as=call.ledger.assign.requested_by),
     )
     return _watched(call, book, now, was_free=_was_free(call.ledger.assign))
