@@ -240,20 +240,12 @@ def _await_decision(call: Call, context: Context, book: RuleBook, facts: Facts, 
     if asked <= {Outcome.HOLD, *_begun(call)}:
         return None
     if not facts.final_analysis:
-        due = _final_read_at(call, now)
+        due = now if call.seen.final_since is None else call.seen.final_since + FINAL_APART
         return Wait(due) if now < due else Read("final analysis")
     holds = facts.paused or facts.redis_changed or facts.standing_unconfirmed or is_idle
     is_held = holds and verdict.outcome in EFFECTS.keys() - _begun(call)
     is_in_time = verdict.outcome is Outcome.REJECT or (facts.ended_s or 0) < VERIFIED_AFTER_END.total_seconds()
     return Wait(now + (IDLE_LOOK if is_idle else RESUME_LOOK)) if is_held and is_in_time else None
-
-
-def _final_read_at(call: Call, now: datetime) -> datetime:
-    """Return when the next read may show the final analysis: ever more rarely, as some records never stay the same."""
-    since, ended_at = call.seen.final_since, call.life.ended_at
-    if since is None or ended_at is None:
-        return now
-    return since + max(FINAL_APART, (since - ended_at) / 10)
 
 
 def _begun(call: Call) -> set[Outcome]:

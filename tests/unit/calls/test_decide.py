@@ -296,16 +296,6 @@ def test_decide_withdraws_an_enroll_when_the_call_ends() -> None:
     assert not isinstance(late, Intend)
 
 
-@pytest.mark.parametrize(("changed_after_s", "next_after_s"), [(3, 5), (600, 60), (3600, 360)])
-def test_record_that_never_stays_the_same_is_read_ever_more_rarely(changed_after_s: int, next_after_s: int) -> None:
-    """After a tenth of the time from the end to the last change."""
-    ended_at, changed_at = NOW - seconds(changed_after_s), NOW
-    shown = reading(read_at=changed_at, policies=("Yellow One",))
-    ended = call(phase=Phase.ENDED, end_seen_at=ended_at, final_since=changed_at, reading=shown, identity=verified())
-    assert next_deed(ended) == Wait(changed_at + seconds(next_after_s))
-    assert next_deed(ended, changed_at + seconds(next_after_s)) == Read("final analysis")
-
-
 CHANGED: dict[str, dict[str, Any]] = {
     "another person": {"person_id": "p-2", "identity": verified(person_id="p-2")},
     "another way": {"identity": verified(validation_type=KBA)},
