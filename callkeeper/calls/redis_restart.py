@@ -107,8 +107,15 @@ def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
     """
     effect = call.effect(kind)
     if effect.state is EffectState.INTENDED:
-        before = call.seen.reading.status if call.seen.reading else None
-        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before, retry_at=None)
+        shown = call.seen.reading
+        return replace(
+            effect,
+            state=EffectState.UNKNOWN,
+            sent_at=now,
+            status_before=shown.status if shown else None,
+            updated_before=shown.updated_at if shown else None,
+            retry_at=None,
+        )
     may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(kind, effect, call))
     if kind is not EffectKind.ASSIGN and may_be_repeated:
         return replace(effect, state=EffectState.UNKNOWN, sent_at=now, retry_at=None)
