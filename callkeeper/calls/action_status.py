@@ -188,7 +188,7 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     effect, wish = call.ledger.assign, call.statements.assign_wish
     if call.seen.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
         return ActionStatus(ActionState.DONE)  # somebody else has assigned the person since
-    if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
+    if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(call, line):
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
     if wish is not None and wish.person_id != line.person_id:
         return ActionStatus(ActionState.SUPERSEDED, operator=wish.operator)
@@ -201,9 +201,13 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     return _held(*forbidden(EffectKind.ASSIGN, facts, person_stays=line.person_id == call.seen.person_id))
 
 
-def _is_answer_to(effect: Effect, line: Entry) -> bool:
-    """Tell whether a finished assign answers an action. One that failed before the action does not; it is retried."""
-    if effect.state in DONE:
+def _is_answer_to(call: Call, line: Entry) -> bool:
+    """Tell whether a finished assign answers an action.
+
+    One before the action does not if it failed, because it is retried, or if somebody has put another person there since.
+    """
+    effect = call.ledger.assign
+    if effect.state in DONE and call.seen.person_id == line.person_id:
         return True
     return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
 
@@ -223,7 +227,8 @@ def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
 def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of an effect that was begun. Otherwise return what prevents it, by the last decision since."""
     effect = call.effect(kind)
-    if effect.state in _STATES and not may_begin(kind, effect, call):
+    is_undone = effect.state is EffectState.TAKEN_BACK and (effect.sent_at is None or effect.sent_at < line.at)
+    if effect.state in _STATES and not is_undone and not may_begin(kind, effect, call):
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
     if _was_sent(effect):
         return PENDING
@@ -251,7 +256,9 @@ def _was_sent(effect: Effect) -> bool:
 
 def _opted_out(call: Call) -> ActionStatus:
     """Return the state of an opt-out: it counts as soon as it is recorded, but takes no enroll back."""
-    was_enrolled = call.seen.enrolled or call.ledger.enroll.state in DONE or _was_sent(call.ledger.enroll)
+    enroll = call.ledger.enroll
+    is_open = _was_sent(enroll) or enroll.state is EffectState.UNRESOLVED
+    was_enrolled = call.seen.enrolled or enroll.state in DONE or is_open
     return ActionStatus(ActionState.DONE, ("enrolled_before",) if was_enrolled else ())
 
 
