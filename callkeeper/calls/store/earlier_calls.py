@@ -69,9 +69,14 @@ def marks_of(call: Call) -> tuple[Mark, ...]:
         (Mark.REJECTED, is_rejected(call)),
         (Mark.UNENROLLED, call.seen.unenrolled),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
-        (Mark.SUSPECTED, is_suspected(call)),
+        (Mark.SUSPECTED, is_suspected(call) or _is_only_distrusted(call)),
     )
     return tuple([mark for mark, is_so in found if is_so])
+
+
+def _is_only_distrusted(call: Call) -> bool:
+    """Tell whether a person's distrust led to no reject, as far as is known: it was refused, or its outcome is open."""
+    return call.statements.distrusted is not None and not is_rejected(call)
 
 
 class EarlierCalls:
