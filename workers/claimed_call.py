@@ -22,10 +22,10 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.effect_resolution import (
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
-    is_enrolled,
-    is_rejected,
+    enrolled_member,
     needs_person,
     refusals,
+    rejected_member,
     unresolved,
 )
 from callkeeper.calls.fold import assigned, fold_note, new_call
@@ -326,7 +326,11 @@ class Claim:
         """Write the record and release it."""
         call, now, store, days = self.call, self.now, self.tools.store, self.tools.book.history_days
         call = await store.members.follow(
-            self.call_id, call, now, is_enrolled=is_enrolled(call), is_rejected=is_rejected(call)
+            self.call_id,
+            call,
+            now,
+            enrolled=enrolled_member(call),
+            rejected=rejected_member(call),
         )
         call = await store.earlier_calls.keep(self.call_id, call, days=days, now=now)
         self.call = replace(call, saved_at=now, revision=call.revision + 1)

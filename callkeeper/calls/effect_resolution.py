@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from callkeeper.calls.facts import MANUAL_GREEN
+from callkeeper.calls.facts import MANUAL_GREEN, enrolled_person
 from callkeeper.calls.record import Call, Identity, Reading, Reason, Word
 from callkeeper.calls.statuses import Status
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
@@ -289,6 +289,18 @@ def is_rejected(call: Call) -> bool:
     return call.ledger.reject.state in DONE or (call.seen.rejected and not call.seen.rejected_by_rule_only)
 
 
+def enrolled_member(call: Call) -> str | None:
+    """Return whose voice was enrolled in the call, as far as is known; None if nobody's."""
+    return (enrolled_person(call) or call.seen.person_id) if is_enrolled(call) else None
+
+
+def rejected_member(call: Call) -> str | None:
+    """Return whose voice was rejected in the call; None if nobody's."""
+    reject = call.ledger.reject
+    person_id = reject.person_id if reject.state in DONE else call.seen.person_id
+    return person_id if is_rejected(call) else None
+
+
 def needs_person(call: Call) -> bool:
     """Tell whether a person must learn that the enroll was taken back. Not needed if this call itself was rejected."""
     return call.seen.unenrolled and call.statements.unenroll_closed_by is None and not is_rejected(call)
@@ -310,9 +322,11 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     is_policy_gone = MANUAL_GREEN not in reading.policies and _showed_policy(before, reading)
     is_stated = reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
     was_taken = is_stated or (is_policy_gone and (call.plan.recheck_from is not None or is_rejected(call)))
-    if not was_taken or (is_policy_gone and not is_stated and reading.status in _ENROLLED_ANEW):
-        is_anew = reading.status in _ENROLLED_ANEW
-        return replace(call, seen=replace(call.seen, unenrolled=False)) if call.seen.unenrolled and is_anew else call
+    if not was_taken or (is_policy_gone and not is_stated and _is_enrolled_anew(before, reading)):
+        if not call.seen.unenrolled or not _is_enrolled_anew(before, reading):
+            return call
+        open_again = replace(call.statements, unenroll_closed_by=None)
+        return replace(call, seen=replace(call.seen, unenrolled=False), statements=open_again)
     enroll = (
         replace(call.ledger.enroll, state=EffectState.TAKEN_BACK)
         if call.ledger.enroll.state in DONE
@@ -325,6 +339,13 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
         plan=replace(call.plan, recheck_from=None),
         life=replace(call.life, reason=Reason.UNENROLLED if call.life.reason is Reason.ENROLLED else call.life.reason),
     )
+
+
+def _is_enrolled_anew(before: Call, reading: Reading) -> bool:
+    """Tell whether a reading shows another enroll: a status that was not there before, or the policy again."""
+    last = before.seen.reading
+    is_new = last is None or last.status != reading.status or MANUAL_GREEN in reading.policies
+    return is_new and reading.status in _ENROLLED_ANEW
 
 
 def _showed_policy(before: Call, reading: Reading) -> bool:

@@ -19,10 +19,21 @@ import msgspec
 from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE
-from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import CHECK_LIMIT, Call, Candidate, History, Identity, Life, Mark, Obstacles, Reading
+from callkeeper.calls.record import (
+    CHECK_LIMIT,
+    Call,
+    Candidate,
+    History,
+    Identity,
+    Life,
+    Mark,
+    Obstacles,
+    Reading,
+    Seen,
+)
 from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
 from callkeeper.service.endpoints import is_same_id
 
@@ -311,6 +322,15 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says("the service called the caller fully authenticated, by the voice or by anybody's enroll", by_voice=True),
     ] = False
+    failed_feedback: Annotated[
+        bool,
+        Says(
+            "the provider got FAILED feedback about the call, as after a reject, whatever status the record shows since"
+        ),
+    ] = False
+    reject_in_doubt: Annotated[
+        bool, Says("our reject was sent, and nothing proves whether the service carried it out")
+    ] = False
     rejected_by_rule: Annotated[
         bool, Says("rejected, but only by a validation rule of the service: nobody has rejected the voice since")
     ] = False
@@ -429,6 +449,7 @@ _RED, _GREEN, _UNCLASSIFIED, _PENDING, _EVERYTHING = (
     Status.PENDING,
     PauseScope.ALL,
 )
+_REJECT_IN_DOUBT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
 _RESULTS = frozenset({_GREEN, _RED})
 _REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
 
@@ -449,7 +470,7 @@ def facts_of(
     life, seen, plan, ledger, said = call.life, call.seen, call.plan, call.ledger, call.statements
     reading = seen.reading or _UNREAD
     status, names = reading.status, reading.policies
-    colours, by_hand = _colours_by_voice(reading, policies), _is_by_hand(call)
+    colours, by_hand = _colours_by_voice(seen, policies), _is_by_hand(call)
     red = _RED in colours
     authenticated = seen.authenticated and not by_hand and not red
     answers, is_final = _usable(call).bit_count(), has_final_analysis(call)
@@ -524,6 +545,8 @@ def facts_of(
         unenrolled=seen.unenrolled,
         fully_authenticated=seen.full_authentication or seen.authenticated,
         rejected_by_rule=seen.rejected_by_rule_only and ledger.reject.state not in DONE,
+        failed_feedback=seen.failed_feedback,
+        reject_in_doubt=ledger.reject.state in _REJECT_IN_DOUBT,
         rejected_before=_REJECTED in earlier,
         unenrolled_before=_UNENROLLED in earlier,
         fraud_before=_FRAUD in earlier,
@@ -540,8 +563,13 @@ _UNREAD = Reading(read_at=datetime.min.replace(tzinfo=UTC))
 """A record of which nothing was read."""
 
 
-def _colours_by_voice(reading: Reading, policies: Policies) -> frozenset[Colour]:
-    return policies.colours([name for name in reading.policies if name != MANUAL_GREEN])
+def _colours_by_voice(seen: Seen, policies: Policies) -> frozenset[Colour]:
+    """Return the colours of the policies applied, without green ones that may be about the member before."""
+    if seen.reading is None:
+        return frozenset()
+    shown, doubtful = seen.reading.policies, seen.of_another
+    names = [name for name in shown if name not in doubtful or policies.colour(name) is not _GREEN]
+    return policies.colours([name for name in names if name != MANUAL_GREEN])
 
 
 def _is_by_hand(call: Call) -> bool:
@@ -556,12 +584,19 @@ def _is_for_assigned(call: Call) -> bool:
 
     The policy that it applied may stay on the call when somebody changes the member.
     """
-    return call.ledger.enrolled_for in {None, call.seen.person_id}
+    return enrolled_person(call) in {None, call.seen.person_id}
+
+
+def enrolled_person(call: Call) -> str | None:
+    """Return for whom the voice was enrolled; None if for nobody, or if that is not known."""
+    enroll = call.ledger.enroll
+    is_ours = enroll.state in DONE or enroll.state in IN_DOUBT
+    return (enroll.person_id if is_ours else None) or call.ledger.enrolled_for
 
 
 def has_result(call: Call, policies: Policies) -> bool:
     """Tell whether the call is ``green`` or ``red``, without deriving the other facts."""
-    colours = _colours_by_voice(call.seen.reading or _UNREAD, policies)
+    colours = _colours_by_voice(call.seen, policies)
     return not colours.isdisjoint(_RESULTS) or (call.seen.authenticated and not _is_by_hand(call))
 
 

@@ -21,11 +21,12 @@ from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
 from callkeeper.calls.statement_folding import fold_statement, hinted_anew, may_return, returned, without_withdrawn
-from callkeeper.calls.statuses import ESTABLISHES, REJECTED, Status
+from callkeeper.calls.statuses import ARCHIVED, ESTABLISHES, FRAUD, REJECTED, Status
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
-from callkeeper.service.endpoints import canonical_id
+from callkeeper.service.endpoints import canonical_id, is_same_id
+from callkeeper.service.phone_calls import ResearchCase
 from callkeeper.service.secret import plain_words
 
 PUSH_READ_GAP = timedelta(seconds=1)
@@ -161,7 +162,8 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
         is_behavior_enrolled=phone_call.is_behavior_enrolled,
         is_device_enrolled=phone_call.is_device_enrolled,
         research_status=(case.research_status or None) if case else None,
-        research_voice_id=canonical_id(case.voice_id) if case and case.voice_id else None,
+        research_voice_id=_call_of(case, phone_call),
+        has_failed_feedback=phone_call.has_failed_feedback,
         validation_rule=(phone_call.validation_rule_name or "")[:MOST_TEXT] or None,
         has_voice_match_rule=phone_call.has_voice_match_validation_rule,
         provider_error=plain_words(error) or None if error else None,
@@ -169,6 +171,14 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
         updated_at=phone_call.updated_at,
         created_at=phone_call.created_at,
     )
+
+
+def _call_of(case: ResearchCase | None, phone_call: PhoneCall) -> str | None:
+    """Return the id of the call that a case is about: this call's own, if the case gives its alternate id."""
+    if case is None or not case.voice_id:
+        return None
+    is_this = any(is_same_id(case.voice_id, one) for one in phone_call.alternate_ids)
+    return canonical_id(phone_call.voice_id if is_this and phone_call.voice_id else case.voice_id)
 
 
 def policies_of(phone_call: PhoneCall) -> tuple[str, ...]:
@@ -218,27 +228,51 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 
 def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     """Return what the service has shown of a call, with a reading added."""
-    assign, status = call.ledger.assign, reading.status
+    assign, status, before = call.ledger.assign, reading.status, call.seen
     by_us = assign.person_id if assign.state in DONE else None
-    seen = of_person(call.seen, reading.person_id or by_us)
+    seen = of_person(before, reading.person_id or by_us)
+    shown, is_another = _evidence_of(reading), before.person_id not in {None, seen.person_id}
+    of_another = shown if is_another else tuple([one for one in shown if one in seen.of_another])
     by_rule_only = seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not seen.rejected)
     return replace(
         seen,
-        reading=reading,
+        reading=_with_determination(reading, seen.reading),
         final_since=_final_since(call, reading, now),
         core_username=reading.core_username or seen.core_username,
-        authenticated=seen.authenticated or _is_authenticated(call, reading),
+        authenticated=seen.authenticated or (_FULL not in of_another and _is_authenticated(call, reading)),
         full_authentication=seen.full_authentication or status == Status.FULL_AUTHENTICATION,
         rejected=seen.rejected or status in REJECTED,
         rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE and by_rule_only,
         enrolled=seen.enrolled or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
         opted_out=seen.opted_out or status == Status.OPT_OUT,
         opted_in=seen.opted_in or status == Status.OPT_IN,
-        mismatch=seen.mismatch or status == Status.MISMATCH or reading.is_voice_mismatch,
+        mismatch=seen.mismatch or (_MISMATCH in shown and _MISMATCH not in of_another),
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
         pending=seen.pending or status == Status.PENDING,
+        failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
+        of_another=of_another,
     )
+
+
+_MISMATCH, _FULL = "voice_mismatch", "full_authentication"
+
+
+def _evidence_of(reading: Reading) -> tuple[str, ...]:
+    """Return what a reading says of the voice, as in ``Seen.of_another``."""
+    is_mismatch = reading.status == Status.MISMATCH or reading.is_voice_mismatch
+    is_full = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
+    return (*reading.policies, *([_MISMATCH] if is_mismatch else ()), *([_FULL] if is_full else ()))
+
+
+def _with_determination(reading: Reading, last: Reading | None) -> Reading:
+    """Return a reading whose research case keeps what an investigator determined.
+
+    Assumed (`research-case`): a case that is archived was not refuted.
+    """
+    if last is None or last.research_status != FRAUD or reading.research_status != ARCHIVED:
+        return reading
+    return replace(reading, research_status=FRAUD) if last.research_voice_id == reading.research_voice_id else reading
 
 
 def _assigned_to(call: Call, person_id: str | None) -> Call:
@@ -259,14 +293,16 @@ def of_person(seen: Seen, person_id: str | None) -> Seen:
         return seen
     if seen.person_id is None:
         return replace(seen, person_id=person_id)
-    signs = {name: mask for name, mask in seen.history.signs.items() if name != "voice_mismatch"}
     return replace(
         seen,
         person_id=person_id,
         authenticated=False,
         full_authentication=False,
         mismatch=False,
-        history=replace(seen.history, signs=signs),
+        history=seen.history.without_voice(),
+        answered_for=person_id,
+        unusable_answers=seen.history.answered,
+        of_another=_evidence_of(seen.reading) if seen.reading is not None else (),
     )
 
 
@@ -336,6 +372,8 @@ def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...])
             history=call.seen.history.with_answer(check, reading.policies, signs),
             answered_for=call.seen.person_id or "",
             unusable_answers=call.seen.all_unusable_answers | after_end,
+            # If it is still there, the next reading counts it: the voice was compared with this member's.
+            of_another=tuple([one for one in call.seen.of_another if one != _MISMATCH]),
         ),
     )
 
@@ -362,7 +400,7 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
         return known
     ended_at = believed_end(call, reading, now)
     return Identity(
-        person_id=reading.person_id or "",
+        person_id=reading.person_id or call.seen.person_id or "",
         validation_type=validation_type,
         by_desk=False,
         established_at=min(reading.read_at, ended_at) if ended_at and call.life.ended_at is None else reading.read_at,

@@ -171,6 +171,20 @@ LAW: tuple[Article, ...] = (
         rejected_by_rule=True,
         distrusted=False,
     ),
+    _article(
+        "failed_feedback",
+        {_ENROLL},
+        "the provider got FAILED feedback about the call: somebody may have rejected the voice, and a later status hides "
+        "that. Only a person's verification leads to an enroll",
+        failed_feedback=True,
+        verified_by_desk=False,
+    ),
+    _article(
+        "reject_in_doubt",
+        {_ENROLL},
+        "a reject was sent, and nobody knows yet whether it was carried out: a rejected voice is not enrolled",
+        reject_in_doubt=True,
+    ),
     _article("already_enrolled", {_ENROLL}, "one enroll for a call, whoever made it", enrolled=True),
     _article(
         "unenrolled", {_ENROLL}, "a reject of the member took the enroll back: it is not repeated", unenrolled=True

@@ -128,7 +128,8 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         risky_device=ours.risky_device or theirs.risky_device,
         red=ours.red or theirs.red,
         pending=ours.pending or theirs.pending,
-        history=ours.history.joined(theirs.history),
+        history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
+        failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,
         unusable_answers=ours.unusable_answers | unusable,
     )
@@ -166,6 +167,7 @@ def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
         were_made=ours.were_made or theirs.were_made,
         heard_at=max((at for at in (ours.heard_at, theirs.heard_at) if at is not None), default=None),
         identity=stronger(ours.identity, theirs.identity),
+        shown_identity=ours.shown_identity or theirs.shown_identity,
         distrusted=later(ours.distrusted, theirs.distrusted),
         assign_wish=later(ours.assign_wish, theirs.assign_wish),
         check_wish=later(ours.check_wish, theirs.check_wish),

@@ -87,6 +87,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     is_behavior_enrolled: bool = False
     is_device_enrolled: bool = False
     research_status: str | None = None
+    has_failed_feedback: bool = False
     research_voice_id: str | None = None
     """The call that the research case is about; None in readings of earlier releases."""
     validation_rule: str | None = None
@@ -120,6 +121,11 @@ class History(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             policies=self.policies | {name: self.policies.get(name, 0) | bit for name in policies},
             signs=self.signs | {name: self.signs.get(name, 0) | bit for name in signs},
         )
+
+    def without_voice(self) -> "History":
+        """Return what the checks showed, except of the voice: it was compared with a member who is not assigned any more."""
+        signs = {name: mask for name, mask in self.signs.items() if name != "voice_mismatch"}
+        return replace(self, policies={}, signs=signs)
 
     def joined(self, other: "History") -> "History":
         """Return the union of two histories of one call."""
@@ -279,6 +285,10 @@ class Seen(_Part, frozen=True):
     unusable_answers: int = 0
     """The checks of ``history`` that say nothing of that person's voice: answered before they were assigned, or after the
     end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
+    of_another: tuple[str, ...] = ()
+    """What stood on the service's record when the member changed, and still does: names of policies, ``voice_mismatch`` and
+    ``full_authentication``. It may be about the member before."""
+    failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""
 
@@ -346,7 +356,9 @@ class CallStatements(_Part, frozen=True):
     heard_at: datetime | None = None
     """When the last statement was taken up. The call is not given up for a minute from then on."""
     identity: Identity | None = None
-    """Also if the service established it."""
+    """What counts: a person's statement, else what the service established."""
+    shown_identity: Identity | None = None
+    """What the service established, if a person's statement counts instead. It counts again if that is taken back."""
     distrusted: Word | None = None
     assign_wish: Word | None = None
     check_wish: Word | None = None

@@ -9,9 +9,9 @@ from typing import Any, assert_never
 from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBTFUL, may_begin, needs_person, refusals, unresolved
-from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import DOUBTFUL, is_enrolled, may_begin, needs_person, refusals, unresolved
+from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id, is_rejected_by_anyone
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
@@ -51,13 +51,16 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
                 number=note.number,
             )
             entry = _entry(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
-            call = _to_be_judged(_with(call, identity=stronger(said.identity, identity)))
+            call = _to_be_judged(with_identity(call, stronger(said.identity, identity)))
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, said_at) else call, [entry]
         case Distrusted():
             word = _word(note, reason=note.reason)
             entry = _entry(note, now, "distrusted", because=note.reason or None)
             call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
-            return reopened(call) if may_reopen(call, EffectKind.REJECT, now) else call, [entry]
+            if may_reopen(call, EffectKind.REJECT, said_at):
+                # It was settled without an enroll: if this is taken back, an earlier word must not enroll the voice.
+                call = reopened(with_identity(call, said.shown_identity))
+            return call, [entry]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
             entry = _entry(note, now, "assign", person_id=note.person_id)
@@ -85,6 +88,13 @@ def _said_at(note: Statement, now: datetime) -> datetime:
 def _with(call: Call, **said: Any) -> Call:
     """Return a call with statements changed."""
     return replace(call, statements=replace(call.statements, **said))
+
+
+def with_identity(call: Call, identity: Identity | None) -> Call:
+    """Return a call with another identity. What the service established is kept, to count again."""
+    known = call.statements.identity
+    shown = known if known is not None and not known.by_desk else call.statements.shown_identity
+    return _with(call, identity=identity, shown_identity=None if identity is shown else shown)
 
 
 def _to_be_judged(call: Call) -> Call:
@@ -185,7 +195,8 @@ def without_withdrawn(call: Call) -> Call:
         call,
         statements=replace(
             call.statements,
-            identity=None if is_taken else identity,
+            identity=call.statements.shown_identity if is_taken else identity,
+            shown_identity=None if is_taken else call.statements.shown_identity,
             distrusted=None
             if distrusted and _is_taken(call, distrusted, distrusted.said_at, "distrusted")
             else distrusted,
@@ -304,6 +315,6 @@ def _seen(note: Resolved, now: datetime, kind: EffectKind, state: EffectState) -
 def _reason_after(call: Call) -> Reason:
     if unresolved(call):
         return Reason.UNRESOLVED
-    if call.ledger.reject.state in DONE:
+    if is_rejected_by_anyone(call):
         return Reason.REJECTED
-    return Reason.ENROLLED if call.ledger.enroll.state in DONE else Reason.UNDECIDED
+    return Reason.ENROLLED if is_enrolled(call) else Reason.UNDECIDED

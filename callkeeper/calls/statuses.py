@@ -59,6 +59,9 @@ RESEARCH = ("NeedsReview", "InReview", "DeterminedFraud", "FalsePositive", "Syst
 FRAUD = "DeterminedFraud"
 """The state of a research case in which an investigator found fraud."""
 
+ARCHIVED = "SystemArchived"
+"""The state of one on which nobody works any more."""
+
 OTHERWISE = ("OneTimePasswordAuth", "KnowledgeBasedAuth", "Other")
 """The types by which identity is established by other means than the voice. An enroll needs one (Spec: Rules 3)."""
 

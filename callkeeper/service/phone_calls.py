@@ -250,3 +250,12 @@ class PhoneCall(Record, frozen=True, kw_only=True):
         """
         calls = (event.call for event in self.vendor_events)
         return frozenset(call.correlation_alt_id for call in calls if call is not None and call.correlation_alt_id)
+
+    @property
+    def has_failed_feedback(self) -> bool:
+        """Tell whether the provider got FAILED feedback about the call. Spec: States and transitions, row reject-voice.
+
+        Assumed (`feedback-in-events`): the provider's events in the record show it as ``authenticationFeedback``.
+        """
+        calls = (event.call for event in self.vendor_events)
+        return any(call is not None and call.authentication_feedback == "FAILED" for call in calls)

@@ -254,7 +254,6 @@ class World:
         return [
             (without(domains, by_hand), only("enrolled", True), only("unenrolled", True)),
             (only("green", False), only("authenticated", True), *by_voice),
-            *((without(domains, literal), only("red", True), only("green", True)) for literal in by_voice),
             *equivalent(only("green_policy", True), [*by_voice, by_hand], domains),
         ]
 

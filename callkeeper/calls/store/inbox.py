@@ -46,33 +46,39 @@ class Members:
         self._kept_s = kept_s
         self._leave_note = leave_note
 
-    async def follow(self, call_id: CallId, call: Call, now: datetime, *, is_enrolled: bool, is_rejected: bool) -> Call:
+    async def follow(
+        self, call_id: CallId, call: Call, now: datetime, *, enrolled: str | None, rejected: str | None
+    ) -> Call:
         """Store an enroll, or leave a note on the person's other calls after a reject; return the updated record.
 
         Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
         time, one finds the other. The record is saved after this, so a crash in between makes it run again, which
-        changes nothing. Both were for the person who was assigned then, whoever is assigned afterwards.
+        changes nothing.
+
+        Args:
+            call_id: The call.
+            call: Its record.
+            now: The present.
+            enrolled: Whose voice was enrolled in the call; None: nobody's.
+            rejected: Whose voice was rejected in it.
         """
-        person_id = call.seen.person_id
-        if person_id is None:
-            return call
-        place = self._keys.enrolled(call_id.institution_key, person_id)
-        rejected = self._keys.rejected(call_id.institution_key, person_id)
-        if is_enrolled and call.ledger.enrolled_for is None:
+        key, ledger = call_id.institution_key, call.ledger
+        if enrolled is not None and ledger.enrolled_for is None:
+            place = self._keys.enrolled(key, enrolled)
             await self._redis.zadd(place, {call_id.voice_id: now.timestamp()})
             await self._redis.zremrangebyscore(place, "-inf", now.timestamp() - self._kept_s)
             await self._redis.expire(place, self._kept_s)
-            if await self._redis.exists(rejected):
+            if await self._redis.exists(self._keys.rejected(key, enrolled)):
                 await self._leave_note(call_id, MemberRejected(rejected_at=now))
-            call = replace(call, ledger=replace(call.ledger, enrolled_for=person_id))
-        if is_rejected and call.ledger.rejected_for is None:
-            await self._redis.set(rejected, call_id.voice_id, ex=JUST_REJECTED_S)
-            for voice_id in await self._redis.zrevrange(place, 0, MOST_NOTED - 1):
-                other = CallId(call_id.institution_key, voice_id.decode())
+            ledger = replace(ledger, enrolled_for=enrolled)
+        if rejected is not None and ledger.rejected_for is None:
+            await self._redis.set(self._keys.rejected(key, rejected), call_id.voice_id, ex=JUST_REJECTED_S)
+            for voice_id in await self._redis.zrevrange(self._keys.enrolled(key, rejected), 0, MOST_NOTED - 1):
+                other = CallId(key, voice_id.decode())
                 if other != call_id:
                     await self._leave_note(other, MemberRejected(rejected_at=now))
-            call = replace(call, ledger=replace(call.ledger, rejected_for=person_id))
-        return call
+            ledger = replace(ledger, rejected_for=rejected)
+        return call if ledger is call.ledger else replace(call, ledger=ledger)
 
     async def were_enrolled_since(self, institution_key: str, person_id: str, since: datetime) -> bool:
         """Tell whether an enroll of a person was stored after an instant, in any call."""

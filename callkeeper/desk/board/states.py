@@ -86,6 +86,7 @@ _FOR_A_PERSON: Final = {
     "unclassified_policy": "a policy has no colour in the rules",
     "determined_fraud": "a research case found fraud",
     "voice_mismatch": "the voice does not match",
+    "failed_feedback": "somebody may have rejected the voice",
     "fraud_elsewhere": "a research case found fraud in another call",
 }
 """Reasons for holding an effect that only a person can clear up. They are shown first."""

@@ -1,7 +1,10 @@
 """A call that is another member's than it seemed: what the voice showed of the first is no evidence about the second."""
 
+import httpx
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.fold import fold_check, fold_reading
 from callkeeper.desk.board.states import state_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import DEMO, EAGER, KEY, Rig
@@ -63,3 +66,80 @@ async def test_mismatch_with_one_member_rejects_no_other(sandbox_asgi: Asgi, red
     record = await rig.record(call)
     assert (record.seen.person_id, record.seen.mismatch, record.seen.risky_device) == ("p-2", False, True)
     assert "reject_voice" not in rig.ledger(call)
+
+
+async def test_policy_that_stands_on_the_record_authenticates_no_other_member(rig: Rig) -> None:
+    """A caller authenticates as himself, and then another member is put on the call, whose record keeps the policy."""
+    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
+    await rig.push(call)
+    await rig.run(60)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    await rig.run(60)
+    record = await rig.record(call)
+    assert record.seen.reading is not None
+    assert record.seen.reading.policies
+    facts = facts_of_record(record, rig.book.policies)
+    assert (record.seen.person_id, facts.green, facts.authenticated) == ("p-2", False, False)
+
+
+async def test_mismatch_that_stands_on_the_record_counts_once_it_is_checked_anew(rig: Rig) -> None:
+    """The flag is the first member's until a check has compared the voice with the second one's."""
+    call = rig.stage.call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 900))
+    await rig.push(call)
+    await rig.run(20)
+    record = await rig.record(call)
+    assert record.seen.reading is not None
+    now = rig.clock.now
+    reading = replace(record.seen.reading, person_id="p-2", read_at=now)
+    changed = fold_reading(record, reading, rig.book, now)
+    assert (changed.seen.person_id, changed.seen.mismatch) == ("p-2", False)
+    again = fold_reading(changed, reading, rig.book, now)
+    assert not again.seen.mismatch
+    checked = fold_reading(fold_check(again, 9, reading, ()), reading, rig.book, now)
+    assert checked.seen.mismatch
+
+
+async def test_checks_of_a_member_prove_nothing_after_another_one_in_between(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """The mismatch of the first time is forgotten when the member comes back, so its checks do not count either."""
+    rig = Rig(sandbox_asgi, redis, EAGER)
+    call = rig.stage.call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 900))
+    await rig.push(call)
+    await rig.run(245)
+    assert (await rig.record(call)).seen.mismatch
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    call.is_mismatch = call.provider.is_mismatch = False
+    await rig.run(20)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
+    await rig.run(20)
+    rig.stage.happen(call, Kind.MFA_VALIDATED)
+    await rig.run(100)
+    assert "enroll" not in rig.ledger(call)
+
+
+class NoPerson(httpx.AsyncBaseTransport):
+    """Answers as another transport, but details name no person."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request."""
+        answer = await self.inner.handle_async_request(request)
+        await answer.aread()
+        body = answer.json() if request.url.path.endswith("/details") else {}
+        if not body.get("phoneCall"):
+            return answer
+        body["phoneCall"]["personId"] = body["personId"] = None
+        return httpx.Response(200, json=body)
+
+
+async def test_verification_is_the_members_whom_we_assigned_if_details_name_nobody(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """`personId` is nullable. The member is the one of the queue, or of our assign."""
+    rig = Rig(sandbox_asgi, redis, transport=NoPerson(sandbox_asgi.transport))
+    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 200))
+    await rig.push(call)
+    await rig.run(300)
+    assert (await rig.record(call)).seen.person_id == "p-1"
+    assert rig.ledger(call).get("enroll") == 1

@@ -171,8 +171,8 @@ async def test_reject_between_an_enroll_and_its_record_is_told(rig: Rig, monkeyp
     follow = rig.store.members.follow
     told: list[Any] = []
 
-    async def late(call_id: Any, record: Any, now: Any, **known: bool) -> Any:
-        if known["is_enrolled"] and not told:
+    async def late(call_id: Any, record: Any, now: Any, **known: str | None) -> Any:
+        if known["enrolled"] and not told:
             told.append(call_id)
             await reject(rig)
         return await follow(call_id, record, now, **known)

@@ -1,0 +1,239 @@
+"""People's words beside effects that were sent, refused, taken back or not proved, and what the desk then says of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.facts import Facts
+from callkeeper.calls.pause import Pause, PauseScope
+from callkeeper.calls.record import Call as Record
+from callkeeper.calls.record import Reason
+from callkeeper.calls.store.pausing import Pausing
+from callkeeper_sandbox.service.faults import Action, Fault
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.desk import DeskRig, desk
+from tests.harness.virtual_time import KEY, Rig
+from tests.records import facts_of_record
+
+__all__ = ["desk"]
+H, OTP = Happening, {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
+
+
+async def live(rig: Rig, *script: Happening, run: float = 30, end: float = 900) -> Call:
+    """Push a call and let it run for some seconds."""
+    call = rig.stage.call(*script, H(Kind.END, end))
+    await rig.push(call)
+    await rig.run(run)
+    return call
+
+
+def facts(rig: Rig, record: Record) -> Facts:
+    """Derive the facts of a record."""
+    return facts_of_record(record, rig.book.policies)
+
+
+async def pause(rig: Rig) -> None:
+    """Let a person pause effects."""
+    await Pausing(rig.redis).pause(
+        None, Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=rig.clock.now)
+    )
+
+
+async def resume(rig: Rig) -> None:
+    """Let a person resume them."""
+    assert await Pausing(rig.redis).resume(None, operator="jane", because="done", at=rig.clock.now)
+
+
+@pytest.mark.parametrize("how", ["refused", "unresolved"])
+async def test_distrust_that_was_not_carried_out_warns_later_calls(desk: DeskRig, how: str) -> None:
+    """The service refused the reject, or nobody knows its outcome. Neither clears the caller."""
+    cut = how == "unresolved"
+    desk.stage.sandbox.faults.add(
+        Fault(target="reject_voice", action=Action.CUT if cut else Action.REFUSED, applied=True if cut else None)
+    )
+    one = await live(desk, end=100)
+    await desk.say(one, "distrusted", reason="not her")
+    await desk.run(0.25)
+    desk.stage.happen(one, Kind.VIEWED)
+    await desk.run(300)
+    assert (await desk.record(one)).ledger.reject.state.value == how
+    two = await live(desk, H(Kind.MFA_VALIDATED, 30), end=200, run=300)
+    assert "enroll" not in desk.ledger(two)
+
+
+async def test_nobody_is_enrolled_while_a_reject_is_unresolved(desk: DeskRig) -> None:
+    """It may have been carried out. Taking the distrust back does not take the reject back."""
+    call = await live(desk, end=400)
+    desk.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.CUT, applied=True))
+    await desk.say(call, "distrusted", reason="x")
+    await desk.run(0.25)
+    desk.stage.happen(call, Kind.MFA_VALIDATED)  # hides RejectCallerVoice
+    await desk.run(60)
+    assert call.rejected
+    assert (await desk.record(call)).ledger.reject.state is EffectState.UNRESOLVED
+    await desk.say(call, "withdraw", what="distrusted")
+    await desk.run(500)
+    assert "enroll" not in desk.ledger(call)
+
+
+async def test_old_status_is_not_ascribed_to_the_present_member(desk: DeskRig) -> None:
+    """p-1 proved a passcode. What an agent says of p-2, and takes back, does not hand it on."""
+    desk.stage.world.options = replace(desk.stage.world.options, assign_writes_status=False)
+    desk.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = await live(desk, H(Kind.MFA_VALIDATED, 60), end=300, run=80)
+    desk.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    await desk.run(20)
+    await desk.say(call, "verified", person_id="p-2", validation_type="KnowledgeBasedAuth")
+    await desk.say(call, "withdraw", what="verified")
+    await desk.run(400)
+    assert "enroll" not in desk.ledger(call)  # p-1 proved a passcode, p-2 nothing
+
+
+async def test_withdrawal_leaves_what_the_service_established(desk: DeskRig) -> None:
+    """The passcode counted before, and counts again."""
+    call = await live(desk, H(Kind.MFA_VALIDATED, 30), H(Kind.VIEWED, 60), end=300, run=100)
+    await pause(desk)
+    await desk.say(call, "verified", person_id="p-1", validation_type="KnowledgeBasedAuth")
+    await desk.say(call, "withdraw", what="verified")
+    await desk.run(20)
+    await resume(desk)
+    await desk.run(300)
+    assert desk.ledger(call).get("enroll") == 1
+
+
+async def test_policy_that_is_gone_though_the_status_stayed(desk: DeskRig) -> None:
+    """The status FullAuthentication is older than the reject and shows no new enroll."""
+    desk.stage.world.options = replace(desk.stage.world.options, unenroll_writes_status=False)
+    call = await live(desk, end=1900)
+    await desk.say(call, "verified", **OTP)
+    await desk.run(60)
+    other = await live(desk, end=1900)
+    await desk.say(other, "distrusted", reason="x")
+    await desk.run(900)
+    assert call.manual_person_id is None
+    assert not facts(desk, await desk.record(call)).manual
+
+
+async def test_enroll_vouches_for_whom_it_was_sent(desk: DeskRig) -> None:
+    """The member is changed before the answer of the enroll is recorded."""
+    call = await live(desk)
+    await desk.say(call, "verified", **OTP)
+    desk.stage.sandbox.faults.add(Fault(target="read", skip=1, times=1, happening=H(Kind.CLAIMED, 0, "agent-9", "p-2")))
+    await desk.run(10)
+    record = await desk.record(call)
+    assert (record.ledger.enroll.person_id, record.seen.person_id) == ("p-1", "p-2")
+    assert (record.ledger.enrolled_for, facts(desk, record).manual) == ("p-1", False)
+
+
+async def test_verification_after_an_enroll_was_taken_back(desk: DeskRig) -> None:
+    """Nothing is in force: the law holds it."""
+    call = await live(desk)
+    await desk.say(call, "verified", **OTP)
+    await desk.run(30)
+    desk.stage.happen(call, Kind.UNENROLLED, "x")
+    await desk.run(30)
+    said = await desk.say(call, "verified", person_id="p-1", validation_type="KnowledgeBasedAuth")
+    await desk.run(30)
+    assert call.manual_person_id is None
+    assert (await desk.outcome(said))["state"] == "held"
+
+
+async def test_assign_that_nothing_follows_from(desk: DeskRig) -> None:
+    """Somebody has put another person there since."""
+    call = await live(desk)
+    await desk.say(call, "assign", person_id="p-2")
+    await desk.run(5)
+    desk.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
+    await desk.run(20)
+    said = await desk.say(call, "assign", person_id="p-2")
+    await desk.run(20)
+    assert call.person_id == "p-1"
+    assert (await desk.outcome(said))["state"] == "held"
+
+
+async def test_opt_out_after_an_enroll_of_unknown_outcome(desk: DeskRig) -> None:
+    """The agent learns that the voice may have been enrolled before."""
+    call = await live(desk, end=3000)
+    desk.stage.sandbox.faults.add(Fault(target="enroll", action=Action.CUT, applied=True))
+    desk.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED, skip=1))
+    await desk.say(call, "verified", **OTP)
+    await desk.run(1500)
+    said = await desk.say(call, "opted-out")
+    await desk.run(30)
+    assert (await desk.record(call)).ledger.enroll.state is EffectState.UNRESOLVED
+    assert call.manual_person_id == "p-1"
+    assert (await desk.outcome(said))["reasons"]
+
+
+async def test_what_was_told_as_over_stays_over(desk: DeskRig) -> None:
+    """The agent was told that nothing was sent. A mistaken distrust of another day must not change that."""
+    call = await live(desk, end=60)
+    await pause(desk)
+    said = await desk.say(call, "verified", **OTP)
+    await desk.run(900)
+    assert (await desk.outcome(said))["reasons"][0]["name"] == "held_too_long"
+    await resume(desk)
+    await desk.run(300)
+    desk.clock.advance(5 * 3600)
+    await desk.say(call, "distrusted", reason="wrong call")
+    await desk.say(call, "withdraw", what="distrusted")
+    await desk.run(60)
+    assert "enroll" not in desk.ledger(call)
+
+
+async def test_second_taking_back_is_shown(desk: DeskRig) -> None:
+    """Somebody has to look again, although the first time was marked as seen."""
+    call = await live(desk, end=1900)
+    await desk.say(call, "verified", **OTP)
+    await desk.run(60)
+    desk.stage.happen(call, Kind.UNENROLLED, "x")
+    await desk.run(60)
+    await desk.say(call, "resolve", applied=True)
+    await desk.run(20)
+    desk.stage.happen(call, Kind.ENROLLED, "agent-9")
+    await desk.run(70)
+    assert not (await desk.record(call)).seen.unenrolled
+    desk.stage.happen(call, Kind.UNENROLLED, "x")
+    await desk.run(70)
+    assert (await desk.record(call)).seen.unenrolled
+    assert await desk.queries.attention()
+
+
+async def test_distrust_in_time_though_no_worker_ran(desk: DeskRig) -> None:
+    """It was said within a day, and a worker reads it an hour later."""
+    call = await live(desk, end=60, run=100)
+    desk.clock.advance(23.5 * 3600)
+    await desk.say(call, "distrusted", reason="x")
+    desk.clock.advance(3600)
+    await desk.run(60)
+    assert desk.ledger(call).get("reject_voice") == 1
+
+
+async def test_reject_that_was_only_intended_survives_a_new_redis(desk: DeskRig) -> None:
+    """Nothing was written since the read before it, so it is proved absent, and sent."""
+    call = await live(desk)
+    fault = desk.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED))
+    await desk.say(call, "distrusted", reason="x")
+    await desk.run(5)
+    await desk.redis.hset(desk.store.keys.epoch, "id", "another server")
+    await desk.run(5)
+    desk.stage.sandbox.faults.clear(fault.id)
+    await desk.run(120)
+    assert desk.ledger(call).get("reject_voice") == 1
+
+
+async def test_reason_after_an_answer(desk: DeskRig) -> None:
+    """Somebody has rejected the voice meanwhile."""
+    call = await live(desk, end=3000)
+    desk.stage.sandbox.faults.add(Fault(target="enroll", action=Action.CUT, applied=False))
+    fault = desk.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED, skip=1))
+    await desk.say(call, "verified", **OTP)
+    await desk.run(1500)
+    desk.stage.sandbox.faults.clear(fault.id)
+    desk.stage.happen(call, Kind.REJECTED, "agent-9")
+    await desk.run(1800)
+    assert (await desk.record(call)).seen.rejected
+    await desk.say(call, "resolve", applied=False, effect="enroll")
+    await desk.run(20)
+    assert (await desk.record(call)).life.reason is Reason.REJECTED
