@@ -211,6 +211,8 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     state, refusal = await _request(claim, kind, effect, booked_at_s)
     claim.see(seen_in_effect(sent, kind, state, is_refused=refusal is not None))
     answered(claim, kind, state, refusal=refusal)
+    if state is EffectState.REFUSED:  # before it was sent: nothing else will tell anybody
+        establish(claim, Establish(kind, state))
     if state is EffectState.INTENDED:
         await claim.let_go(claim.now + UNSENT_RETRY)
 
@@ -245,7 +247,7 @@ async def _request(
     try:
         await _emit(claim, kind, effect, guard)
     except Unsendable as error:
-        claim.set_effect(kind, replace(claim.effect(kind), refusal=error.plain[:MOST_TEXT]))
+        claim.set_effect(kind, replace(claim.effect(kind), refusal=f"nothing was sent: {error.plain}"[:MOST_TEXT]))
         return EffectState.REFUSED, error.plain
     except NotSent as error:
         log.warning("effect_not_sent", kind=kind, error=type(error).__name__)
