@@ -43,4 +43,4 @@ def health_routes(redis: "Redis", keys: Keys = KEYS) -> list[BaseRoute]:
 async def _takes_writes(redis: "Redis", keys: Keys) -> bool:
     """Tell whether Redis accepts writes. A replica or a full server does not."""
     role = await redis.role()
-    return role[0] in {b"master", "master"} and await refusal_of(redis, keys) is None
+    return role[0] == b"master" and await refusal_of(redis, keys) is None
