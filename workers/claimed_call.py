@@ -98,7 +98,7 @@ class Tools:
     requested_by: Callable[[str], str]
     monotonic: Callable[[], float]
     log: Any
-    pauses: PauseLog = field(default_factory=PauseLog)
+    pause_log: PauseLog = field(default_factory=PauseLog)
     counting: Counting = field(default_factory=Counting)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     cpu_share: Callable[[], float] = lambda: 0.0

@@ -249,7 +249,7 @@ class Shift:
         claimed = await self.tools.store.claim(room, shift_starts=shift_starts, holds=holds)
         self.wakeups.claimed(found=bool(claimed))
         self.summary.pauses = self.tools.store.pauses
-        self.tools.pauses.see(self.summary.pauses, self.log)
+        self.tools.pause_log.see(self.summary.pauses, self.log)
         return claimed
 
     async def _is_over(self, age_s: float) -> bool:
@@ -273,7 +273,7 @@ class Shift:
         return any(now_s - began_s > OLD_S for began_s in self._tasks.values())
 
     def _start(self, item: ClaimedItem) -> None:
-        task = asyncio.ensure_future(self.move(item))
+        task = asyncio.ensure_future(self.handle(item))
         self._tasks[task] = asyncio.get_running_loop().time()
         institution_key, voice_id = names_of(item.member)
         owner = institution_key if voice_id else ""  # only calls are limited
@@ -300,7 +300,7 @@ class Shift:
             self.log.warning("shift_cut_short", tasks=len(self._tasks))
         await end(self._tasks)
 
-    async def move(self, item: ClaimedItem) -> None:
+    async def handle(self, item: ClaimedItem) -> None:
         """Handle one member. An error affects no other member."""
         try:
             await self._advance(item)

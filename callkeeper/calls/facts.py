@@ -710,7 +710,8 @@ def is_suspected(call: Call) -> bool:
 def _is_in_time(identity: Identity, life: Life) -> bool:
     """Tell whether identity was established early enough for an enroll.
 
-    A call that was settled without an enroll is not enrolled hours later, because of a word that was taken back.
+    Once a word has reopened a settled call, only a person's identity counts. Otherwise that word, if it is taken back, would
+    let what the service once established enroll the voice hours later.
     """
     ended_at = life.ended_at
     if life.is_reopened and not identity.by_desk:

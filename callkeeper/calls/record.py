@@ -239,11 +239,11 @@ class Life(_Part, frozen=True):
     not_found_since: datetime | None = None
     end_hinted_at: datetime | None = None
     ended_at: datetime | None = msgspec.field(name="end_seen_at", default=None)
-    """When the end was seen."""
+    """When it ended: when its end was pushed, else when a read showed it."""
     settled_at: datetime | None = None
     reason: Reason | None = None
     is_reopened: bool = False
-    """It was settled before, and reopened because a person distrusted the caller after the end."""
+    """It was settled before, and reopened because of a person's word after the end."""
 
     @property
     def began_at(self) -> datetime | None:
@@ -254,7 +254,8 @@ class Life(_Part, frozen=True):
 class Seen(_Part, frozen=True):
     """What the service has shown of the call. What was true once is remembered for the whole call.
 
-    The names in storage are older: most end in ``_seen``.
+    What the voice showed is remembered for the member who is assigned only. The names in storage are older: most end in
+    ``_seen``.
     """
 
     person_id: str | None = None
@@ -337,7 +338,7 @@ class Ledger(_Part, frozen=True):
     assigned_as: str | None = None
     """The core username we assigned under."""
     enrolled_for: str | None = None
-    """The person for whom the enroll was stored for later rejects (``callkeeper.calls.store.inbox``)."""
+    """For whom the voice was enrolled. Later rejects find the call by it (``callkeeper.calls.store.inbox``)."""
     rejected_for: str | None = None
     """The person whose other calls got a note about the reject."""
     kept_marks: Marks | None = None

@@ -109,7 +109,7 @@ def _hinted_at(call: Call, now: datetime) -> datetime:
 
 
 SETTLE_AFTER = timedelta(seconds=3)
-"""Between noticing the end and the last read. Assumed (`record-complete-after-3-s`): the service settles its record
+"""Between the end and the last read. Assumed (`record-complete-after-3-s`): the service settles its record
 within this time."""
 
 RESUME_LOOK = timedelta(seconds=5)

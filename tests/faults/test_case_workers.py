@@ -107,7 +107,7 @@ async def test_full_listing_ends_and_finds_all(sandbox_asgi: Asgi, redis: Redis,
     rig = Rig(sandbox_asgi, redis, transport=odd)
     await rig.institutions.refresh()
     (held,) = await rig.store.claim(10)
-    await rig.shift.move(held)
+    await rig.shift.handle(held)
     assert len(await rig.redis.keys(rig.store.keys.inbox(CallId(KEY, "v-*").member))) == shown
     assert odd.asked <= 2 + shown / min(7, max(1, shown))
 
@@ -128,11 +128,11 @@ async def test_call_that_moves_between_pages_is_found_by_the_next_listing(sandbo
     inbox = rig.store.keys.inbox(CallId(KEY, f"v-{PAGE}").member)
     await rig.institutions.refresh()
     (held,) = await rig.store.claim(1)
-    await rig.shift.move(held)
+    await rig.shift.handle(held)
     assert not await rig.redis.exists(inbox), "the first listing missed it"
     for _ in range(8):
         rig.stage.advance(8)
         due = [held for held in await rig.store.claim(1000) if held.member.startswith("i:")]
         for held in due:
-            await rig.shift.move(held)
+            await rig.shift.handle(held)
     assert await rig.redis.exists(inbox)

@@ -108,7 +108,7 @@ class Traffic:
             await asyncio.gather(*await self.rig.probing.start_due())
             for _ in range(3):
                 claimed = await self.rig.store.claim(100)
-                await asyncio.gather(*(self.rig.shift.move(held) for held in claimed))
+                await asyncio.gather(*(self.rig.shift.handle(held) for held in claimed))
             self.rig.stage.advance(0.25)
 
     def assigned_s(self, call: Call) -> float:

@@ -73,7 +73,7 @@ class WorkShift(Shift):
 
     world: "World"
 
-    async def move(self, item: ClaimedItem) -> None:
+    async def handle(self, item: ClaimedItem) -> None:
         """Wait, then end the claim."""
         self.world.late_s.append((self.world.now_s, item.late.total_seconds()))
         work_s, again_ms = self.world.work(item)

@@ -101,7 +101,7 @@ class Worker:
         await self.rig.institutions.refresh()
         await asyncio.gather(*await self.rig.probing.start_due())
         claimed = await self.rig.store.claim(limit)
-        self.moves = {asyncio.ensure_future(self.rig.shift.move(held)) for held in claimed}
+        self.moves = {asyncio.ensure_future(self.rig.shift.handle(held)) for held in claimed}
         if self.moves:
             await asyncio.wait(self.moves)
         return len(claimed)

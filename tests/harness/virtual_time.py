@@ -241,7 +241,7 @@ class Rig:
         await self.institutions.refresh()
         await asyncio.gather(*await self.probing.start_due())
         claimed = await self.store.claim(100)
-        await asyncio.gather(*(self.shift.move(held) for held in claimed))
+        await asyncio.gather(*(self.shift.handle(held) for held in claimed))
         return len(claimed)
 
     async def run(self, seconds: float) -> None:

@@ -171,14 +171,14 @@ class Watched(Shift):
 
     works: Works
 
-    async def move(self, item: ClaimedItem) -> None:
+    async def handle(self, item: ClaimedItem) -> None:
         """Move one member on."""
         works, key = self.works, item.member.split(":")[1]
         began_s = asyncio.get_running_loop().time()
         works.in_flight[key] += 1
         works.most_in_flight[key] = max(works.most_in_flight[key], works.in_flight[key])
         try:
-            await super().move(item)
+            await super().handle(item)
         finally:
             works.in_flight[key] -= 1
             works.longest_s = max(works.longest_s, asyncio.get_running_loop().time() - began_s)

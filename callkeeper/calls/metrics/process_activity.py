@@ -31,7 +31,7 @@ def encode_doing(doing: Doing) -> bytes:
 
 
 def parse_doing(stored: bytes | None) -> Doing | None:
-    """Read what a process does; None if it does not report it, or in another format."""
+    """Read what a process does; None if it reports nothing, or in the format of another release."""
     try:
         return msgspec.json.decode(stored, type=Doing) if stored else None
     except msgspec.MsgspecError:

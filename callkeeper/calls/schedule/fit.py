@@ -118,7 +118,7 @@ class Fit:
         return FREEDOM
 
 
-def fit(observations: Sequence[Observation], in_force: Schedule, *, resamples: int = RESAMPLES, seed: int = 1) -> Fit:
+def fit(observations: Sequence[Observation], in_force: Schedule, *, resamples: int = RESAMPLES) -> Fit:
     """Fit a schedule with as many checks and as large a reserve as the one in force.
 
     Raises:
@@ -136,7 +136,7 @@ def fit(observations: Sequence[Observation], in_force: Schedule, *, resamples: i
     known = shape if excess > FREEDOM else None
     model = _model([life for _, life in calls], STEP_S, law, known)
     schedule = Schedule(backoff_optimum(model, in_force.automatic_limit), in_force.reserve)
-    draws = _resampled(calls, (schedule, in_force), law, estimate if known else None, resamples, seed)
+    draws = _resampled(calls, (schedule, in_force), law, estimate if known else None, resamples)
     lags = [model.lag(s.at_s) for s in (schedule, in_force)]
     return Fit(
         calls=len(calls),
@@ -168,14 +168,13 @@ def _resampled(
     law: Lognormal,
     estimate: Sequence[float] | None,
     resamples: int,
-    seed: int,
 ) -> list[tuple[float, float]]:
     """Return both schedules' lags for resampled calls, ``resamples`` times.
 
     ``estimate`` is Turnbull's for all calls, if it is used. The steps start there: between two checks the calls do not
     determine F, and a different start would end in a different F, with its lag outside the band.
     """
-    draw, lags = Random(seed), []  # noqa: S311  (repeatable, not secret)
+    draw, lags = Random(1), []  # noqa: S311  (repeatable, not secret)
     for _ in range(resamples):
         drawn = draw.choices(calls, k=len(calls))
         intervals = Counter(interval for interval, _ in drawn)

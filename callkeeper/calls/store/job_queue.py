@@ -14,10 +14,10 @@ from rq.serializers import JSONSerializer
 from callkeeper.calls.store.keys import KEYS, QUEUE_NAME, Keys
 
 ADVANCE: Final = "workers.jobs.advance"
-"""The job function that handles due calls, given by name so that senders need not import the workers."""
+"""The name of the job that handles due calls. Senders need not import the workers, who know its function."""
 
 RECONCILE: Final = "workers.jobs.reconcile"
-"""The job function that lists one institution's queue."""
+"""The name of the job that lists one institution's queue."""
 
 RESULT_TTL_S: Final = 600
 """How long a finished job can be read, in seconds."""

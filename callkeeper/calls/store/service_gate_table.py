@@ -1,7 +1,4 @@
-"""The gate's table as people see it: every scope whose requests may not simply go, and why.
-
-Workers ask it before every request (``workers.service_gate``).
-"""
+"""The gate's table as people see it: every scope whose requests may not simply go, and why."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

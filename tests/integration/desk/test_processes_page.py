@@ -74,7 +74,7 @@ class SlowShift(Shift):
     may_end = asyncio.Event()
     has_both = asyncio.Event()
 
-    async def move(self, item: ClaimedItem) -> None:
+    async def handle(self, item: ClaimedItem) -> None:
         """Wait, and leave the member to the next claim."""
         if len(self._tasks) == 2:
             self.has_both.set()

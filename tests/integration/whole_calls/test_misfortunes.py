@@ -185,7 +185,7 @@ async def test_listing_pages_on_where_entries_are_many(rig: Rig) -> None:
     calls = [rig.stage.call(persons=[]) for _ in range(530)]
     await rig.institutions.refresh()
     [held] = await rig.store.claim(1)
-    await rig.shift.move(held)
+    await rig.shift.handle(held)
     assert await rig.redis.hlen(rig.store.keys.opened(KEY)) == len(calls)
 
 
@@ -237,7 +237,7 @@ async def test_killed_workers_call_goes_on_after_the_lease(rig: Rig) -> None:
     call = rig.stage.call(END)
     await rig.institutions.refresh()
     [held] = await rig.store.claim(10)
-    await rig.shift.move(held)
+    await rig.shift.handle(held)
     abandoned = await rig.store.claim(10)
     assert [one.member for one in abandoned] == [CallId(KEY, call.voice_id).member]
     await rig.run(LEASE.seconds + 1)
@@ -274,7 +274,7 @@ async def test_two_workers_on_one_call_are_one_mover(rig: Rig) -> None:
         await rig.institutions.refresh()
         claims = await asyncio.gather(*(shift.tools.store.claim(3) for shift in shifts))
         await asyncio.gather(
-            *(shift.move(held) for shift, claimed in zip(shifts, claims, strict=True) for held in claimed)
+            *(shift.handle(held) for shift, claimed in zip(shifts, claims, strict=True) for held in claimed)
         )
         rig.stage.advance(0.5)
     assert [(rig.ledger(call)["assign"], rig.ledger(call)["enroll"]) for call in calls] == [(1, 1)] * 5
@@ -341,7 +341,7 @@ class Hanging(Altered):
 async def outlived(shift: Shift) -> set[str]:
     """Run a shift and return what it left in the loop."""
     await shift.run()
-    return {task.get_name() for task in asyncio.all_tasks() if "Shift.move" in repr(task.get_coro())}
+    return {task.get_name() for task in asyncio.all_tasks() if "Shift.handle" in repr(task.get_coro())}
 
 
 async def test_shift_ends_in_time_whatever_hangs(rig: Rig) -> None:

@@ -136,7 +136,7 @@ async def test_pause_of_all_between_claim_and_booking_makes_no_automatic_check(r
     held = await rig.store.claim(100)
     assert rig.call_id(call) in [item.owner for item in held]
     await pause(rig, PauseScope.ALL)
-    await asyncio.gather(*(rig.shift.move(item) for item in held))
+    await asyncio.gather(*(rig.shift.handle(item) for item in held))
     await rig.run(1)
     made = rig.ledger(call).get(Operation.CHECK, 0)
     assert (made - before, (await rig.record(call)).plan.checks_used - before) == ((1, 1) if by_desk else (0, 0))

@@ -221,7 +221,7 @@ async def test_call_of_an_institution_that_another_worker_found_is_handled(rig: 
     await rig.push(call)
     rig.stage.advance(5)
     [held] = [held for held in await other.store.claim(100) if held.member.startswith("c:")]
-    await other.shift.move(held)
+    await other.shift.handle(held)
     assert (await rig.record(call)).last_claim.standing is None
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import ENOUGH_ANSWERS, Facts
-from callkeeper.calls.fold import fold_check, fold_note, fold_reading, new_call
+from callkeeper.calls.fold import fold_check, fold_note, fold_reading, new_call, reading_of
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
@@ -26,6 +26,8 @@ from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_
 from callkeeper.calls.redis_restart import fold_epoch
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
+from callkeeper.service import PhoneCall
+from callkeeper.service.phone_calls import ResearchCase, VendorCall, VendorEvent
 from tests.conftest import examples
 from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, read_again, reading, seconds, verified
@@ -396,3 +398,13 @@ def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectSta
 def test_fold_of_a_reading_is_total(any_call: Call) -> None:
     """A reading can be folded into any record, and the record then has the service's status."""
     assert fold_reading(any_call, reading(), BOOK, NOW).seen.reading == reading()
+
+
+def test_case_that_names_the_alternate_id_is_about_this_call() -> None:
+    """The provider's events in the record give the alternate id, also of a call whose push was lost."""
+    alternate_id = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+    event = VendorEvent(call=VendorCall(correlation_alt_id=alternate_id))
+    case = ResearchCase(voice_id=alternate_id.upper(), research_status="DeterminedFraud")
+    shown = PhoneCall(voice_id="v-1", vendor_events=(event,), research_case=case)
+    assert reading_of(shown, NOW).research_voice_id == "v-1"
+    assert reading_of(PhoneCall(voice_id="v-1", research_case=case), NOW).research_voice_id == alternate_id

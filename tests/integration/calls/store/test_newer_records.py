@@ -61,7 +61,7 @@ async def handled_by_a_newer_worker(rig: Rig, member: str, record: bytes, due_in
             if item.member == member:
                 await rig.store.save(item, record, Placement(due_in_ms, listed="live"))
                 return
-            await rig.shift.move(item)
+            await rig.shift.handle(item)
         rig.stage.advance(0.25)
 
 
@@ -90,7 +90,7 @@ async def test_newer_record_is_tried_again_soon_and_then_every_five_seconds(rig:
     waits: list[float] = []
     while sum(waits) < 40:
         for item in await rig.store.claim(100):
-            await rig.shift.move(item)
+            await rig.shift.handle(item)
             if item.member == member:
                 due_ms = await rig.redis.zscore(KEYS.due, member)
                 waits.append((due_ms - rig.now_ms()) / 1000)
