@@ -21,9 +21,8 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.effect_resolution import (
     REFUSED_BY_SERVICE,
-    TAKEN_BACK,
+    enroll_trouble,
     enrolled_member,
-    needs_person,
     refusals,
     rejected_member,
     unresolved,
@@ -373,8 +372,8 @@ def attention(call: Call) -> str:
     """Return why a call needs a person; empty if it does not."""
     for kind in unresolved(call):
         return f"{kind} unresolved"
-    if needs_person(call):
-        return TAKEN_BACK
+    if trouble := enroll_trouble(call):
+        return trouble
     for kind in refusals(call):
         return f"{kind} {REFUSED_BY_SERVICE}: {call.effect(kind).refusal}"
     question = call.statements.open_question

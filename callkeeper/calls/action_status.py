@@ -13,9 +13,9 @@ from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     MAX_ASSIGNS,
+    enroll_trouble,
     may_assign,
     may_begin,
-    needs_person,
     refusals,
     unresolved,
 )
@@ -300,7 +300,7 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     )
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)
-    is_open = line.asked in doubts if line.asked else needs_person(call) or call.statements.asked or refusals(call)
+    is_open = line.asked in doubts if line.asked else enroll_trouble(call) or call.statements.asked or refusals(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 

@@ -276,6 +276,9 @@ POLICY_SHOWS = timedelta(seconds=5)
 TAKEN_BACK = "enroll taken back"
 """The attention reason of such a call."""
 
+ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
+"""That of one whose member somebody has changed after the enroll: the caller's voice may stand for a stranger now."""
+
 _ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATION})
 
 
@@ -301,9 +304,14 @@ def rejected_member(call: Call) -> str | None:
     return person_id if is_rejected(call) else None
 
 
-def needs_person(call: Call) -> bool:
-    """Tell whether a person must learn that the enroll was taken back. Not needed if this call itself was rejected."""
-    return call.seen.unenrolled and call.statements.unenroll_closed_by is None and not is_rejected(call)
+def enroll_trouble(call: Call) -> str:
+    """Return what a person must learn of the call's enroll; empty if nothing, or if this call itself was rejected."""
+    if call.statements.unenroll_closed_by is not None or is_rejected(call):
+        return ""
+    if call.seen.unenrolled:
+        return TAKEN_BACK
+    enrolled = enrolled_member(call)
+    return ENROLLED_AS_ANOTHER if enrolled is not None and enrolled != call.seen.person_id else ""
 
 
 def fold_member_rejected(call: Call, now: datetime) -> Call:

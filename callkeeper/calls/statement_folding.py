@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBTFUL, is_enrolled, may_begin, needs_person, refusals, unresolved
+from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, is_enrolled, may_begin, refusals, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id, is_rejected_by_anyone
 from callkeeper.calls.notes import (
     AssignWish,
@@ -59,7 +59,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
             if may_reopen(call, EffectKind.REJECT, said_at):
                 # It was settled without an enroll: if this is taken back, an earlier word must not enroll the voice.
-                call = reopened(with_identity(call, said.shown_identity))
+                call = reopened(with_identity(call, _shown_identity(call)))
             return call, [entry]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
@@ -92,9 +92,14 @@ def _with(call: Call, **said: Any) -> Call:
 
 def with_identity(call: Call, identity: Identity | None) -> Call:
     """Return a call with another identity. What the service established is kept, to count again."""
-    known = call.statements.identity
-    shown = known if known is not None and not known.by_desk else call.statements.shown_identity
+    shown = _shown_identity(call)
     return _with(call, identity=identity, shown_identity=None if identity is shown else shown)
+
+
+def _shown_identity(call: Call) -> Identity | None:
+    """Return the identity that the service established, whether it counts or not."""
+    known = call.statements.identity
+    return known if known is not None and not known.by_desk else call.statements.shown_identity
 
 
 def _to_be_judged(call: Call) -> Call:
@@ -281,7 +286,7 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     for kind in refusals(call):
         call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
         entries.append(_seen(note, now, kind, EffectState.REFUSED))
-    if needs_person(call):
+    if enroll_trouble(call):
         call = replace(call, statements=replace(call.statements, unenroll_closed_by=note.operator))
     if (question := call.statements.open_question) is not None:
         closed = replace(question, closed_by=note.operator)
@@ -296,7 +301,7 @@ def _answered(call: Call, named: str | None, order: int) -> EffectKind | None:
     """
     doubts = unresolved(call)
     may_correct = named is not None or not (
-        doubts or refusals(call) or needs_person(call) or call.statements.open_question
+        doubts or refusals(call) or enroll_trouble(call) or call.statements.open_question
     )
     corrects = [kind for kind in DOUBTFUL if _is_corrected(call.effect(kind), order)] if may_correct else []
     kinds = [kind for kind in (*doubts, *corrects) if named in {None, kind.value}]

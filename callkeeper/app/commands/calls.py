@@ -25,8 +25,7 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import (
     DOUBTFUL,
     REFUSED_BY_SERVICE,
-    TAKEN_BACK,
-    needs_person,
+    enroll_trouble,
     refusals,
     unresolved,
 )
@@ -294,7 +293,7 @@ async def _resolve(
 def _waiting(call: Call) -> list[str]:
     """Return what of a call a person has to see; nothing of it is in doubt."""
     return [
-        *([TAKEN_BACK] if needs_person(call) else []),
+        *([trouble] if (trouble := enroll_trouble(call)) else []),
         *(f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)),
         *([f"{ASKED} {question.rule!r}"] if (question := call.statements.open_question) is not None else []),
     ]

@@ -8,7 +8,7 @@ from typing import Final
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE, TAKEN_BACK
+from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, REFUSED_BY_SERVICE, TAKEN_BACK
 from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
@@ -170,6 +170,12 @@ def _words(why: str) -> tuple[str, str, str]:
             "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."
         )
         return "Enroll taken back", advice, "doctor-attention"
+    if why == ENROLLED_AS_ANOTHER:
+        advice = (
+            "Somebody has changed the call's member after the enroll. Find out who called, have the voiceprint removed if "
+            "it is not the member's, then confirm it on the call's page."
+        )
+        return "Enrolled as another member", advice, "doctor-attention"
     if REFUSED_BY_SERVICE in why:
         title, _, reason = why.partition(": ")
         advice = (

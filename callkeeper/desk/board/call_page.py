@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import may_assign, may_begin, needs_person, refusals, unresolved
+from callkeeper.calls.effect_resolution import enroll_trouble, may_assign, may_begin, refusals, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
 from callkeeper.calls.record import Asked, Call
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
@@ -50,7 +50,7 @@ class AvailableForms:
     is_assigned: bool
     is_enrolled: bool
     unresolved: str | None
-    taken_back: bool
+    enroll_trouble: str
     refused: EffectKind | None
     asked: Asked | None
     assign: bool
@@ -70,14 +70,16 @@ class AvailableForms:
 
     @property
     def any(self) -> bool:
-        to_close = bool(self.unresolved) or self.taken_back or self.refused is not None or self.asked is not None
+        to_close = (
+            bool(self.unresolved) or bool(self.enroll_trouble) or self.refused is not None or self.asked is not None
+        )
         may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.check
         return to_close or may_speak or bool(self.withdraw)
 
 
 _CLOSED: Final[Mapping[str, Any]] = {
     "unresolved": None,
-    "taken_back": False,
+    "enroll_trouble": "",
     "refused": None,
     "asked": None,
 }
@@ -103,7 +105,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         is_assigned=facts.assigned,
         is_enrolled=facts.enrolled,
         unresolved=doubts[0] if doubts else None,
-        taken_back=needs_person(call),
+        enroll_trouble=enroll_trouble(call),
         refused=next(iter(refusals(call)), None),
         asked=call.statements.open_question,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),

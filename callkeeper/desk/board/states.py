@@ -10,6 +10,7 @@ from typing import Final
 
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, enroll_trouble
 from callkeeper.calls.facts import Facts, facts_of
 from callkeeper.calls.law import BRIEF, LAW
 from callkeeper.calls.record import Call, Phase, Reason
@@ -196,16 +197,16 @@ def _by_facts(call: Call, facts: Facts) -> CallState | None:
     )
     for holds, state in shown:
         if holds:
-            return _as_enrolled(facts) if state is StateName.ENROLLED else CallState(state)
+            return _as_enrolled(call, facts) if state is StateName.ENROLLED else CallState(state)
     intended = [kind for kind in EffectKind if call.effect(kind).state is EffectState.INTENDED]
     return CallState(StateName.ACTING, f"about to {intended[0]}") if intended else None
 
 
-def _as_enrolled(facts: Facts) -> CallState:
+def _as_enrolled(call: Call, facts: Facts) -> CallState:
     """Another member may have the caller's voiceprint now. Only people can find out who called, and have it removed."""
     if facts.manual:
         return CallState(StateName.ENROLLED)
-    return CallState(StateName.HELD, "the voice was enrolled as another member's", for_person=not facts.ended)
+    return CallState(StateName.HELD, ENROLLED_AS_ANOTHER, for_person=bool(enroll_trouble(call)))
 
 
 def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:

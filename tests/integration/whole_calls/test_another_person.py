@@ -4,7 +4,9 @@ import httpx
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER
 from callkeeper.calls.fold import fold_check, fold_reading
+from callkeeper.calls.notes import Resolved
 from callkeeper.desk.board.states import state_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import DEMO, EAGER, KEY, Rig
@@ -50,6 +52,14 @@ async def test_enroll_of_one_member_vouches_for_no_other(sandbox_asgi: Asgi, red
     assert (record.seen.person_id, facts.enrolled, facts.manual) == ("p-2", True, False)
     assert record.ledger.enrolled_for == "p-1"
     assert state_of(record, rig.book).for_person
+    await rig.run(700)
+    record = await rig.record(call)
+    assert (record.is_settled, state_of(record, rig.book).for_person) == (True, True)
+    assert ENROLLED_AS_ANOTHER in (await rig.queries.attention()).values()
+    seen = Resolved(operator="bob", said_at=rig.clock.now, wish="seen", applied=False, effect=None)
+    await rig.note(call, seen, even_settled=True)
+    await rig.run(5)
+    assert not await rig.queries.attention()
 
 
 async def test_mismatch_with_one_member_rejects_no_other(sandbox_asgi: Asgi, redis: Redis) -> None:
