@@ -157,7 +157,7 @@ class Reseller:
         """
         return await self._exchange.request_token()
 
-    async def user_token(self, institution_key: str, *, requested_by: str | None = None) -> Secret:
+    async def user_token(self, institution_key: str) -> Secret:
         """Exchange the login for a user token of one institution, valid for 30 minutes.
 
         Raises:
@@ -166,7 +166,7 @@ class Reseller:
         Spec: Endpoints 2; Rules per operation 5.
         """
         endpoint = endpoints.USER_TOKEN
-        request = self._exchange.on_behalf(endpoint, institution_key, requested_by)
+        request = self._exchange.on_behalf(endpoint, institution_key, None)
         answer, record = await self._exchange.read(request, _USER_TOKEN)
         if not record.token:
             raise ServiceRefused(endpoint.name, status=answer.status_code)

@@ -14,6 +14,9 @@ from callkeeper.calls.store.keys import CHANGES_KEPT, KEYS, Keys
 
 START: Final = "0-0"
 
+MOST: Final = 500
+"""How many entries are read at once."""
+
 _ID = re.compile(r"\d{1,16}-\d{1,16}")
 
 
@@ -40,17 +43,17 @@ class Changes:
         newest = await self._redis.xrevrange(self._key, count=1)
         return newest[0][0].decode() if newest else START
 
-    async def wait(self, after: str, *, for_ms: int, limit: int = 500) -> list[tuple[str, str]]:
+    async def wait(self, after: str, *, for_ms: int) -> list[tuple[str, str]]:
         """Return the ids and members after an id, as soon as there are any; none after ``for_ms``.
 
         The connection's read timeout must be longer than that.
         """
-        answer = await self._redis.xread({self._key: after}, count=limit, block=for_ms)
+        answer = await self._redis.xread({self._key: after}, count=MOST, block=for_ms)
         return _entries(answer[0][1]) if answer else []
 
-    async def between(self, after: str, last: str, *, limit: int = 500) -> list[tuple[str, str]]:
+    async def between(self, after: str, last: str) -> list[tuple[str, str]]:
         """Return the ids and members after one id, up to and including another."""
-        return _entries(await self._redis.xrange(self._key, f"({after}", last, count=limit))
+        return _entries(await self._redis.xrange(self._key, f"({after}", last, count=MOST))
 
     async def holds_all_since(self, position: str) -> bool:
         """Tell whether the stream is complete after an id. It is not if the id is too old, or if Redis lost entries."""

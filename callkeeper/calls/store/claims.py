@@ -62,6 +62,10 @@ _DUE_AT_ONCE = 2
 _PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
 
 
+SOME = 20
+"""How many calls the service is asked about to learn whether it answers again."""
+
+
 class Store(Inbox):
     """Claims and writes for calls and institutions."""
 
@@ -209,15 +213,15 @@ class Store(Inbox):
         share_lateness(items)
         return items
 
-    async def some_calls(self, institution_key: str | None = None, most: int = 20) -> list[CallId]:
+    async def some_calls(self, institution_key: str | None = None) -> list[CallId]:
         """Return some calls to ask the service about: live or waiting ones of an institution, or of any."""
         keys, pipe = self.keys, self._redis.pipeline(transaction=False)
         if institution_key is None:
-            stored = await pipe.zrange(keys.live, 0, most).zrange(keys.due, 0, most).execute()
+            stored = await pipe.zrange(keys.live, 0, SOME).zrange(keys.due, 0, SOME).execute()
         else:
-            pipe.hkeys(keys.opened(institution_key)).zrange(keys.parked(institution_key), 0, most)
+            pipe.hkeys(keys.opened(institution_key)).zrange(keys.parked(institution_key), 0, SOME)
             listed, parked = await pipe.execute()
-            voice_ids = [voice_id.decode(errors="replace") for voice_id in listed[:most]]
+            voice_ids = [voice_id.decode(errors="replace") for voice_id in listed[:SOME]]
             stored = [[CallId(institution_key, voice_id).member.encode() for voice_id in voice_ids], parked]
         owners = (owner_of(member.decode(errors="replace")) for member in chain(*stored))
         return [owner for owner in owners if isinstance(owner, CallId)]

@@ -40,8 +40,6 @@ class FrameSource:
         context: BoardContextReader,
         book: RuleBook,
         log: FilteringBoundLogger,
-        *,
-        every_s: float = FRAME_EVERY_S,
     ) -> None:
         self._feed = feed
         self._queries = queries
@@ -50,7 +48,6 @@ class FrameSource:
         self._context = context
         self._book = book
         self._log = log
-        self._every_s = every_s
         self._frame: Frame | None = None
         self._news = asyncio.Condition()
         self._open_pages = 0
@@ -122,7 +119,7 @@ class FrameSource:
             while True:
                 with self._feed.listen() as listener:
                     await self._follow(listener)
-                await asyncio.sleep(self._every_s)
+                await asyncio.sleep(FRAME_EVERY_S)
         finally:
             async with self._news:
                 self._news.notify_all()
@@ -141,7 +138,7 @@ class FrameSource:
                 await self._publish(self._as_stale())
                 self.is_dark = self._frame is None
                 load_at = 0.0
-            await self._listen(listener, loop.time() + self._every_s)
+            await self._listen(listener, loop.time() + FRAME_EVERY_S)
 
     async def _listen(self, listener: Listener, until_s: float) -> None:
         """Take in what changes until the next frame is due."""

@@ -339,10 +339,10 @@ def line(values: Sequence[float], *, width: float = 120, height: float = 28) -> 
     return "M" + "L".join(points)
 
 
-def area(values: Sequence[float], *, width: float = 120, height: float = 28) -> str:
+def area(values: Sequence[float]) -> str:
     """Return the path of the area beneath a course."""
-    course = line(values, width=width, height=height)
-    return f"{course}L{width:g} {height:g}L0 {height:g}z" if course else ""
+    course = line(values)
+    return f"{course}L120 28L0 28z" if course else ""
 
 
 def _said(alarms: Sequence[Alarm]) -> str:
