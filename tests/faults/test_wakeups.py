@@ -160,7 +160,7 @@ class World:
         tools = SimpleNamespace(
             store=store,
             counting=SimpleNamespace(figures=Figures()),
-            pauses=SimpleNamespace(see=lambda *_: self._count_claim()),
+            pause_log=SimpleNamespace(see=lambda *_: self._count_claim()),
         )
         shift = WorkShift(tools, Institutions(self.refresh_s, store), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
         shift.world = self
