@@ -189,6 +189,32 @@ def pauses_of(stored: list[bytes]) -> Pauses:
     return parse_pauses(tuple((key.decode(errors="replace"), value) for key, value in pairs))
 
 
+class ClaimAnswer(NamedTuple):
+    """What ``claim`` returns, in its order. Times are in ms."""
+
+    now: int
+    epoch: bytes
+    since: int
+    breakers: list[bytes]
+    pauses: list[bytes]
+    next_due_in: int
+    """-1 if nothing is due ever."""
+    jobs_waiting: int
+    lost: int
+    """-1 if it is not known."""
+    live: int
+    breakers_of_kinds: list[bytes]
+    born: bytes
+    knew_other_data: int
+    claimed: int
+    rows: list[list[Any]]
+
+    @classmethod
+    def of(cls, answer: list[Any]) -> "ClaimAnswer":
+        names = len(cls._fields) - 1
+        return cls._make([*answer[:names], answer[names:]])
+
+
 def parse_claimed(
     row: list[Any], owner: CallId | str | None, epoch: Epoch, now: datetime, pauses: Pauses, *, live: int
 ) -> ClaimedItem:

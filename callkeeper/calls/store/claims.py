@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import (
     LEASE,
+    ClaimAnswer,
     ClaimedItem,
     Epoch,
     Jumps,
@@ -157,7 +158,7 @@ class Store(Inbox):
         asked_at_s = self.monotonic()
         self._claims += 1
         seen_epoch, seen_ms, seen_at_s = self._seen or ("", 0, asked_at_s)
-        answer = await self._scripts.call(
+        stored = await self._scripts.call(
             "claim",
             claimer_key=self.keys.claimer(self._claimer),
             limit=limit,
@@ -177,37 +178,38 @@ class Store(Inbox):
             remembered=self._memory.remembered,
             rest=[part for key, n in (holds or {}).items() for part in (institution_part(key), n)],
         )
-        now, epoch_id = instant(int(answer[0])), answer[1].decode()
-        if seen_epoch not in ("", epoch_id) or self._memory.knew_other_data(answer[10]):
+        answer = ClaimAnswer.of(stored)
+        now, epoch_id = instant(answer.now), answer.epoch.decode()
+        if seen_epoch not in ("", epoch_id) or self._memory.knew_other_data(answer.born):
             self._changed_at_s = asked_at_s
-        self._seen = (epoch_id, int(answer[0]), asked_at_s)
+        self._seen = (epoch_id, answer.now, asked_at_s)
         self.jumps.see(now, asked_at_s, self.monotonic())
-        since = first_claimed_at = instant(int(answer[2]))
+        since = first_claimed_at = instant(answer.since)
         if self._changed_at_s is not None:
             # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
             since = max(since, now - timedelta(seconds=max(0.0, asked_at_s - self._changed_at_s)))
-        lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
+        lost = None if answer.lost < 0 else timedelta(milliseconds=answer.lost)
         epoch = Epoch(
             epoch_id,
             since,
             lost,
             was_seen_to_begin=self._changed_at_s is not None,
-            is_replaced=bool(answer[11]),
+            is_replaced=bool(answer.knew_other_data),
             first_claimed_at=first_claimed_at,
         )
-        self.breakers.see(answer[3], answer[9])
-        self._memory.see(answer[10], answer[4], answer[12])
-        self.pauses = pauses_of(answer[4])
+        self.breakers.see(answer.breakers, answer.breakers_of_kinds)
+        self._memory.see(answer.born, answer.pauses, answer.claimed)
+        self.pauses = pauses_of(answer.pauses)
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
-        self.next_due_s = answer[5] / 1000 if answer[5] >= 0 else inf
-        if answer[5] >= 0:
+        self.next_due_s = answer.next_due_in / 1000 if answer.next_due_in >= 0 else inf
+        if answer.next_due_in >= 0:
             self._due_in(self.next_due_s)
-        self.jobs_waiting = answer[6]
+        self.jobs_waiting = answer.jobs_waiting
         items = []
-        for row in answer[13:]:
+        for row in answer.rows:
             try:
-                items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
+                items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer.live))
             except UnicodeDecodeError:
                 await self._remove(row[0])
         share_lateness(items)
