@@ -20,7 +20,7 @@ from callkeeper.archive.chain_heads import signed_head
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
 from callkeeper.archive.lines import AUDIT_LOG, audit_content, content_of
 from callkeeper.archive.writing import Head, Writer
-from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefused
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.record import NewerRecord, parse_call
@@ -148,12 +148,12 @@ class ArchiveDeliveries(Outbox):
         self.log.error("archive_refused", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
         if is_parked:
             self.figures.count(figure.ARCHIVED, "parked")
-        with suppress(LeaseLost):
+        with suppress(WriteRefused):
             await self.store.save(item, None, placement, failures=failures)
 
     async def _let_go(self, items: Sequence[ClaimedItem], due_in_ms: int) -> None:
         async def save(item: ClaimedItem) -> None:
-            with suppress(LeaseLost):
+            with suppress(WriteRefused):
                 await self.store.save(item, None, Placement(due_in_ms), failures=item.failures)
 
         await asyncio.gather(*map(save, items))

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from callkeeper.calls.call_signs import STARTS_APART, repeats_last, seen_in_reading
-from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.claimed_item import WriteRefusal, WriteRefused
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
 from callkeeper.calls.fold import fold_check, fold_reading, reading_of
@@ -65,7 +65,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
 
     Raises:
         AnswerMisnamed: The answer names another call.
-        LeaseLost: Another worker holds the call now, or the queue has just listed it.
+        WriteRefused: Another worker holds the call now, or the queue has just listed it.
 
     Spec: Rules per operation 2 (alternate ids are resolved).
     """
@@ -123,7 +123,7 @@ async def unite_spellings(claim: Claim) -> bool:
         Whether the claim is over.
 
     Raises:
-        LeaseLost: Another worker holds the call now.
+        WriteRefused: Another worker holds the call now.
     """
     canonical = canonical_id(claim.call_id.voice_id)
     return canonical != claim.call_id.voice_id and await _merge_into(claim, canonical)
@@ -136,7 +136,7 @@ async def _merge_into(claim: Claim, voice_id: str) -> bool:
         Whether the claim is over. If the other id was merged into this one before, this record stays.
 
     Raises:
-        LeaseLost: Another worker holds the call now, or the queue has just listed it.
+        WriteRefused: Another worker holds the call now, or the queue has just listed it.
     """
     other = CallId(claim.call_id.institution_key, voice_id)
     # If the queue has listed this call after all, this record stays: stored details must then be read first.
@@ -365,8 +365,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
     try:
         await claim.keep(book_check=n, unless_paused=None if by_desk else PauseScope.ALL)
-    except LeaseLost as lost:
-        if lost.why != "paused":
+    except WriteRefused as lost:
+        if lost.why is not WriteRefusal.PAUSED:
             raise
         claim.call = call
         await claim.let_go(now)

@@ -300,7 +300,7 @@ class Claim:
         """Write the record, keep the claim and renew the lease.
 
         Raises:
-            LeaseLost: The lease is gone, or a condition of this write does not hold.
+            WriteRefused: The lease is gone, or a condition of this write does not hold.
         """
         self.call = replace(self.call, saved_at=self.now, revision=self.call.revision + 1)
         await self.tools.store.keep(

@@ -10,7 +10,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.call_signs import seen_in_assigned_id, seen_in_effect
-from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.claimed_item import WriteRefusal, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import after_refusal, after_turning_away, is_repeated, word_for
 from callkeeper.calls.fold import MOST_TEXT
@@ -186,7 +186,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     """Save ``sent``, send the one request, and record the outcome.
 
     Raises:
-        LeaseLost: Another worker holds the call now; nothing was sent.
+        WriteRefused: Another worker holds the call now; nothing was sent.
         FrozenTooLong: The process stood still; nothing was sent, but the ledger says ``sent``.
     """
     intended = claim.call
@@ -200,8 +200,8 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     booked_at_s = claim.tools.monotonic()
     try:
         await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind], replicated=True)
-    except LeaseLost as lost:
-        if lost.why not in {"notes", "paused"}:
+    except WriteRefused as lost:
+        if lost.why not in {WriteRefusal.NOTES, WriteRefusal.PAUSED}:
             raise
         claim.entries.pop()
         claim.call = intended

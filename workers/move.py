@@ -106,7 +106,7 @@ async def move(claim: Claim) -> None:
     """Take steps until the call is released.
 
     Raises:
-        LeaseLost: Another worker holds the call now.
+        WriteRefused: Another worker holds the call now.
         RuntimeError: The steps do not end: a bug in ``decide``.
     """
     if await unite_spellings(claim):

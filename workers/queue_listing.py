@@ -78,7 +78,7 @@ class Listing:
         """Look as asked, and plan the next look. Return whether the service refused the institution.
 
         Raises:
-            LeaseLost: Another worker lists this queue now.
+            WriteRefused: Another worker lists this queue now.
         """
         progress = self.tools.listings.progress(item.record, institution_key)
         asked = {note.decode() for note in item.notes}

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefusal, WriteRefused
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.process_activity import Doing
@@ -304,7 +304,7 @@ class Shift:
         """Handle one member. An error affects no other member."""
         try:
             await self._advance(item)
-        except LeaseLost as lost:
+        except WriteRefused as lost:
             self.tools.counting.figures.count(figure.LEASES_LOST, lost.why)
             self.log.info("lease_lost", member_kind=item.member[:1], why=lost.why)
             await self._release(item, lost)
@@ -345,11 +345,11 @@ class Shift:
             self.log.warning("institution_foreign", institution=owner)
             await self.tools.store.save(item, FORGET, Placement(None))
 
-    async def _release(self, item: ClaimedItem, lost: LeaseLost) -> None:
+    async def _release(self, item: ClaimedItem, lost: WriteRefused) -> None:
         """Release a call that we still hold but with outdated data, so that the next claim reads it again."""
-        if lost.why == "lease":
+        if lost.why is WriteRefusal.LEASE:
             return
-        with suppress(LeaseLost, RedisError):
+        with suppress(WriteRefused, RedisError):
             await self.tools.store.save(item, None, Placement(0), failures=item.failures)
 
     async def _failed(self, item: ClaimedItem, error: Exception) -> None:
@@ -363,5 +363,5 @@ class Shift:
         self.summary.add("steps_failed")
         self.log.error("step_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
         entries = [Entry(at=item.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []
-        with suppress(LeaseLost, RedisError):
+        with suppress(WriteRefused, RedisError):
             await self.tools.store.save(item, None, placement, entries=entries, failures=failures)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, ListName, Placement
+from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement, WriteRefused
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.outcome_messages import TEST, TestMessage, message_id, message_of
@@ -74,7 +74,7 @@ class Deliveries(Outbox):
             self._announced_at_s = monotonic()
 
     async def _advance(self, item: ClaimedItem) -> None:
-        with suppress(LeaseLost, RedisError):
+        with suppress(WriteRefused, RedisError):
             owner = parse_member(item.member)
             if owner == TEST:
                 await self._send_tests(item)

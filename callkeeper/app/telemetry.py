@@ -37,7 +37,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
-from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.claimed_item import WriteRefused
 from callkeeper.calls.metrics.writing import Author, Kind
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.traceback_filter import filtered_traceback
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 ENDS_WITHIN_S: Final = 2.0
 """How long the end of the process waits for spans and figures that are not sent yet. Platforms kill after 10 s."""
 
-NO_FAILURES: Final = (LeaseLost, NewerRecord)
+NO_FAILURES: Final = (WriteRefused, NewerRecord)
 """Exceptions that end a claim in order."""
 
 _KINDS: Final = {
@@ -132,7 +132,7 @@ class _OtelSpan:
     def _end_with(self, error: BaseException) -> None:
         """Mark the span as failed, with types and code places. Messages may hold what a person said."""
         if isinstance(error, NO_FAILURES):
-            self.note(lease_lost=error.why if isinstance(error, LeaseLost) else type(error).__name__)
+            self.note(lease_lost=error.why if isinstance(error, WriteRefused) else type(error).__name__)
             return
         name = type(error).__name__
         if isinstance(error, asyncio.CancelledError):  # a request's deadline, or the end of the process

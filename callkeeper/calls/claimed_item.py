@@ -6,6 +6,7 @@ No I/O: ``callkeeper.calls.store.claims`` claims and writes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from callkeeper.calls.pause import Pause, Pauses, parse_pauses
@@ -115,10 +116,20 @@ class LostWrites(NamedTuple):
     until: datetime | None
 
 
-class LeaseLost(Exception):
-    """Another worker holds this call now, or a condition of the write does not hold. Stop working on the call."""
+class WriteRefusal(StrEnum):
+    """Why Redis refused a write. The values are those of ``keep`` and of the metric ``leases_lost``."""
 
-    def __init__(self, member: str, why: str) -> None:
+    LEASE = "lease"  # another worker holds the call now
+    LATE = "late"  # a repetition: a later write of this claim was executed before
+    NOTES = "notes"  # somebody has left a note since
+    PAUSED = "paused"  # a person has paused effects since
+    CHECKS = "checks"  # the number of checks is another one
+
+
+class WriteRefused(Exception):
+    """A write of a claim was refused: stop working on the call, unless only a condition of this write does not hold."""
+
+    def __init__(self, member: str, why: WriteRefusal) -> None:
         super().__init__(f"{member}: {why}")
         self.why = why
 

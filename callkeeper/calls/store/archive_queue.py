@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
-from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, instant
+from callkeeper.calls.claimed_item import ClaimedItem, WriteRefused, instant
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import KEPT_S, Keys
@@ -76,7 +76,7 @@ class ArchiveQueue(Store):
         """Remove a call from the queue. Its record expires from now on. If another worker holds it, do nothing."""
         calls = self._call_keys
         notes = item.note_pairs
-        with suppress(LeaseLost):
+        with suppress(WriteRefused):
             await self._scripts.call(
                 "archived",
                 call_item_key=calls.item(item.member),

@@ -21,8 +21,9 @@ from callkeeper.calls.claimed_item import (
     Epoch,
     Jumps,
     Lease,
-    LeaseLost,
     Placement,
+    WriteRefusal,
+    WriteRefused,
     instant,
     parse_claimed,
     pauses_of,
@@ -56,7 +57,7 @@ MOST_OF_ONE = 64
 TIDIED_AT_ONCE = 500
 """How many settled members one script looks at when tidying. Redis does nothing else in that time, some milliseconds."""
 
-_MERGE_REFUSED = {0: "lease", 3: "notes"}
+_MERGE_REFUSED = {0: WriteRefusal.LEASE, 3: WriteRefusal.NOTES}
 _DUE_AT_ONCE = 2
 """The answer of ``save`` if unread notes wait."""
 
@@ -256,7 +257,7 @@ class Store(Inbox):
             replicated: Wait until a replica, if there is one, has the write.
 
         Raises:
-            LeaseLost: The lease is gone, an unread note waits, other checks were booked, or there is a pause.
+            WriteRefused: The lease is gone, an unread note waits, other checks were booked, or there is a pause.
         """
         item.writes += 1
         folded = item.note_pairs if record is not None else []
@@ -278,7 +279,7 @@ class Store(Inbox):
             replicated=replicated,
         )
         if answer[0] != 1:
-            raise LeaseLost(item.member, answer[1].decode())
+            raise WriteRefused(item.member, WriteRefusal(answer[1].decode()))
         if record is not None:
             item.notes = {}
         if book_check is not None:
@@ -297,7 +298,7 @@ class Store(Inbox):
         """Write and release the claim. ``record`` None leaves what is stored, ``b"-"`` deletes the member.
 
         Raises:
-            LeaseLost: The lease is gone; nothing was written.
+            WriteRefused: The lease is gone; nothing was written.
         """
         folded = item.note_pairs if record is not None else []
         institution, voice_id = names_of(item.member)
@@ -322,7 +323,7 @@ class Store(Inbox):
             rest=[*folded, *map(encode_entry, entries)],
         )
         if answer == 0:
-            raise LeaseLost(item.member, "lease")
+            raise WriteRefused(item.member, WriteRefusal.LEASE)
         if answer == _DUE_AT_ONCE:
             self._due_in(0.0)
         elif due is not None:
@@ -348,7 +349,7 @@ class Store(Inbox):
             Whether it was merged. False if the other was merged into this one before: the chain must have one end.
 
         Raises:
-            LeaseLost: The lease is gone, or the queue has just listed the record that would end; nothing was written.
+            WriteRefused: The lease is gone, or the queue has just listed the record that would end; nothing was written.
         """
         keys, call_id = self.keys, CallId(call.institution_key, call.voice_id)
         answer = await self._scripts.call(
@@ -366,7 +367,7 @@ class Store(Inbox):
             record=encode_call(replace(call, plan=replace(call.plan, checks_moved=call.plan.checks_used))),
         )
         if answer in _MERGE_REFUSED:
-            raise LeaseLost(item.member, _MERGE_REFUSED[answer])
+            raise WriteRefused(item.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
 
     async def record(self, call_id: CallId) -> Call | None:

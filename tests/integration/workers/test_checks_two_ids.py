@@ -6,7 +6,7 @@ import itertools
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.claimed_item import WriteRefused
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.notes import Distrusted, Listed
@@ -181,7 +181,7 @@ async def test_merge_is_refused_in_the_moment_in_which_the_queue_lists_the_call(
     [held] = await rig.store.claim(1)
     listed = Listed(listed_at=rig.clock.now, started_at=rig.clock.now, candidates=(Candidate(person_id="p-1"),))
     await rig.store.note(place, listed)
-    with pytest.raises(LeaseLost, match="notes"):
+    with pytest.raises(WriteRefused, match="notes"):
         await rig.store.merge(held, Call(institution_key=KEY, voice_id="v-a"), other)
     assert not await rig.redis.exists(rig.store.keys.inbox(other.member))
 

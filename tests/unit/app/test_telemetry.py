@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.app.telemetry import ENDS_WITHIN_S, OtelTracer, WatchedExporter, _Ids, in_time, resource, telemetry
-from callkeeper.calls.claimed_item import LeaseLost
+from callkeeper.calls.claimed_item import WriteRefusal, WriteRefused
 from callkeeper.service.tracing import (
     SpanKind,
     SpanPlace,
@@ -173,8 +173,8 @@ def test_error_is_exported_without_its_message(worker: Process) -> None:
 
 def test_lost_lease_is_no_error(worker: Process) -> None:
     """It ends a claim in order: another worker goes on, or a note came."""
-    with traced_by(worker.tracer), pytest.raises(LeaseLost), span("claim"):
-        raise LeaseLost("c:cu-1:v", "notes")
+    with traced_by(worker.tracer), pytest.raises(WriteRefused), span("claim"):
+        raise WriteRefused("c:cu-1:v", WriteRefusal.NOTES)
     found = worker.spans["claim"]
     assert found.status.is_unset
     assert dict(found.attributes or {}) == {"callkeeper.lease_lost": "notes"}

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
+from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LostWrites, Placement, WriteRefused, instant
 from callkeeper.calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
 from callkeeper.calls.record import Call, Plan, encode_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
@@ -147,7 +147,7 @@ async def test_writes_of_a_former_holder_are_refused(
     hand.ms += LEASE.ms
     await claim(store)
     before = await dump(redis)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(WriteRefused):
         await write(store, frozen)
     assert await dump(redis) == before
 
@@ -168,7 +168,7 @@ async def test_keep_refuses_to_book_over_an_unread_note(store: Store, redis: Red
     item = await claim(store)
     await store.note(A, WORD)
     before = without_nonces(await dump(redis))
-    with pytest.raises(LeaseLost, match="notes"):
+    with pytest.raises(WriteRefused, match="notes"):
         await store.keep(item, NEWER, only_if_no_notes=True, entries=[LINE])
     assert without_nonces(await dump(redis)) == before
     await store.keep(item, NEWER)
@@ -179,7 +179,7 @@ async def test_keep_refuses_a_booking_on_a_wrong_count(store: Store, redis: Redi
     await live(store)
     item = await claim(store)
     await redis.hset(store.keys.item(A.member), "checks", "5")
-    with pytest.raises(LeaseLost, match="checks"):
+    with pytest.raises(WriteRefused, match="checks"):
         await store.keep(item, NEWER, book_check=1)
     assert await redis.hget(store.keys.item(A.member), "checks") == b"5"
 
@@ -408,7 +408,7 @@ async def test_merge_during_a_booking_refuses_the_booking(store: Store, hand: Ha
     mover = await claim(store)
     await live(store, A)
     await store.merge(await claim(store), record_of(A, checks=2), B)
-    with pytest.raises(LeaseLost, match="checks"):
+    with pytest.raises(WriteRefused, match="checks"):
         await store.keep(mover, NEWER, book_check=1)
 
 
@@ -490,7 +490,7 @@ async def test_claim_does_not_outlive_the_redis_that_gave_it(store: Store, redis
     await fail_over(redis)
     before = await dump(redis)
     for write in LATE.values():
-        with pytest.raises(LeaseLost):
+        with pytest.raises(WriteRefused):
             await write(store, item)
     assert await dump(redis) == before
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefused
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
@@ -110,7 +110,7 @@ class Life:
         yield
         await self.store.note(A, WORD, wake=True)
         yield
-        with pytest.raises(LeaseLost, match="notes"):
+        with pytest.raises(WriteRefused, match="notes"):
             await self.store.keep(item, RECORD, only_if_no_notes=True)
         yield
         await self.store.save(item, NEWER, Placement(0, listed="live"), entries=[LINE], checks=1)
@@ -118,7 +118,7 @@ class Life:
         item = await self.claim(self.other, A)
         await self.pausing.pause(None, Pause(scope=PauseScope.ALL, operator="ann", because="x", at=START))
         yield
-        with pytest.raises(LeaseLost, match="paused"):
+        with pytest.raises(WriteRefused, match="paused"):
             await self.other.keep(item, RECORD, unless_paused=PauseScope.EFFECTS, entries=[LINE])
         await self.pausing.resume(None, operator="ann", because="x", at=START)
         yield
