@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from callkeeper.calls.call_signs import STARTS_APART, repeats_last, seen_in_reading
-from callkeeper.calls.claimed_item import WriteRefusal, WriteRefused
+from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
 from callkeeper.calls.fold import fold_check, fold_reading, reading_of
@@ -366,7 +366,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     try:
         await claim.keep(book_check=n, unless_paused=None if by_desk else PauseScope.ALL)
     except WriteRefused as lost:
-        if lost.why is not WriteRefusal.PAUSED:
+        if lost.why is not RefusedBy.PAUSED:
             raise
         claim.call = call
         await claim.let_go(now)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from callkeeper.calls.call_signs import seen_in_assigned_id, seen_in_effect
-from callkeeper.calls.claimed_item import WriteRefusal, WriteRefused
+from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import after_refusal, after_turning_away, is_repeated, word_for
 from callkeeper.calls.fold import MOST_TEXT
@@ -201,7 +201,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     try:
         await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind], replicated=True)
     except WriteRefused as lost:
-        if lost.why not in {WriteRefusal.NOTES, WriteRefusal.PAUSED}:
+        if lost.why not in {RefusedBy.NOTES, RefusedBy.PAUSED}:
             raise
         claim.entries.pop()
         claim.call = intended

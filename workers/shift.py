@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefusal, WriteRefused
+from callkeeper.calls.claimed_item import ClaimedItem, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.process_activity import Doing
@@ -347,7 +347,7 @@ class Shift:
 
     async def _release(self, item: ClaimedItem, lost: WriteRefused) -> None:
         """Release a call that we still hold but with outdated data, so that the next claim reads it again."""
-        if lost.why is WriteRefusal.LEASE:
+        if lost.why is RefusedBy.LEASE:
             return
         with suppress(WriteRefused, RedisError):
             await self.tools.store.save(item, None, Placement(0), failures=item.failures)

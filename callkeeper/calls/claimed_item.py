@@ -116,8 +116,8 @@ class LostWrites(NamedTuple):
     until: datetime | None
 
 
-class WriteRefusal(StrEnum):
-    """Why Redis refused a write. The values are those of ``keep`` and of the metric ``leases_lost``."""
+class RefusedBy(StrEnum):
+    """What refused a write of a claim. The values are those of ``keep`` and of the metric ``leases_lost``."""
 
     LEASE = "lease"  # another worker holds the call now
     LATE = "late"  # a repetition: a later write of this claim was executed before
@@ -129,7 +129,7 @@ class WriteRefusal(StrEnum):
 class WriteRefused(Exception):
     """A write of a claim was refused: stop working on the call, unless only a condition of this write does not hold."""
 
-    def __init__(self, member: str, why: WriteRefusal) -> None:
+    def __init__(self, member: str, why: RefusedBy) -> None:
         super().__init__(f"{member}: {why}")
         self.why = why
 

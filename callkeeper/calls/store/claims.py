@@ -22,7 +22,7 @@ from callkeeper.calls.claimed_item import (
     Jumps,
     Lease,
     Placement,
-    WriteRefusal,
+    RefusedBy,
     WriteRefused,
     instant,
     parse_claimed,
@@ -57,7 +57,7 @@ MOST_OF_ONE = 64
 TIDIED_AT_ONCE = 500
 """How many settled members one script looks at when tidying. Redis does nothing else in that time, some milliseconds."""
 
-_MERGE_REFUSED = {0: WriteRefusal.LEASE, 3: WriteRefusal.NOTES}
+_MERGE_REFUSED = {0: RefusedBy.LEASE, 3: RefusedBy.NOTES}
 _DUE_AT_ONCE = 2
 """The answer of ``save`` if unread notes wait."""
 
@@ -279,7 +279,7 @@ class Store(Inbox):
             replicated=replicated,
         )
         if answer[0] != 1:
-            raise WriteRefused(item.member, WriteRefusal(answer[1].decode()))
+            raise WriteRefused(item.member, RefusedBy(answer[1].decode()))
         if record is not None:
             item.notes = {}
         if book_check is not None:
@@ -323,7 +323,7 @@ class Store(Inbox):
             rest=[*folded, *map(encode_entry, entries)],
         )
         if answer == 0:
-            raise WriteRefused(item.member, WriteRefusal.LEASE)
+            raise WriteRefused(item.member, RefusedBy.LEASE)
         if answer == _DUE_AT_ONCE:
             self._due_in(0.0)
         elif due is not None:

@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.app.telemetry import ENDS_WITHIN_S, OtelTracer, WatchedExporter, _Ids, in_time, resource, telemetry
-from callkeeper.calls.claimed_item import WriteRefusal, WriteRefused
+from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.service.tracing import (
     SpanKind,
     SpanPlace,
@@ -174,7 +174,7 @@ def test_error_is_exported_without_its_message(worker: Process) -> None:
 def test_lost_lease_is_no_error(worker: Process) -> None:
     """It ends a claim in order: another worker goes on, or a note came."""
     with traced_by(worker.tracer), pytest.raises(WriteRefused), span("claim"):
-        raise WriteRefused("c:cu-1:v", WriteRefusal.NOTES)
+        raise WriteRefused("c:cu-1:v", RefusedBy.NOTES)
     found = worker.spans["claim"]
     assert found.status.is_unset
     assert dict(found.attributes or {}) == {"callkeeper.lease_lost": "notes"}
