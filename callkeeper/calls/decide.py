@@ -94,9 +94,8 @@ def _rest(call: Call, now: datetime) -> Deed:
 
 def _read_or_wait(call: Call, because: str, now: datetime) -> Deed:
     """Read now, or when the wait after a failed read is over."""
-    if call.plan.reads_failed and call.plan.next_read_at is not None and call.plan.next_read_at > now:
-        return Wait(call.plan.next_read_at)
-    return Read(because)
+    due = call.plan.retry_at(now)
+    return Wait(due) if due > now else Read(because)
 
 
 def _patiently(step: Deed | None, call: Call, now: datetime) -> Deed | None:

@@ -378,6 +378,5 @@ def recheck(call: Call, now: datetime) -> Deed:
     due = next((at for at in times if read_at is None or read_at < at), None)
     if due is None or now > times[-1] + timedelta(seconds=RECHECK_S[-1]):
         return Rest()
-    if call.plan.reads_failed and call.plan.next_read_at is not None:
-        due = max(due, call.plan.next_read_at)
+    due = max(due, call.plan.retry_at(due))
     return Read("a reject of the member") if due <= now else Wait(due)

@@ -326,6 +326,10 @@ class Plan(_Part, frozen=True):
     recheck_from: datetime | None = None
     """Since when a reject of the member may have taken the enroll back. Stored details will show it."""
 
+    def retry_at(self, now: datetime) -> datetime:
+        """Return when details may be read: when the wait after a failed read is over, else now."""
+        return self.next_read_at if self.reads_failed and self.next_read_at is not None else now
+
 
 class Ledger(_Part, frozen=True):
     """What we have done to the call, effect by effect, and what other calls must know of it."""

@@ -50,7 +50,7 @@ def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) 
         or now - hinted_at > LOOK_BACK_WITHIN
     ):
         return Drop(NOT_LISTED)
-    read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
+    read_at = call.plan.retry_at(now)
     return Wait(read_at) if read_at > now else LookBack()
 
 
@@ -88,7 +88,7 @@ def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> De
     if asks_again and due_at <= now:
         return RequestListing()
     if not call.statements.were_made and context.is_silent and standing is None:
-        read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
+        read_at = call.plan.retry_at(now)
         if is_lost:
             return Drop(NOT_LISTED)
         return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if asks_again else read_at)
@@ -96,7 +96,7 @@ def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> De
         return Wait(due_at) if now < due_at else look_back(call, context, hinted_at, now)
     if standing == FOREIGN or is_lost:
         return Wait(due_at) if now < due_at else Settle(Reason.UNCONFIRMED)
-    read_at = call.plan.next_read_at if call.plan.reads_failed and call.plan.next_read_at else now
+    read_at = call.plan.retry_at(now)
     if standing == UNKNOWN:
         read_at = max(read_at, now + ASK_AGAIN)
     if read_at <= now:
