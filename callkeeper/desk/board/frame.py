@@ -13,7 +13,7 @@ from callkeeper.desk.board.alarms import Alarm, alarms_of
 from callkeeper.desk.board.board_context import BoardContext
 from callkeeper.desk.board.groups import Group, groups_of, shares_of
 from callkeeper.desk.board.hour import Tile, tiles_of
-from callkeeper.desk.board.overview import InstitutionRow, institution_rows, refused_by
+from callkeeper.desk.board.institution_table import InstitutionRow, institution_rows, refused_by
 from callkeeper.desk.board.rows import LiveCall
 from callkeeper.desk.board.states import StateName, StateStyle
 

@@ -15,7 +15,7 @@ from callkeeper.desk.board.alarms import Alarm
 from callkeeper.desk.board.board_context import BoardContext, Pushes
 from callkeeper.desk.board.frame import Frame, Hour, frame_of
 from callkeeper.desk.board.groups import groups_of
-from callkeeper.desk.board.overview import InstitutionRow, institution_rows, refused_by
+from callkeeper.desk.board.institution_table import InstitutionRow, institution_rows, refused_by
 from callkeeper.desk.board.renderer import DIRECT, FIRST_SHOWN, INSTITUTIONS_SHOWN, Renderer, sifted
 from callkeeper.desk.board.rows import LiveCall, slot_of
 from callkeeper.desk.board.states import StateTone, state_of
