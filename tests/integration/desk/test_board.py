@@ -309,6 +309,24 @@ async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: Boar
     assert "Reject unresolved" not in await rig.page()
 
 
+async def test_voice_enrolled_as_another_member_stands_on_top_and_is_closed_by_a_form(rig: BoardRig) -> None:
+    """Somebody changes the member after the enroll: the page says what to do, until a person has seen it."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="OneTimePasswordAuth")
+    await rig.run(5)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    await rig.run(60)
+    assert "Enrolled as another member" in await rig.page()
+    page = await rig.page(of(call))
+    assert "Voice enrolled as another member&#39;s" in page
+    assert "have the voiceprint removed" in page
+    assert (await rig.fill(f"{of(call)}/resolve", applied="false")).status_code == 303
+    await rig.run(5)
+    assert "Enrolled as another member" not in await rig.page()
+    assert "have the voiceprint removed" not in await rig.page(of(call))
+
+
 async def test_what_a_rule_asks_stands_on_top_until_somebody_has_seen_it(rig: BoardRig) -> None:
     """The board shows the rule and its sentence, the call's page a form that closes it; nothing is sent."""
     ask = Rule("another voice", (("voice_mismatch", True),), Outcome.ASK, "Is it really her?")
