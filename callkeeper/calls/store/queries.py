@@ -73,9 +73,8 @@ class Queries:
         """
         pipe = self._redis.pipeline(transaction=False)
         listed, live = await pipe.hgetall(self.keys.standings).zrange(self.keys.live, 0, -1).execute()
-        calls = Counter(
-            owner.institution_key for owner in map(owner_of, map(bytes.decode, live)) if isinstance(owner, CallId)
-        )
+        owners = (owner_of(member.decode(errors="replace")) for member in live)
+        calls = Counter(owner.institution_key for owner in owners if isinstance(owner, CallId))
         names: dict[str, str | None] = dict.fromkeys([*await self._institution_keys(), *calls])
         names.update((key.decode(), _name(standing)) for key, standing in listed.items())
         return KnownInstitutions(names, calls, is_list_stored=bool(listed))
@@ -86,9 +85,10 @@ class Queries:
         members = [member async for member, _ in self._redis.zscan_iter(self.keys.due, match=pattern, count=1000)]
         pipe = self._redis.pipeline(transaction=False)
         for member in members:
-            pipe.hexists(self.keys.item(member.decode()), "rec")
+            pipe.hexists(self.keys.item(member.decode(errors="replace")), "rec")
         were_read = await pipe.execute() if members else []
-        owners = (owner_of(member.decode()) for member, was_read in zip(members, were_read, strict=True) if was_read)
+        found = (member for member, was_read in zip(members, were_read, strict=True) if was_read)
+        owners = (owner_of(member.decode(errors="replace")) for member in found)
         return sorted({owner for owner in owners if isinstance(owner, str)})
 
     async def live(self) -> AsyncIterator[Call]:

@@ -147,3 +147,11 @@ async def test_unreadable_delivery_cursor_begins_anew(sandbox_asgi: Any, redis: 
     assert types == ["call.authenticated", "call.authenticated", "call.settled"]
     assert len(set(courier.receiver.ids)) == 2
     await courier.deliveries.client.aclose()
+
+
+async def test_member_whose_name_is_no_text_hides_no_institution(rig: Rig) -> None:
+    """Nobody of ours wrote it."""
+    await rig.run(5)
+    for place in (KEYS.live, KEYS.due):
+        await rig.redis.zadd(place, {b"\xff\xfe": 1, b"i:\xff\xfe": 1})
+    assert KEY in (await rig.queries.institutions()).names
