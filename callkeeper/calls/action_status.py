@@ -204,7 +204,7 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
 def _is_answer_to(call: Call, line: Entry) -> bool:
     """Tell whether a finished assign answers an action.
 
-    One before the action does not if it failed, because it is retried, or if somebody has put another person there since.
+    One that was sent before the action does only if it succeeded and its person still stands there.
     """
     effect = call.ledger.assign
     if effect.state in DONE and call.seen.person_id == line.person_id:

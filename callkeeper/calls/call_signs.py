@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies, research_of
+from callkeeper.calls.fold import with_determination
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
 from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.settlement import HINT_LIVES, SETTLE_AFTER
@@ -49,7 +50,7 @@ def repeats_last(before: Call, reading: Reading) -> bool:
         or before.plan.recheck_from is not None
         or before.ledger.enroll.state in DONE
     )
-    return not is_change_due and replace(last, read_at=reading.read_at) == reading
+    return not is_change_due and replace(last, read_at=reading.read_at) == with_determination(reading, last)
 
 
 def seen_in_reading(before: Call, after: Call, phone_call: PhoneCall, policies: Policies, zone: str) -> Iterator[Shown]:

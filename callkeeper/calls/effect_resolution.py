@@ -277,7 +277,7 @@ TAKEN_BACK = "enroll taken back"
 """The attention reason of such a call."""
 
 ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
-"""That of one whose member somebody has changed after the enroll: the caller's voice may stand for a stranger now."""
+"""The attention reason of a call whose member somebody changed after the enroll: the voice may stand for a stranger."""
 
 _ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATION})
 
@@ -333,8 +333,7 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     if not was_taken or (is_policy_gone and not is_stated and _is_enrolled_anew(before, reading)):
         if not call.seen.unenrolled or not _is_enrolled_anew(before, reading):
             return call
-        open_again = replace(call.statements, unenroll_closed_by=None)
-        return replace(call, seen=replace(call.seen, unenrolled=False), statements=open_again)
+        return replace(call, seen=replace(call.seen, unenrolled=False))
     enroll = (
         replace(call.ledger.enroll, state=EffectState.TAKEN_BACK)
         if call.ledger.enroll.state in DONE
@@ -342,7 +341,8 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     )
     return replace(
         call,
-        ledger=replace(call.ledger, enroll=enroll),
+        ledger=replace(call.ledger, enroll=enroll, enrolled_for=None),
+        statements=call.statements if before.seen.unenrolled else replace(call.statements, unenroll_closed_by=None),
         seen=replace(call.seen, unenrolled=True, enrolled=False, authenticated=False, full_authentication=False),
         plan=replace(call.plan, recheck_from=None),
         life=replace(call.life, reason=Reason.UNENROLLED if call.life.reason is Reason.ENROLLED else call.life.reason),

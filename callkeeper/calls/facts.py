@@ -551,7 +551,7 @@ def facts_of(
         unenrolled_before=_UNENROLLED in earlier,
         fraud_before=_FRAUD in earlier,
         suspected_before=_SUSPECTED in earlier,
-        green_policy=_GREEN in colours or MANUAL_GREEN in names,
+        green_policy=_GREEN in policies.colours(names),
         policies=names,
         assigned_s=(_seconds_since(plan.watch_from, now) or 0) if seen.person_id is not None else None,
         history=coloured(seen.history, policies) if seen.history.policies else seen.history,

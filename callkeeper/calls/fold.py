@@ -231,12 +231,12 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     assign, status, before = call.ledger.assign, reading.status, call.seen
     by_us = assign.person_id if assign.state in DONE else None
     seen = of_person(before, reading.person_id or by_us)
-    shown, is_another = _evidence_of(reading), before.person_id not in {None, seen.person_id}
-    of_another = shown if is_another else tuple([one for one in shown if one in seen.of_another])
+    shown = _evidence_of(reading)
+    of_another = _of_another(before, seen.person_id, shown)
     by_rule_only = seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not seen.rejected)
     return replace(
         seen,
-        reading=_with_determination(reading, seen.reading),
+        reading=with_determination(reading, seen.reading),
         final_since=_final_since(call, reading, now),
         core_username=reading.core_username or seen.core_username,
         authenticated=seen.authenticated or (_FULL not in of_another and _is_authenticated(call, reading)),
@@ -265,7 +265,7 @@ def _evidence_of(reading: Reading) -> tuple[str, ...]:
     return (*reading.policies, *([_MISMATCH] if is_mismatch else ()), *([_FULL] if is_full else ()))
 
 
-def _with_determination(reading: Reading, last: Reading | None) -> Reading:
+def with_determination(reading: Reading, last: Reading | None) -> Reading:
     """Return a reading whose research case keeps what an investigator determined.
 
     Assumed (`research-case`): a case that is archived was not refuted.
@@ -286,8 +286,8 @@ def of_person(seen: Seen, person_id: str | None) -> Seen:
     """Return what was seen, for the person who is assigned now; None: nothing new is known of that.
 
     What the voice showed of another person is no evidence for or against this one: a caller who was authenticated may be
-    another member, or a mismatch may only have meant that the first person was wrong. What speaks against the caller or
-    the device stays.
+    another member, or a mismatch may only have meant that the first person was wrong. That a red policy or a risky device
+    was seen stays, but not on how many checks a policy was.
     """
     if person_id is None or person_id == seen.person_id:
         return seen
@@ -302,8 +302,19 @@ def of_person(seen: Seen, person_id: str | None) -> Seen:
         history=seen.history.without_voice(),
         answered_for=person_id,
         unusable_answers=seen.history.answered,
-        of_another=_evidence_of(seen.reading) if seen.reading is not None else (),
+        of_another=_of_another(seen, person_id, _evidence_of(seen.reading) if seen.reading is not None else ()),
+        member_before=seen.person_id,
     )
+
+
+def _of_another(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what of the evidence that is shown may be about another member than the one who is assigned now."""
+    doubtful = before.of_another
+    if before.person_id in {None, person_id}:
+        return tuple([one for one in shown if one in doubtful])
+    if person_id == before.member_before:  # what was there before the other member came is theirs again
+        return tuple([one for one in shown if one not in doubtful])
+    return shown
 
 
 def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
@@ -372,7 +383,7 @@ def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...])
             history=call.seen.history.with_answer(check, reading.policies, signs),
             answered_for=call.seen.person_id or "",
             unusable_answers=call.seen.all_unusable_answers | after_end,
-            # If it is still there, the next reading counts it: the voice was compared with this member's.
+            # A mismatch that the next reading still shows counts: the voice was compared with this member's.
             of_another=tuple([one for one in call.seen.of_another if one != _MISMATCH]),
         ),
     )

@@ -148,6 +148,12 @@ LAW: tuple[Article, ...] = (
         green=True,
     ),
     _article(
+        "green_policy",
+        {_ENROLL},
+        "a green policy is applied, perhaps because of the member before: the voice may be theirs",
+        green_policy=True,
+    ),
+    _article(
         "fully_authenticated",
         {_ENROLL},
         "a caller whom the service calls fully authenticated needs no enroll: it would count as a second verification",

@@ -16,7 +16,9 @@ from callkeeper.calls.statement_folding import (
     later,
     may_reopen,
     may_return,
+    received_at,
     reopened,
+    reopened_by_distrust,
     returned,
     stronger,
     without_withdrawn,
@@ -84,7 +86,10 @@ def merged(call: Call, other: Call, now: datetime) -> Call:
     if is_given_up(call) and call.statements != before:
         return returned(call)
     identity, distrusted = call.statements.identity, call.statements.distrusted
-    is_distrusted = distrusted != before.distrusted and may_reopen(call, EffectKind.REJECT, now)
+    word = distrusted if distrusted != before.distrusted else None
+    if word is not None and identity == before.identity and may_reopen(call, EffectKind.REJECT, received_at(word, now)):
+        return reopened_by_distrust(call)
+    is_distrusted = word is not None and may_reopen(call, EffectKind.REJECT, received_at(word, now))
     verified_at = identity.established_at if identity is not None and identity != before.identity else None
     if is_distrusted or (verified_at is not None and may_reopen(call, EffectKind.ENROLL, verified_at)):
         return reopened(call)
@@ -128,6 +133,8 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         risky_device=ours.risky_device or theirs.risky_device,
         red=ours.red or theirs.red,
         pending=ours.pending or theirs.pending,
+        of_another=tuple(dict.fromkeys((*ours.of_another, *theirs.of_another))),
+        member_before=ours.member_before or theirs.member_before,
         history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,

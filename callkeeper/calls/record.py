@@ -87,8 +87,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     is_behavior_enrolled: bool = False
     is_device_enrolled: bool = False
     research_status: str | None = None
-    has_failed_feedback: bool = False
     research_voice_id: str | None = None
+    has_failed_feedback: bool = False
     """The call that the research case is about; None in readings of earlier releases."""
     validation_rule: str | None = None
     """Name of the validation rule that the institution has applied at the service."""
@@ -123,7 +123,7 @@ class History(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         )
 
     def without_voice(self) -> "History":
-        """Return what the checks showed, except of the voice: it was compared with a member who is not assigned any more."""
+        """Return what the checks showed, without policies and mismatches: they were about another member."""
         signs = {name: mask for name, mask in self.signs.items() if name != "voice_mismatch"}
         return replace(self, policies={}, signs=signs)
 
@@ -287,8 +287,10 @@ class Seen(_Part, frozen=True):
     """The checks of ``history`` that say nothing of that person's voice: answered before they were assigned, or after the
     end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
     of_another: tuple[str, ...] = ()
-    """What stood on the service's record when the member changed, and still does: names of policies, ``voice_mismatch`` and
-    ``full_authentication``. It may be about the member before."""
+    """What stood on the service's record when the member changed, and still does: names of policies, ``voice_mismatch``
+    (until a check has compared the voice anew) and ``full_authentication``. It may be about the member before."""
+    member_before: str | None = None
+    """Who that member is."""
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""

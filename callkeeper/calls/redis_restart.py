@@ -61,13 +61,14 @@ def _shifted(call: Call, by: timedelta, *, stale: timedelta = timedelta()) -> Ca
     life, seen, said, effects = call.life, call.seen, call.statements, call.ledger
     reading = seen.reading and _shift(seen.reading, ("read_at",), by + stale)
     identity = said.identity and _shift(said.identity, ("established_at",), by)  # it is compared with the end
+    shown_identity = said.shown_identity and _shift(said.shown_identity, ("established_at",), by)
     call = replace(
         call,
         life=_shift(_shift(life, ("listed_at",), by + stale), _OF_LIFE, by),
         seen=_shift(replace(seen, reading=reading), ("final_since",), by),
         plan=_shift(call.plan, _OF_PLAN, by),
         ledger=replace(effects, **{kind: _shift(effects.of(kind), _OF_EFFECT, by) for kind in EffectKind}),
-        statements=_shift(replace(said, identity=identity), ("heard_at",), by),
+        statements=_shift(replace(said, identity=identity, shown_identity=shown_identity), ("heard_at",), by),
     )
     shifted: Call = _shift(call, ("saved_at",), by)
     return shifted

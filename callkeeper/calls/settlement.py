@@ -116,7 +116,7 @@ RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call is looked at while it waits for the end of a pause."""
 
 IDLE_LOOK = timedelta(seconds=60)
-"""The same until its institution is active. A worker reads the institutions every 90 s."""
+"""How often one is looked at while its institution is not active. A worker reads the institutions every 90 s."""
 
 _PASSING = frozenset({NOT_ACTIVE, UNKNOWN})
 """Obstacles that an ended call waits for. The others are the institution's own choice: test mode, no voice

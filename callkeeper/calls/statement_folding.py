@@ -38,7 +38,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
     call = _with(call, were_made=True)
     if not isinstance(note, Resolved):
         call = _read_soon(call, now)
-    said, said_at = call.statements, _said_at(note, now)
+    said, said_at = call.statements, received_at(note, now)
     match note:
         case Verified():
             identity = Identity(
@@ -57,10 +57,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             word = _word(note, reason=note.reason)
             entry = _entry(note, now, "distrusted", because=note.reason or None)
             call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
-            if may_reopen(call, EffectKind.REJECT, said_at):
-                # It was settled without an enroll: if this is taken back, an earlier word must not enroll the voice.
-                call = reopened(with_identity(call, _shown_identity(call)))
-            return call, [entry]
+            return reopened_by_distrust(call) if may_reopen(call, EffectKind.REJECT, said_at) else call, [entry]
         case AssignWish():
             word = _word(note, person_id=note.person_id)
             entry = _entry(note, now, "assign", person_id=note.person_id)
@@ -80,7 +77,7 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             assert_never(note)
 
 
-def _said_at(note: Statement, now: datetime) -> datetime:
+def received_at(note: Statement | Word, now: datetime) -> datetime:
     """Return when Redis received a statement. It is compared with the end; the clock of a web process may be wrong."""
     return min(instant(note.number), now) if note.number else note.said_at
 
@@ -172,6 +169,14 @@ def reopened(call: Call) -> Call:
         ),
         plan=replace(call.plan, reads_failed=0),
     )
+
+
+def reopened_by_distrust(call: Call) -> Call:
+    """Return the same, because of a distrust.
+
+    If it was settled without an enroll, a person's earlier verification does not enroll the voice when this is taken back.
+    """
+    return reopened(call if is_enrolled(call) else with_identity(call, _shown_identity(call)))
 
 
 def _word(

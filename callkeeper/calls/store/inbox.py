@@ -60,7 +60,7 @@ class Members:
             call: Its record.
             now: The present.
             enrolled: Whose voice was enrolled in the call; None: nobody's.
-            rejected: Whose voice was rejected in it.
+            rejected: Whose voice was rejected in it; None: nobody's.
         """
         key, ledger = call_id.institution_key, call.ledger
         if enrolled is not None and ledger.enrolled_for is None:

@@ -6,9 +6,10 @@ import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.facts import Facts
+from callkeeper.calls.notes import Merged
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import Reason
+from callkeeper.calls.record import CallStatements, Life, Reason, Word
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -237,3 +238,27 @@ async def test_reason_after_an_answer(desk: DeskRig) -> None:
     await desk.say(call, "resolve", applied=False, effect="enroll")
     await desk.run(20)
     assert (await desk.record(call)).life.reason is Reason.REJECTED
+
+
+async def test_distrust_that_came_under_the_other_id_ends_what_was_verified_too(desk: DeskRig) -> None:
+    """It reopens the settled call by a merge. Taken back, it leaves nothing that enrolls the voice hours later."""
+    call = await live(desk, end=60)
+    await pause(desk)
+    await desk.say(call, "verified", **OTP)
+    await desk.run(900)
+    await resume(desk)
+    await desk.run(20)
+    desk.clock.advance(5 * 3600)
+    now, record = desk.clock.now, await desk.record(call)
+    word = Word(operator="x", said_at=now, number=int(now.timestamp() * 1000))
+    statements = CallStatements(were_made=True, distrusted=word)
+    other = Record(
+        institution_key=record.institution_key,
+        voice_id=call.alternate_id,
+        life=Life(first_seen_at=now),
+        statements=statements,
+    )
+    await desk.note(call, Merged(call=other), even_settled=True)
+    await desk.say(call, "withdraw", what="distrusted")
+    await desk.run(100)
+    assert "enroll" not in desk.ledger(call)

@@ -4,9 +4,14 @@ import httpx
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER
+from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, TAKEN_BACK
 from callkeeper.calls.fold import fold_check, fold_reading
-from callkeeper.calls.notes import Resolved
+from callkeeper.calls.law import forbidden
+from callkeeper.calls.merging import merged
+from callkeeper.calls.notes import Resolved, Verified
+from callkeeper.calls.record import Call as Record
+from callkeeper.calls.record import Life
 from callkeeper.desk.board.states import state_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import DEMO, EAGER, KEY, Rig
@@ -153,3 +158,73 @@ async def test_verification_is_the_members_whom_we_assigned_if_details_name_nobo
     await rig.run(300)
     assert (await rig.record(call)).seen.person_id == "p-1"
     assert rig.ledger(call).get("enroll") == 1
+
+
+async def test_voice_that_may_be_the_member_before_is_not_enrolled(rig: Rig) -> None:
+    """The green policy is no evidence for p-2, and still speaks against an enroll, also beside a red one for a reject."""
+    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
+    await rig.push(call)
+    await rig.run(60)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    await rig.run(60)
+    said = Verified(
+        person_id="p-2", validation_type="OneTimePasswordAuth", operator="ann", said_at=rig.clock.now, wish="w"
+    )
+    await rig.note(call, said)
+    await rig.run(100)
+    assert "enroll" not in rig.ledger(call)
+    record, now = await rig.record(call), rig.clock.now
+    assert record.seen.reading is not None
+    policies = (*record.seen.reading.policies, "Red Something")
+    red = fold_reading(record, replace(record.seen.reading, policies=policies, read_at=now), rig.book, now)
+    facts = replace(facts_of_record(red, rig.book.policies), distrusted=False, verified=False, verified_by_desk=False)
+    assert "red_alone_while_green" in forbidden(EffectKind.REJECT, facts, on_red_alone=True)
+
+
+async def test_member_who_comes_back_has_what_was_there_before(rig: Rig) -> None:
+    """Another member stood there by mistake for 20 s."""
+    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
+    await rig.push(call)
+    await rig.run(60)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    await rig.run(20)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
+    await rig.run(1100)
+    record = await rig.record(call)
+    assert (record.life.reason, facts_of_record(record, rig.book.policies).green) == ("authenticated", True)
+
+
+async def test_doubt_about_evidence_outlasts_a_merge(rig: Rig) -> None:
+    """The record that stays takes the member from the other one, with what may be about the member before."""
+    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
+    await rig.push(call)
+    await rig.run(60)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    await rig.run(60)
+    record, now = await rig.record(call), rig.clock.now
+    assert record.seen.reading is not None
+    other = Record(institution_key=record.institution_key, voice_id="other", life=Life(first_seen_at=now))
+    reading = replace(record.seen.reading, voice_id="other", read_at=now)
+    read = fold_reading(merged(other, record, now), reading, rig.book, now)
+    assert not facts_of_record(read, rig.book.policies).green
+
+
+async def test_enroll_of_another_member_after_one_was_taken_back_is_followed(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A later reject of the second member finds the call; closing one question does not close the next."""
+    rig = Rig(sandbox_asgi, redis, EAGER)
+    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 2900))
+    await rig.push(call)
+    await rig.run(500)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
+    await rig.run(70)
+    assert ENROLLED_AS_ANOTHER in (await rig.queries.attention()).values()
+    await rig.note(call, Resolved(operator="bob", said_at=rig.clock.now, wish="seen", applied=False, effect=None))
+    await rig.run(5)
+    rig.stage.happen(call, Kind.UNENROLLED, "x")
+    await rig.run(70)
+    assert TAKEN_BACK in (await rig.queries.attention()).values()
+    rig.stage.happen(call, Kind.ENROLLED, "agent-9", "p-2")
+    await rig.run(100)
+    record = await rig.record(call)
+    assert await redis.zrange(rig.store.keys.enrolled(KEY, "p-2"), 0, -1)
+    assert facts_of_record(record, rig.book.policies).manual

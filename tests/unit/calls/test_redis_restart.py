@@ -14,7 +14,7 @@ from msgspec.structs import fields, replace
 from callkeeper.calls.claimed_item import Epoch, LostWrites
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import assigned
-from callkeeper.calls.record import CHECK_LIMIT, Call, Life, Phase, Plan, Reason
+from callkeeper.calls.record import CHECK_LIMIT, Call, CallStatements, Life, Phase, Plan, Reason
 from callkeeper.calls.redis_restart import (
     Window,
     charge_earlier_record,
@@ -36,7 +36,9 @@ from callkeeper.calls.schedule.plan import (
     check_failed,
     reserve_left,
 )
+from callkeeper.calls.statement_folding import with_identity
 from tests.records import with_stored
+from tests.unit.calls.specimens import verified
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)
@@ -295,3 +297,12 @@ def test_every_instant_of_a_plan_goes_back_with_the_clock() -> None:
     late: dict[str, Any] = dict.fromkeys(names, at(7200))
     moved = set_back(replace(nobody(), plan=Plan(**late)), at(7200), at(0)).plan
     assert {name: getattr(moved, name) for name in names} == dict.fromkeys(names, at(0))
+
+
+def test_what_the_service_established_moves_with_the_clock_while_a_person_s_word_counts() -> None:
+    """It counts again if the word is taken back, and is then compared with the end."""
+    shown = replace(verified(), by_desk=False, established_at=at(7200))
+    known = with_identity(replace(nobody(), statements=CallStatements(identity=shown)), verified())
+    moved = set_back(known, at(7200), at(0)).statements.shown_identity
+    assert moved is not None
+    assert moved.established_at == at(0)
