@@ -123,12 +123,12 @@ def test_two_thousand_live_calls_stay_usable(stage: Stage, path: str) -> None:
         expect(group).to_contain_text(f"{CALLS} live")
         lines = group.locator(".row").count()
         with changing(stage.stack.redis_url, calls):
-            number, clock = group.locator(".row .checks .number").nth(1), Clock(board)
-            shown, before, began = number.inner_text(), clock.read(), time.monotonic()
+            numbers, clock = group.locator(".row .checks .number"), Clock(board)
+            shown, before, began = numbers.all_inner_texts(), clock.read(), time.monotonic()
             board.wait_for_timeout(WINDOW_S * 1000)
             took_s = clock.read() - before
             window_s = time.monotonic() - began
-            expect(number).not_to_have_text(shown)
+            assert numbers.all_inner_texts() != shown
         board.locator("#find").fill("crowd-7")
         board.get_by_role("button", name="Find").click()
         expect(board.locator("#call-facts")).to_contain_text("crowd-7")
