@@ -172,7 +172,7 @@ def reopened(call: Call) -> Call:
 
 
 def reopened_by_distrust(call: Call) -> Call:
-    """Return the same, because of a distrust.
+    """Return a settled call that a distrust reopens.
 
     If it was settled without an enroll, a person's earlier verification does not enroll the voice when this is taken back.
     """
