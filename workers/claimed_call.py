@@ -19,15 +19,9 @@ from callkeeper.calls.call_signs import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind
-from callkeeper.calls.effect_resolution import (
-    REFUSED_BY_SERVICE,
-    enroll_trouble,
-    enrolled_member,
-    refusals,
-    rejected_member,
-    unresolved,
-)
+from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE, enroll_trouble, refusals, unresolved
 from callkeeper.calls.fold import assigned, fold_note, new_call
+from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.notes import (
     Distrusted,
     Listed,

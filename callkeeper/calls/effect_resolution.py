@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from callkeeper.calls.facts import MANUAL_GREEN, enrolled_person
+from callkeeper.calls.facts import MANUAL_GREEN
+from callkeeper.calls.member_evidence import enrolled_member, is_enrolled, is_rejected
 from callkeeper.calls.record import Call, Identity, Reading, Reason, Word
 from callkeeper.calls.statuses import Status
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
@@ -280,28 +281,6 @@ ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
 """The attention reason of a call whose member somebody changed after the enroll: the voice may stand for a stranger."""
 
 _ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATION})
-
-
-def is_enrolled(call: Call) -> bool:
-    """Tell whether an enroll of the call is known to be in force, by whomever."""
-    return not call.seen.unenrolled and (call.ledger.enroll.state in DONE or call.seen.enrolled)
-
-
-def is_rejected(call: Call) -> bool:
-    """Tell whether a reject of the call is recorded. A reject by a validation rule does not count: it keeps enrolls."""
-    return call.ledger.reject.state in DONE or (call.seen.rejected and not call.seen.rejected_by_rule_only)
-
-
-def enrolled_member(call: Call) -> str | None:
-    """Return whose voice was enrolled in the call, as far as is known; None if nobody's."""
-    return (enrolled_person(call) or call.seen.person_id) if is_enrolled(call) else None
-
-
-def rejected_member(call: Call) -> str | None:
-    """Return whose voice was rejected in the call; None if nobody's."""
-    reject = call.ledger.reject
-    person_id = reject.person_id if reject.state in DONE else call.seen.person_id
-    return person_id if is_rejected(call) else None
 
 
 def enroll_trouble(call: Call) -> str:

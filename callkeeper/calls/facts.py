@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
+from callkeeper.calls.member_evidence import enrolled_person, usable_answers
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import (
@@ -473,7 +474,7 @@ def facts_of(
     colours, by_hand = _colours_by_voice(seen, policies), _is_by_hand(call)
     red = _RED in colours
     authenticated = seen.authenticated and not by_hand and not red
-    answers, is_final = _usable(call).bit_count(), has_final_analysis(call)
+    answers, is_final = usable_answers(seen).bit_count(), has_final_analysis(call)
     candidate = _candidate(call)
     identity, distrusted = said.identity, said.distrusted
     has_voiceprint_or_pending = seen.pending or reading.is_voice_enrolled
@@ -587,13 +588,6 @@ def _is_for_assigned(call: Call) -> bool:
     return enrolled_person(call) in {None, call.seen.person_id}
 
 
-def enrolled_person(call: Call) -> str | None:
-    """Return for whom the voice was enrolled; None if for nobody, or if that is not known."""
-    enroll = call.ledger.enroll
-    is_ours = enroll.state in DONE or enroll.state in IN_DOUBT
-    return (enroll.person_id if is_ours else None) or call.ledger.enrolled_for
-
-
 def has_result(call: Call, policies: Policies) -> bool:
     """Tell whether the call is ``green`` or ``red``, without deriving the other facts."""
     colours = _colours_by_voice(call.seen, policies)
@@ -692,13 +686,6 @@ def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) 
     """Tell whether the voice had its say. Until then the absence of evidence says nothing."""
     is_open = reading is None or reading.provider_error is not None or reading.status == Status.PENDING
     return answers >= ENOUGH_ANSWERS or (answers >= LEAST_ANSWERS and is_final and not is_open)
-
-
-def _usable(call: Call) -> int:
-    """Return the checks for the assigned member that said something, as a bit set."""
-    history = call.seen.history
-    unusable = history.signs.get("provider_error", 0) | history.signs.get("voice_pending", 0)
-    return history.answered & ~unusable & ~call.seen.all_unusable_answers
 
 
 def is_suspected(call: Call) -> bool:

@@ -12,6 +12,14 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, is_named_by_service, signs_of
+from callkeeper.calls.member_evidence import (
+    FULL_AUTHENTICATION,
+    MISMATCH,
+    in_doubt,
+    of_member,
+    shown_of_voice,
+    with_answered_check,
+)
 from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from callkeeper.calls.record import Call, Identity, Life, Phase, Reading, Reason, Seen, with_effect
@@ -230,39 +238,30 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     """Return what the service has shown of a call, with a reading added."""
     assign, status, before = call.ledger.assign, reading.status, call.seen
     by_us = assign.person_id if assign.state in DONE else None
-    seen = of_person(before, reading.person_id or by_us)
-    shown = _evidence_of(reading)
-    of_another = _of_another(before, seen.person_id, shown)
+    seen = of_member(before, reading.person_id or by_us)
+    shown = shown_of_voice(reading)
+    of_another = in_doubt(before, seen.person_id, shown)
     by_rule_only = seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not seen.rejected)
     return replace(
         seen,
         reading=with_determination(reading, seen.reading),
         final_since=_final_since(call, reading, now),
         core_username=reading.core_username or seen.core_username,
-        authenticated=seen.authenticated or (_FULL not in of_another and _is_authenticated(call, reading)),
+        authenticated=seen.authenticated
+        or (FULL_AUTHENTICATION not in of_another and _is_authenticated(call, reading)),
         full_authentication=seen.full_authentication or status == Status.FULL_AUTHENTICATION,
         rejected=seen.rejected or status in REJECTED,
         rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE and by_rule_only,
         enrolled=seen.enrolled or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
         opted_out=seen.opted_out or status == Status.OPT_OUT,
         opted_in=seen.opted_in or status == Status.OPT_IN,
-        mismatch=seen.mismatch or (_MISMATCH in shown and _MISMATCH not in of_another),
+        mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
         pending=seen.pending or status == Status.PENDING,
         failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
         of_another=of_another,
     )
-
-
-_MISMATCH, _FULL = "voice_mismatch", "full_authentication"
-
-
-def _evidence_of(reading: Reading) -> tuple[str, ...]:
-    """Return what a reading says of the voice, as in ``Seen.of_another``."""
-    is_mismatch = reading.status == Status.MISMATCH or reading.is_voice_mismatch
-    is_full = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
-    return (*reading.policies, *([_MISMATCH] if is_mismatch else ()), *([_FULL] if is_full else ()))
 
 
 def with_determination(reading: Reading, last: Reading | None) -> Reading:
@@ -279,42 +278,7 @@ def _assigned_to(call: Call, person_id: str | None) -> Call:
     """Return a call with the person who is assigned now. If it was another, the last reading is not about this one."""
     is_another = person_id is not None and call.seen.person_id not in {None, person_id}
     plan = replace(call.plan, needs_verifying=True) if is_another else call.plan
-    return replace(call, seen=of_person(call.seen, person_id), plan=plan)
-
-
-def of_person(seen: Seen, person_id: str | None) -> Seen:
-    """Return what was seen, for the person who is assigned now; None: nothing new is known of that.
-
-    What the voice showed of another person is no evidence for or against this one: a caller who was authenticated may be
-    another member, or a mismatch may only have meant that the first person was wrong. That a red policy or a risky device
-    was seen stays, but not on how many checks a policy was.
-    """
-    if person_id is None or person_id == seen.person_id:
-        return seen
-    if seen.person_id is None:
-        return replace(seen, person_id=person_id)
-    return replace(
-        seen,
-        person_id=person_id,
-        authenticated=False,
-        full_authentication=False,
-        mismatch=False,
-        history=seen.history.without_voice(),
-        answered_for=person_id,
-        unusable_answers=seen.history.answered,
-        of_another=_of_another(seen, person_id, _evidence_of(seen.reading) if seen.reading is not None else ()),
-        member_before=seen.person_id,
-    )
-
-
-def _of_another(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what of the evidence that is shown may be about another member than the one who is assigned now."""
-    doubtful = before.of_another
-    if before.person_id in {None, person_id}:
-        return tuple([one for one in shown if one in doubtful])
-    if person_id == before.member_before:  # what was there before the other member came is theirs again
-        return tuple([one for one in shown if one not in doubtful])
-    return shown
+    return replace(call, seen=of_member(call.seen, person_id), plan=plan)
 
 
 def _final_since(before: Call, reading: Reading, now: datetime) -> datetime | None:
@@ -375,18 +339,8 @@ def _was_free(assign: Effect) -> bool:
 
 def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
     """Record what the answer of one check showed, for whom it was made, and whether it came after the end."""
-    after_end = 1 << (check - 1) if call.life.ended_at is not None else 0
-    return replace(
-        call,
-        seen=replace(
-            call.seen,
-            history=call.seen.history.with_answer(check, reading.policies, signs),
-            answered_for=call.seen.person_id or "",
-            unusable_answers=call.seen.all_unusable_answers | after_end,
-            # A mismatch that the next reading still shows counts: the voice was compared with this member's.
-            of_another=tuple([one for one in call.seen.of_another if one != _MISMATCH]),
-        ),
-    )
+    has_ended = call.life.ended_at is not None
+    return replace(call, seen=with_answered_check(call.seen, check, reading, signs, after_end=has_ended))
 
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:

@@ -295,12 +295,6 @@ class Seen(_Part, frozen=True):
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""
 
-    @property
-    def all_unusable_answers(self) -> int:
-        """Return the checks of ``history`` that say nothing of the voice of the person who is assigned now."""
-        is_same = self.answered_for in {None, self.person_id or ""}
-        return self.unusable_answers if is_same else self.history.answered
-
 
 class Plan(_Part, frozen=True):
     """When the service is asked again, and how many of the 20 checks were used."""

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, is_enrolled, may_begin, refusals, unresolved
+from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, may_begin, refusals, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id, is_rejected_by_anyone
+from callkeeper.calls.member_evidence import is_enrolled
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,

@@ -18,8 +18,8 @@ from urllib.parse import quote
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_resolution import is_rejected
 from callkeeper.calls.facts import is_suspected, research_of
+from callkeeper.calls.member_evidence import is_rejected
 from callkeeper.calls.record import Call, Mark, Marks
 from callkeeper.calls.statuses import FRAUD
 from callkeeper.calls.store.keys import CallId, Keys

@@ -15,7 +15,6 @@ from callkeeper.calls.effect_resolution import (
     after_refusal,
     after_turning_away,
     evidence,
-    is_enrolled,
     is_repeated,
     may_assign,
     may_begin,
@@ -193,15 +192,6 @@ def test_refusal_stands_until_something_replaces_it() -> None:
     assert refusals(call(reject=refused, rejected_seen=True, rejected_by_rule_only=True)) == [EffectKind.REJECT]
     assert refusals(call(assign=refused)) == []
     assert refusals(call(assign=refused, person_id=None)) == [EffectKind.ASSIGN]
-
-
-def test_enroll_is_in_force_until_it_is_taken_back() -> None:
-    """Ours or somebody else's."""
-    applied = Effect(state=EffectState.APPLIED, sent_at=NOW, attempts=1)
-    assert not is_enrolled(call())
-    assert is_enrolled(call(enroll=applied))
-    assert is_enrolled(call(enrolled_seen=True))
-    assert not is_enrolled(call(enroll=applied, unenrolled_seen=True))
 
 
 def test_settled_call_is_read_after_a_reject_of_its_member() -> None:

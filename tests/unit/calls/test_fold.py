@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.facts import ENOUGH_ANSWERS, Facts
-from callkeeper.calls.fold import fold_check, fold_note, fold_reading, new_call, reading_of
+from callkeeper.calls.facts import Facts
+from callkeeper.calls.fold import fold_note, fold_reading, new_call, reading_of
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
@@ -229,21 +229,6 @@ def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
     """A person's verification of a caller stays, whatever the service says later."""
     said = call(identity=verified())
     assert read_again(said, status="AnsweredQuestions").statements.identity == said.statements.identity
-
-
-@pytest.mark.parametrize("first", ["p-2", None])
-def test_fold_of_checks_counts_answers_for_the_assigned_member_only(first: str | None) -> None:
-    """What was answered while somebody else, or nobody, was assigned says nothing of this member's voice."""
-    checked = call(person_id=first)
-    for n in range(1, ENOUGH_ANSWERS + 1):
-        checked = fold_check(checked, n, reading(person_id=first), ())
-    assert facts_of_record(checked, BOOK.policies).voice_checked
-    corrected = replace(checked, seen=replace(checked.seen, person_id="p-1"))
-    assert not facts_of_record(corrected, BOOK.policies).voice_checked
-    corrected = fold_check(corrected, ENOUGH_ANSWERS + 1, reading(), ())
-    assert not facts_of_record(corrected, BOOK.policies).voice_checked
-    merged = fold_note(call(), Merged(call=replace(corrected, voice_id="alt-1")), NOW)[0]
-    assert not facts_of_record(merged, BOOK.policies).voice_checked
 
 
 def test_fold_of_a_reading_begins_the_watch_once() -> None:

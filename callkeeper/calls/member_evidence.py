@@ -1,0 +1,108 @@
+"""About which member is it? What the voice showed, and what we did, stays on a call when somebody changes its member.
+
+What the voice showed of another member is no evidence for or against this one: a caller who was authenticated may be
+another member, or a mismatch may only have meant that the first member was wrong. So it is forgotten, and what the
+service goes on showing is in doubt until it changes (``Seen.of_another``). What was seen of the device or was red stays.
+"""
+
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
+from callkeeper.calls.record import Call, Reading, Seen
+from callkeeper.calls.statuses import Status
+
+MISMATCH, FULL_AUTHENTICATION = "voice_mismatch", "full_authentication"
+"""What ``Seen.of_another`` can hold besides names of policies."""
+
+
+def shown_of_voice(reading: Reading | None) -> tuple[str, ...]:
+    """Return what a reading shows of the voice, in the words of ``Seen.of_another``."""
+    if reading is None:
+        return ()
+    is_mismatch = reading.status == Status.MISMATCH or reading.is_voice_mismatch
+    is_full = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
+    return (*reading.policies, *([MISMATCH] if is_mismatch else ()), *([FULL_AUTHENTICATION] if is_full else ()))
+
+
+def of_member(seen: Seen, person_id: str | None) -> Seen:
+    """Return what was seen, for the member who is assigned now; None: nothing new is known of that."""
+    if person_id is None or person_id == seen.person_id:
+        return seen
+    if seen.person_id is None:
+        return replace(seen, person_id=person_id)
+    return replace(
+        seen,
+        person_id=person_id,
+        authenticated=False,
+        full_authentication=False,
+        mismatch=False,
+        history=seen.history.without_voice(),
+        answered_for=person_id,
+        unusable_answers=seen.history.answered,
+        of_another=in_doubt(seen, person_id, shown_of_voice(seen.reading)),
+        member_before=seen.person_id,
+    )
+
+
+def in_doubt(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what of ``shown`` may be about another member than ``person_id``, who is assigned after ``before``."""
+    doubtful = before.of_another
+    if before.person_id in {None, person_id}:
+        return tuple([one for one in shown if one in doubtful])
+    if person_id == before.member_before:  # what was there before the other member came is theirs again
+        return tuple([one for one in shown if one not in doubtful])
+    return shown
+
+
+def with_answered_check(seen: Seen, check: int, reading: Reading, signs: tuple[str, ...], *, after_end: bool) -> Seen:
+    """Add what the answer of one check shows of the member who is assigned now."""
+    return replace(
+        seen,
+        history=seen.history.with_answer(check, reading.policies, signs),
+        answered_for=seen.person_id or "",
+        unusable_answers=_about_others(seen) | (1 << (check - 1) if after_end else 0),
+        # A mismatch that the next reading still shows counts: the voice was compared with this member's.
+        of_another=tuple([one for one in seen.of_another if one != MISMATCH]),
+    )
+
+
+def usable_answers(seen: Seen) -> int:
+    """Return the checks for the assigned member that said something, as a bit set."""
+    signs = seen.history.signs
+    silent = signs.get("provider_error", 0) | signs.get("voice_pending", 0)
+    return seen.history.answered & ~silent & ~_about_others(seen)
+
+
+def _about_others(seen: Seen) -> int:
+    """Return the checks that say nothing of the voice of the member who is assigned now, as a bit set."""
+    is_same = seen.answered_for in {None, seen.person_id or ""}
+    return seen.unusable_answers if is_same else seen.history.answered
+
+
+def enrolled_person(call: Call) -> str | None:
+    """Return for whom the voice was enrolled; None if for nobody, or if that is not known."""
+    enroll = call.ledger.enroll
+    is_ours = enroll.state in DONE or enroll.state in IN_DOUBT
+    return (enroll.person_id if is_ours else None) or call.ledger.enrolled_for
+
+
+def is_enrolled(call: Call) -> bool:
+    """Tell whether an enroll of the call is known to be in force, by whomever."""
+    return not call.seen.unenrolled and (call.ledger.enroll.state in DONE or call.seen.enrolled)
+
+
+def is_rejected(call: Call) -> bool:
+    """Tell whether a reject of the call is recorded. A reject by a validation rule does not count: it keeps enrolls."""
+    return call.ledger.reject.state in DONE or (call.seen.rejected and not call.seen.rejected_by_rule_only)
+
+
+def enrolled_member(call: Call) -> str | None:
+    """Return whose voice was enrolled in the call, as far as is known; None if nobody's."""
+    return (enrolled_person(call) or call.seen.person_id) if is_enrolled(call) else None
+
+
+def rejected_member(call: Call) -> str | None:
+    """Return whose voice was rejected in the call; None if nobody's."""
+    reject = call.ledger.reject
+    person_id = reject.person_id if reject.state in DONE else call.seen.person_id
+    return person_id if is_rejected(call) else None
