@@ -529,6 +529,24 @@ def test_decide_sends_an_assign_only_to_a_call_that_was_just_seen(ago_s: float, 
     assert isinstance(next_deed(known), Send) is is_sent
 
 
+@pytest.mark.parametrize(("ago_s", "step"), [(2.0, Send(EffectKind.ENROLL)), (2.1, Read("before enroll"))])
+def test_decide_sends_an_enroll_only_after_a_fresh_read(ago_s: float, step: Step) -> None:
+    """Stored details were read since it was intended, at most two seconds ago; else they are read again."""
+    intended = Effect(
+        state=EffectState.INTENDED, person_id="p-1", validation_type=OTP, operator="ann", was_read_since=True
+    )
+    read_at = NOW - seconds(ago_s)
+    assert next_deed(call(enroll=intended, identity=verified(), reading=reading(read_at=read_at))) == step
+
+
+@pytest.mark.parametrize(("username", "step"), [(None, Send(EffectKind.ASSIGN)), ("bob", Read("before assign"))])
+def test_decide_reads_before_it_assigns_the_person_on_a_claimed_call(username: str | None, step: Step) -> None:
+    """The service fills in a call's only match by itself. That is free, unless an operator has claimed the call."""
+    intended = Effect(state=EffectState.INTENDED, person_id="p-1", intended_at=NOW)
+    known = call(assign=intended, assign_wish=word(person_id="p-1"), person_id="p-1", core_username=username)
+    assert next_deed(with_stored(known, reading=reading(core_username=username))) == step
+
+
 def test_decide_reads_before_an_assign_over_somebody_elses() -> None:
     """A call that is not free is assigned only after a read of its own."""
     intended = Effect(state=EffectState.INTENDED, person_id="p-2", intended_at=NOW)
