@@ -1,5 +1,6 @@
 """How a call ends: hints that are not confirmed, calls that have ended, and calls that are lost."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -9,10 +10,13 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.rules import Outcome, Rule
+from callkeeper.calls.rules.book import Between
 from callkeeper.calls.settlement import (
     BY_PUSH,
     CONFIRM_LOOKS_S,
     HINT_LIVES,
+    LISTED_FOR,
     LOOK_BACK_WITHIN,
     NOT_FOUND_FOR,
     NOT_LISTED,
@@ -20,8 +24,10 @@ from callkeeper.calls.settlement import (
     believed_end,
     close,
     confirm,
+    is_lost,
     is_not_found,
     look_back,
+    must_be_listed_again,
 )
 from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 from tests.records import facts_of_record, with_stored
@@ -96,6 +102,28 @@ def test_call_is_not_found_only_after_a_delay() -> None:
     assert is_not_found(call(not_found_since=NOW - NOT_FOUND_FOR - seconds(1)), NOW)
 
 
+@pytest.mark.parametrize("known", ["first_seen_at", "listed_at", "started_at"])
+def test_age_of_a_call_counts_from_what_is_known_first(known: str) -> None:
+    """From when it was first seen; records without that have a listing, or only the service's word."""
+    born = NOW - seconds(BOOK.maximum_age_s)
+    unknown = dict.fromkeys(("first_seen_at", "listed_at", "started_at"))
+    assert not is_lost(call(**{**unknown, known: born}), BOOK, NOW)
+    assert is_lost(call(**{**unknown, known: born - seconds(1)}), BOOK, NOW)
+    assert not is_lost(call(**unknown), BOOK, NOW)
+
+
+def test_call_that_is_not_found_is_lost_unless_the_queue_has_just_listed_it() -> None:
+    """A listing counts for three minutes, and after 20 s the queue is asked again."""
+    missing = call(not_found_since=NOW - NOT_FOUND_FOR - seconds(1), listed_at=NOW - LISTED_FOR)
+    assert not is_lost(missing, BOOK, NOW)
+    assert is_lost(with_stored(missing, listed_at=NOW - LISTED_FOR - seconds(1)), BOOK, NOW)
+    assert is_lost(with_stored(missing, is_unlisted=True), BOOK, NOW)
+    assert must_be_listed_again(missing, NOW)
+    assert not must_be_listed_again(with_stored(missing, listed_at=NOW - seconds(20)), NOW)
+    assert must_be_listed_again(with_stored(missing, listed_at=NOW - seconds(20.1)), NOW)
+    assert not must_be_listed_again(with_stored(missing, not_found_since=None), NOW)
+
+
 def test_end_is_believed_to_the_services_record_only() -> None:
     """It is when the end was pushed, unless a later read showed the call going on."""
     assert believed_end(call(end_hinted_at=NOW), reading(), NOW) is None
@@ -124,6 +152,17 @@ def test_ended_call_is_read_once_more_and_settled() -> None:
     assert closed(with_stored(unread, reading=reading())) == Settle(Reason.UNDECIDED)
     intended = with_stored(unread, reject=Effect(state=EffectState.INTENDED))
     assert closed(intended) == Withdraw(EffectKind.REJECT, "call ended")
+
+
+@pytest.mark.parametrize(("turn_s", "is_kept"), [(600, True), (601, False)])
+def test_ended_call_is_kept_ten_minutes_for_a_rule_that_waits(turn_s: int, is_kept: bool) -> None:
+    """The rule may decide something then. One that waits longer decides nothing."""
+    waiting = Rule("later", (("ended_s", Between(turn_s, None)),), Outcome.HOLD, "because")
+    book = replace(BOOK, rules=(waiting, *BOOK.rules))
+    ended_at = NOW - SETTLE_AFTER
+    known = call(end_seen_at=ended_at)
+    step = close(known, Context(known.last_claim), book, facts_of_record(known, book.policies, NOW), NOW)
+    assert step == (Wait(ended_at + seconds(turn_s)) if is_kept else Settle(Reason.UNDECIDED))
 
 
 REASONS: dict[Reason, dict[str, Any]] = {
