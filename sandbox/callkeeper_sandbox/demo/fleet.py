@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
 
+from callkeeper_sandbox.demo.guard import Guard
+
 STOP_S = 10.0
 """How long a process may take to stop after SIGTERM, as in the platform manifests."""
 
@@ -54,6 +56,7 @@ class ManagedProcess:
     name: str
     process: RunningProcess
     log: Path
+    guard: Guard | None = None
 
     @property
     def is_running(self) -> bool:
@@ -85,6 +88,7 @@ class ManagedProcess:
     def stop(self, deadline_s: float = STOP_S) -> float:
         """Send SIGTERM, then SIGKILL after the deadline; return how many seconds it took."""
         started_s = time.monotonic()
+        self._leave()
         if self.is_running:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -95,8 +99,14 @@ class ManagedProcess:
 
     def kill(self) -> None:
         """Send SIGKILL."""
+        self._leave()
         self.process.kill()
         self.process.wait()
+
+    def _leave(self) -> None:
+        if self.guard is not None:
+            self.guard.close()
+            self.guard = None
 
 
 @dataclass(slots=True)
@@ -122,8 +132,8 @@ class Fleet:
     ) -> ManagedProcess:
         """Start ``callkeeper ARGUMENTS`` with the given environment, and write its output to a log file.
 
-        A Ctrl-C in the terminal does not reach it: the fleet ends it. ``module`` runs instead of callkeeper, with its
-        own arguments before the others.
+        A Ctrl-C in the terminal does not reach it: the fleet ends it, or its guard if we are killed. ``module`` runs
+        instead of callkeeper, with its own arguments before the others.
         """
         log = self.log_dir / f"{name}.log"
         with log.open("wb") as sink:
@@ -135,7 +145,7 @@ class Fleet:
                 env={**plain_environment(), **(environ or {})},
                 start_new_session=True,
             )
-        member = ManagedProcess(name, process, log)
+        member = ManagedProcess(name, process, log, Guard(process.pid))
         self.members.append(member)
         return member
 
