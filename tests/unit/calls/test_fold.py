@@ -21,6 +21,7 @@ from callkeeper.calls.notes import (
     Resolved,
     Unlisted,
     Verified,
+    Withdrawn,
 )
 from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
 from callkeeper.calls.redis_restart import fold_epoch
@@ -300,6 +301,39 @@ def test_fold_of_a_word_returns_a_call_that_was_given_up(why: dict[str, Any]) ->
     )
     about_to_be = call(reads_failed=5, not_found_since=NOW - seconds(58))
     assert fold_note(about_to_be, NOTES["distrusted"], NOW)[0].plan.reads_failed == 0
+
+
+@pytest.mark.parametrize("state", [EffectState.CONFIRMED, EffectState.ABSENT])
+def test_fold_of_a_persons_answer_corrects_no_evidence(state: EffectState) -> None:
+    """What stored details have shown is known; a person may correct only what a person has said."""
+    known = call(enroll=Effect(state=state, sent_at=NOW, attempts=1))
+    answer = Resolved(
+        applied=state is EffectState.ABSENT, effect="enroll", operator="ann", said_at=NOW, number=1, wish="1" * 32
+    )
+    assert fold_note(known, answer, NOW)[0].ledger.enroll == known.ledger.enroll
+
+
+@pytest.mark.parametrize("reason", ["another voice", ""])
+def test_fold_of_a_distrust_writes_its_reason(reason: str) -> None:
+    """And none if none was given."""
+    said = Distrusted(operator="ann", said_at=NOW, reason=reason, wish="1" * 32)
+    folded, [line] = fold_note(call(), said, NOW)
+    assert (line.because, folded.statements.distrusted and folded.statements.distrusted.reason) == (
+        reason or None,
+        reason,
+    )
+
+
+@pytest.mark.parametrize(("number", "is_taken"), [(6, True), (7, True), (8, False)])
+def test_fold_of_a_withdrawal_takes_back_what_was_said_until_then(number: int, is_taken: bool) -> None:
+    """Also if it is folded first, and what has the same number; not what is said afterwards."""
+    said = Distrusted(operator="ann", said_at=NOW, number=number, wish="1" * 32)
+    taken = Withdrawn(what="distrusted", operator="bob", said_at=NOW, number=7, wish="2" * 32)
+    for order in ((said, taken), (taken, said)):
+        folded = call()
+        for note in order:
+            folded, _ = fold_note(folded, note, NOW)
+        assert (folded.statements.distrusted is None) is is_taken
 
 
 def both_unresolved() -> Call:
