@@ -131,16 +131,16 @@ class ServiceGate:
         if takes_turn and (wait_s := breakers.known_turn_wait_s(key, now, yields=wanted.yields)):
             return Held(Why.CHECKS_FAIL, wait_s)
         if wanted.looks_back and await self._store.look_backs.are_used_up(now):
-            return await self._look_back_later(now)
+            return await self._take_look_back(now)
         if wanted.permits:
             wait_s = await self._store.budget.wait_s(wanted.permit, wanted.member, key, wanted.permits)
             if wait_s:
                 return Held(Why.RATE, wait_s)
         if takes_turn and (wait_s := await breakers.turn_wait_s(key)):
             return Held(Why.CHECKS_FAIL, wait_s, wanted.permits)
-        return await self._look_back_later(now, wanted.permits) if wanted.looks_back else None
+        return await self._take_look_back(now, wanted.permits) if wanted.looks_back else None
 
-    async def _look_back_later(self, now: datetime, permits: int = 0) -> Held | None:
+    async def _take_look_back(self, now: datetime, permits: int = 0) -> Held | None:
         """Take one of the look-backs of this minute. If they are used up, return when the turn comes."""
         turn_in_s = await self._store.look_backs.turn_in_s(now)
         if turn_in_s is None:

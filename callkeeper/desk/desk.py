@@ -20,10 +20,10 @@ from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.api import DeskApi
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
-from callkeeper.desk.feed import BUFFER, Feed
+from callkeeper.desk.feed import Feed
 from callkeeper.desk.quotas import SearchTurns
 from callkeeper.desk.statements import Actions
-from callkeeper.desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
+from callkeeper.desk.stream import STREAMS_PER_TOKEN, Stream, Tickets
 
 
 class Desk:
@@ -42,8 +42,6 @@ class Desk:
         now: Callable[[], datetime],
         store: Store,
         auditor: Auditor,
-        room: int = BUFFER,
-        heartbeat_s: float = HEARTBEAT_S,
         streams_per_token: int = STREAMS_PER_TOKEN,
         country: str = "US",
         archive: ArchivedCalls | None = None,
@@ -61,8 +59,6 @@ class Desk:
             now: Returns the present, aware UTC.
             store: Takes the notes, over the first connection.
             auditor: Writes audit entries for requests of tokens.
-            room: How many changes a listener may be behind.
-            heartbeat_s: Seconds after which a silent stream sends a comment.
             streams_per_token: How many streams one token may have open.
             country: Where phone numbers without a country's code belong.
             archive: Has the settled calls that Redis no longer has; closed at the end.
@@ -75,11 +71,11 @@ class Desk:
         self.book = book
         self.archive = archive
         self._waiting = waiting_redis
-        self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
+        self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log)
         self.waker = waker
         self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         sources = (self.feed, changes, book.policies, known, self.access)
-        stream = Stream(*sources, heartbeat_s=heartbeat_s, per_token=streams_per_token, country=country)
+        stream = Stream(*sources, per_token=streams_per_token, country=country)
         self.streams = stream
         tickets = Tickets(redis, known, keys=keys)
         parts = (known, self.lookup, self.actions, stream, tickets, book, log, auditor, self.searches)

@@ -124,7 +124,6 @@ class Stream:
         tokens: DeskTokens,
         access: AccessChanges,
         *,
-        heartbeat_s: float = HEARTBEAT_S,
         per_token: int = STREAMS_PER_TOKEN,
         country: str = "US",
     ) -> None:
@@ -133,7 +132,6 @@ class Stream:
         self._policies = policies
         self._tokens = tokens
         self._access = access
-        self._heartbeat_s = heartbeat_s
         self._country = country
         self._open = OpenStreams(per_token)
         self._open_of_agents = OpenStreams(STREAMS_PER_AGENT)
@@ -187,7 +185,7 @@ class Stream:
                 yield change
             seen = entries[-1][0]
         while not listener.is_over:
-            change_now = await listener.next(self._heartbeat_s)
+            change_now = await listener.next(HEARTBEAT_S)
             if change_now is None:
                 yield b": heartbeat\n\n"
             elif order(change_now.id) > order(seen):

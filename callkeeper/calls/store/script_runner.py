@@ -65,10 +65,9 @@ class Watched(Protocol):
 class Replication:
     """Asks one server's replicas for confirmation, and counts writes that none confirmed."""
 
-    def __init__(self, figures: Figures, *, key: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, figures: Figures, *, key: str) -> None:
         self._figures = figures
         self._key = key
-        self._monotonic = monotonic
         self._server = _Server()
         self._asked_at_s = -POLL_EVERY_S
 
@@ -79,7 +78,7 @@ class Replication:
         """
         if self._server.replicas:
             pipe.execute_command("WAIT", len(self._server.replicas), WITHIN_MS)
-        elif self._monotonic() - self._asked_at_s < POLL_EVERY_S:
+        elif time.monotonic() - self._asked_at_s < POLL_EVERY_S:
             return 0
         pipe.info("server")
         pipe.info("replication")
@@ -118,7 +117,7 @@ class Replication:
                 if is_leaving or (may_have_lost_one and view.run_id != server.run_id and not view.is_failing_over):
                     await redis.connection_pool.disconnect(inuse_connections=False)  # type: ignore[attr-defined]
                     raise RedisConnectionError("the master is being replaced")
-        self._server, self._asked_at_s = server, self._monotonic()
+        self._server, self._asked_at_s = server, time.monotonic()
 
 
 def _server(about: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:

@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -150,17 +150,15 @@ def _unwritten(error: Exception) -> str:
 class Auditor:
     """Writes audit entries before the answers are sent. If an entry cannot be written, the answer is not sent."""
 
-    def __init__(self, log: AuditLog, *, key: bytes = b"", now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: AuditLog, *, key: bytes = b"") -> None:
         """Set up.
 
         Args:
             log: Where entries are written.
             key: Of the hashes of what people search for. The same in every process, and not in Redis.
-            now: A monotonic clock, in seconds.
         """
         self.log = log
         self._key = key
-        self._now = now
         self._repeats: OrderedDict[AuditEntry, _Repeats] = OrderedDict()
 
     def note(self, person: Person, rule: RouteRule, parts: dict[str, str]) -> AuditNote:
@@ -214,7 +212,7 @@ class Auditor:
         entry = AuditEntry(event=note.event, who=note.who, operator=note.operator, status=status)
         entry = replace(entry, asked=self._asked(note.filters), **parts)
         if note.event in _REPEATED:
-            await self.write_repeats(until_s=self._now())
+            await self.write_repeats(until_s=time.monotonic())
             if (known := self._repeats.get(entry)) is not None:
                 if note.event is not AuditEvent.DENIED and note.page != _BOARD:
                     await self.log.check()  # else pages would be shown that no entry can be written of
@@ -223,7 +221,7 @@ class Auditor:
                 return
         await self.log.write(replace(entry, results=note.results))
         if note.event in _REPEATED:
-            self._repeats.setdefault(entry, _Repeats(self._now() + AGAIN_S, is_counted=note.results is not None))
+            self._repeats.setdefault(entry, _Repeats(time.monotonic() + AGAIN_S, is_counted=note.results is not None))
             while len(self._repeats) > _MOST_REPEATED:
                 await self._end(next(iter(self._repeats)))
 
@@ -262,4 +260,4 @@ class Auditor:
         while True:
             await asyncio.sleep(_WRITTEN_EVERY_S)
             with suppress(RedisError, OSError, TimeoutError):
-                await self.write_repeats(until_s=self._now())
+                await self.write_repeats(until_s=time.monotonic())

@@ -50,6 +50,9 @@ from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, Quo
 from callkeeper.desk.signed_tokens import FORM_FIELD
 from callkeeper.service.endpoints import is_institution_key, is_voice_id
 
+BASE: Final = "/board"
+"""Where the board is served."""
+
 _ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve")
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
 LONGEST_FILTER: Final = 128
@@ -67,7 +70,6 @@ class Board:
         log: FilteringBoundLogger,
         now: Callable[[], datetime],
         country: str = "US",
-        base: str = "/board",
         streams_per_person: int = STREAMS_PER_PERSON,
     ) -> None:
         """Put the parts together.
@@ -78,15 +80,13 @@ class Board:
             log: Where to log.
             now: Returns the present, aware UTC.
             country: Where phone numbers without a country's code belong.
-            base: The path under which the board is served.
             streams_per_person: How many streams one person may have open.
         """
         keys = desk.lookup.keys
         self._book = desk.book
         self._desk = desk
-        self._base = base
         self._now = now
-        self._renderers = {sees: Renderer(base, desk.book, sees_people=sees) for sees in (True, False)}
+        self._renderers = {sees: Renderer(BASE, desk.book, sees_people=sees) for sees in (True, False)}
         self._queries = Queries(redis, keys=keys)
         pauses = Pausing(redis, keys=keys)
         self._forms = FormHandlers(desk.actions, pauses, self._queries, now=now)
@@ -111,8 +111,8 @@ class Board:
         self._streams = Streams(self.frames, desk, self._renderers, self._incidents, now=now)
 
     def app(self) -> Starlette:
-        """Build the application; its routes are whole paths, beginning with the base."""
-        base, call = self._base, f"{self._base}/calls/{{institution}}/{{voice_id:path}}"
+        """Build the application; its routes are whole paths, beginning with `BASE`."""
+        base, call = BASE, f"{BASE}/calls/{{institution}}/{{voice_id:path}}"
         routes = [
             Route(base, self.home),
             Route(f"{base}/", self.to_home),
@@ -148,7 +148,7 @@ class Board:
 
     async def to_home(self, _request: Request) -> Response:
         """Redirect to the board by path only: an absolute address would repeat the Host header."""
-        return RedirectResponse(self._base, 308)
+        return RedirectResponse(BASE, 308)
 
     async def institution(self, request: Request) -> Response:
         return await self._board_page(request, _institution(request))
@@ -163,7 +163,7 @@ class Board:
         if (await self._queries.institutions()).problem(key):
             raise HTTPException(404)
         await asyncio.to_thread(self._desk.waker.reconcile, key)
-        return RedirectResponse(f"{self._base}/institutions/{quote(key, safe='')}", 303)
+        return RedirectResponse(f"{BASE}/institutions/{quote(key, safe='')}", 303)
 
     async def _board_page(self, request: Request, only: str | None) -> Response:
         visitor, frame = visitor_of(request), await self.frames.frame()
@@ -186,7 +186,7 @@ class Board:
             groups=groups,
             only=group,
             filter=text,
-            reconcile=f"{self._base}/institutions/{quote(only or '', safe='')}/reconcile" if may_reconcile else "",
+            reconcile=f"{BASE}/institutions/{quote(only or '', safe='')}/reconcile" if may_reconcile else "",
             field=FORM_FIELD,
             token=visitor.forms.issue() if may_reconcile else "",
         )
@@ -270,7 +270,7 @@ class Board:
                 page = await self._call_page(request, place, problem=problem, typed={**form, "action": action})
                 note_of(request).is_found = True  # the page shows the call, although the form was refused
                 return page
-            return RedirectResponse(f"{self._base}/{path_of(call_id)}?action={action_id}", 303)
+            return RedirectResponse(f"{BASE}/{path_of(call_id)}?action={action_id}", 303)
 
         return speak
 
