@@ -336,6 +336,26 @@ def test_fold_of_a_withdrawal_takes_back_what_was_said_until_then(number: int, i
         assert (folded.statements.distrusted is None) is is_taken
 
 
+@pytest.mark.parametrize("is_enrolled", [True, False], ids=["enrolled", "not enrolled"])
+def test_fold_of_a_mistaken_distrust_after_the_end_keeps_the_verification_of_an_enrolled_call(
+    is_enrolled: bool,
+) -> None:
+    """What the enroll rests on stays. Where there was none, the verification must not enroll hours later."""
+    over = call(
+        phase=Phase.SETTLED,
+        reason=Reason.ENROLLED if is_enrolled else Reason.UNDECIDED,
+        end_seen_at=NOW - seconds(60),
+        identity=verified(),
+        enrolled_seen=is_enrolled,
+    )
+    folded, _ = fold_note(over, Distrusted(operator="ann", said_at=NOW, number=1, wish="1" * 32), NOW)
+    assert folded.life.phase is Phase.ENDED
+    taken = Withdrawn(what="distrusted", operator="ann", said_at=NOW, number=2, wish="2" * 32)
+    folded, _ = fold_note(folded, taken, NOW)
+    assert (folded.statements.identity is not None) is is_enrolled
+    assert folded.statements.distrusted is None
+
+
 def both_unresolved() -> Call:
     """Return a settled call whose enroll and reject are both unresolved."""
     doubt = Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=2)
