@@ -8,7 +8,15 @@ from urllib.parse import quote
 
 from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import enroll_trouble, may_assign, may_begin, refusals, unresolved
+from callkeeper.calls.effect_resolution import (
+    ENROLLED_AS_ANOTHER,
+    TAKEN_BACK,
+    enroll_trouble,
+    may_assign,
+    may_begin,
+    refusals,
+    unresolved,
+)
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
 from callkeeper.calls.record import Asked, Call
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
@@ -69,6 +77,10 @@ class AvailableForms:
         return self if person.may(Role.SUPERVISOR) else replace(self, **_CLOSED)
 
     @property
+    def enroll_hint(self) -> str:
+        return _ENROLL_HINTS[self.enroll_trouble]
+
+    @property
     def any(self) -> bool:
         to_close = (
             bool(self.unresolved) or bool(self.enroll_trouble) or self.refused is not None or self.asked is not None
@@ -76,6 +88,12 @@ class AvailableForms:
         may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.check
         return to_close or may_speak or bool(self.withdraw)
 
+
+_ENROLL_HINTS: Final = {
+    TAKEN_BACK: "The voice was rejected in another call of this member.",
+    ENROLLED_AS_ANOTHER: "Somebody has changed the member after the enroll. Find out who called, and have the voiceprint "
+    "removed if it is not the member's.",
+}
 
 _CLOSED: Final[Mapping[str, Any]] = {
     "unresolved": None,
