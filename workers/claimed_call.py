@@ -317,17 +317,22 @@ class Claim:
 
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""
-        call, now, store, days = self.call, self.now, self.tools.store, self.tools.book.history_days
-        call = await store.members.follow(
+        call, now = self.call, self.now
+        self.call = await self.tools.store.members.follow(
             self.call_id,
             call,
             now,
             enrolled=enrolled_member(call),
             rejected=rejected_member(call),
         )
-        call = await store.earlier_calls.keep(self.call_id, call, days=days, now=now)
-        self.call = replace(call, saved_at=now, revision=call.revision + 1)
+        await self.keep_marks()
+        self.call = replace(self.call, saved_at=now, revision=self.call.revision + 1)
         await self._write(encode_call(self.call), placement)
+
+    async def keep_marks(self) -> None:
+        """Store what later calls of the member and the number must know of this one."""
+        days = self.tools.book.history_days
+        self.call = await self.tools.store.earlier_calls.keep(self.call_id, self.call, days=days, now=self.now)
 
     async def forget(self) -> None:
         """Delete the record. Its trail stays for a day."""

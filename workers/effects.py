@@ -110,6 +110,8 @@ async def intend(claim: Claim, step: Intend) -> None:
             operator=step.operator,
         )
     )
+    if kind is EffectKind.REJECT:
+        await claim.keep_marks()
     if kind is not EffectKind.ASSIGN:
         await claim.keep()
 

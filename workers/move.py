@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ListName, Placement
 from callkeeper.calls.decide import decide
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules.matching import Verdict
@@ -112,7 +113,8 @@ async def move(claim: Claim) -> None:
     if await unite_spellings(claim):
         return
     for n in range(MAX_STEPS):
-        await claim.look_up_earlier()
+        # A reject in another call of the member may have come between the intention of an enroll and its request.
+        await claim.look_up_earlier(anew=claim.effect(EffectKind.ENROLL).state is EffectState.INTENDED)
         now = claim.now
         is_silent = claim.call.life.phase is Phase.HINTED and await _is_silent(claim)
         with span("decide") as deciding:

@@ -233,10 +233,10 @@ def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> Wr
 
 
 def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:
-    """Tell whether the intention still matches what is wanted: person, validation type and operator."""
+    """Tell whether the intention still matches what is wanted, by the same rule: the reason is sent, and told."""
     effect = call.effect(kind)
-    wanted = (call.seen.person_id, verdict.validation_type, _operator(call, kind))
-    return (effect.person_id, effect.validation_type, effect.operator) == wanted
+    wanted = (call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict.rule, verdict.because)
+    return (effect.person_id, effect.validation_type, effect.operator, effect.rule, effect.because) == wanted
 
 
 def is_done(call: Call) -> bool:

@@ -108,7 +108,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
     call = returned(call) if may_return(call) else call
     if call.is_settled:
         return call, []
-    call = _assigned_to(call, note.person_id)
+    call = _listed_for(call, note.person_id)
     call = replace(
         call,
         life=replace(
@@ -134,6 +134,17 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         operator=note.core_username,
     )
     return call, [entry]
+
+
+def _listed_for(call: Call, person_id: str | None) -> Call:
+    """Return a call with the person of its entry in the queue.
+
+    If details have named another one, they are read again and decide: an entry can be late, or garbled.
+    """
+    shown = call.seen.reading.person_id if call.seen.reading is not None else None
+    if person_id in {None, call.seen.person_id} or shown is None or call.seen.person_id is None:
+        return _assigned_to(call, person_id)
+    return replace(call, plan=replace(call.plan, needs_verifying=True))
 
 
 def _is_old(note: Listed | Unlisted, call: Call) -> bool:

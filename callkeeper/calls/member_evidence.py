@@ -2,7 +2,8 @@
 
 What the voice showed of another member is no evidence for or against this one: a caller who was authenticated may be
 another member, or a mismatch may only have meant that the first member was wrong. So it is forgotten, and what the
-service goes on showing is in doubt until it changes (``Seen.of_another``). What was seen of the device or was red stays.
+service goes on showing is in doubt until it changes (``Seen.of_another``). What was seen of the device or was red stays,
+and a mismatch counts again for the member it was of, if they come back.
 """
 
 from msgspec.structs import replace
@@ -30,12 +31,16 @@ def of_member(seen: Seen, person_id: str | None) -> Seen:
         return seen
     if seen.person_id is None:
         return replace(seen, person_id=person_id)
+    mismatched = seen.mismatched_members
+    if seen.mismatch and seen.person_id not in mismatched:
+        mismatched = (*mismatched, seen.person_id)
     return replace(
         seen,
         person_id=person_id,
         authenticated=False,
         full_authentication=False,
-        mismatch=False,
+        mismatch=person_id in mismatched,
+        mismatched_members=mismatched,
         history=seen.history.without_voice(),
         answered_for=person_id,
         unusable_answers=seen.history.answered,

@@ -135,6 +135,7 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         pending=ours.pending or theirs.pending,
         of_another=tuple(dict.fromkeys((*ours.of_another, *theirs.of_another))),
         member_before=ours.member_before or theirs.member_before,
+        mismatched_members=tuple(dict.fromkeys((*ours.mismatched_members, *theirs.mismatched_members))),
         history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,

@@ -291,6 +291,8 @@ class Seen(_Part, frozen=True):
     (until a check has compared the voice anew) and ``full_authentication``. It may be about the member before."""
     member_before: str | None = None
     """Who that member is."""
+    mismatched_members: tuple[str, ...] = ()
+    """Members who stood on the call before, and whose voice it was not."""
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""

@@ -16,8 +16,8 @@ EXAMPLES: Final = {
 }
 """The harnesses, and the tests that the document shows, in its order."""
 
-BY_ITSELF: Final = {"audit/test_secrets_of_processes.py"}
-"""It starts processes with exactly the environment that a platform would give them."""
+BY_ITSELF: Final = {"audit/test_secrets_of_processes.py", "integration/test_embedded.py"}
+"""The first gives processes exactly the environment of a platform, the second kills the one that started them."""
 
 
 def test_examples_of_the_document_are_tests() -> None:

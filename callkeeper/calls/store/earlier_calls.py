@@ -18,6 +18,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.effect_ledger import IN_DOUBT, EffectState
 from callkeeper.calls.facts import is_suspected, research_of
 from callkeeper.calls.member_evidence import is_rejected
 from callkeeper.calls.record import Call, Mark, Marks
@@ -63,13 +64,17 @@ def digits_compared(phone_number: str | None) -> str | None:
     return digits[-_COMPARED:]
 
 
+_UNDER_WAY: Final = frozenset({EffectState.INTENDED, *IN_DOUBT})
+"""States of a reject whose outcome will be known in a moment. Another call of the member must not be enrolled before."""
+
+
 def marks_of(call: Call) -> tuple[Mark, ...]:
     """Return what is kept of a call for later ones."""
     found = (
         (Mark.REJECTED, is_rejected(call)),
         (Mark.UNENROLLED, call.seen.unenrolled),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
-        (Mark.SUSPECTED, is_suspected(call) or _is_only_distrusted(call)),
+        (Mark.SUSPECTED, is_suspected(call) or _is_only_distrusted(call) or call.ledger.reject.state in _UNDER_WAY),
     )
     return tuple([mark for mark, is_so in found if is_so])
 

@@ -50,6 +50,16 @@ from tests.unit.calls.specimens import (
 
 DUE = NOW - seconds(1)
 OTP, KBA = "OneTimePasswordAuth", "KnowledgeBasedAuth"
+_DESK = next(rule for rule in BOOK.rules if rule.name == "verified at the desk")
+BY_DESK = Effect(
+    state=EffectState.INTENDED,
+    person_id="p-1",
+    validation_type=OTP,
+    operator="ann",
+    rule=_DESK.name,
+    because=_DESK.because,
+)
+"""The intention of an enroll of the ordinary call, once somebody has verified the caller at the desk."""
 ENROLLED = Effect(state=EffectState.APPLIED, person_id="p-1", validation_type=OTP, sent_at=NOW - seconds(20))
 
 
@@ -302,15 +312,15 @@ CHANGED: dict[str, dict[str, Any]] = {
     "another operator": {"identity": replace(verified(), operator="bob")},
     "no identity": {"identity": None},
     "a red policy": {"reading": reading(policies=("Red High Risk",))},
+    "a rule of another name": {"enroll": replace(BY_DESK, was_read_since=True, rule="the rule before")},
+    "a rule with another reason": {"enroll": replace(BY_DESK, was_read_since=True, because="The reason before.")},
 }
 
 
 @pytest.mark.parametrize("changes", CHANGED.values(), ids=CHANGED)
 def test_decide_withdraws_an_intention_that_is_not_wanted_any_more(changes: dict[str, Any]) -> None:
     """An effect is sent only if person, statement and validation type are still the wanted ones."""
-    intended = Effect(
-        state=EffectState.INTENDED, person_id="p-1", validation_type=OTP, operator="ann", was_read_since=True
-    )
+    intended = replace(BY_DESK, was_read_since=True)
     wanted = call(enroll=intended, identity=verified())
     assert next_deed(wanted) == Send(EffectKind.ENROLL)
     assert isinstance(next_deed(with_stored(wanted, **changes)), Withdraw)
@@ -532,9 +542,7 @@ def test_decide_sends_an_assign_only_to_a_call_that_was_just_seen(ago_s: float, 
 @pytest.mark.parametrize(("ago_s", "step"), [(2.0, Send(EffectKind.ENROLL)), (2.1, Read("before enroll"))])
 def test_decide_sends_an_enroll_only_after_a_fresh_read(ago_s: float, step: Step) -> None:
     """Stored details were read since it was intended, at most two seconds ago; else they are read again."""
-    intended = Effect(
-        state=EffectState.INTENDED, person_id="p-1", validation_type=OTP, operator="ann", was_read_since=True
-    )
+    intended = replace(BY_DESK, was_read_since=True)
     read_at = NOW - seconds(ago_s)
     assert next_deed(call(enroll=intended, identity=verified(), reading=reading(read_at=read_at))) == step
 
