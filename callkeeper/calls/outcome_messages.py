@@ -27,7 +27,8 @@ class OutcomeData(msgspec.Struct, frozen=True, kw_only=True):
         institution_key: The call's institution.
         voice_id: The call.
         alternate_id: Its other id, if it has one.
-        person_id: The member that the call is assigned to, by the institution's own id.
+        person_id: The member that the call was assigned to then, or that the enroll or reject was for, by the
+            institution's own id.
         reason: Why: the reason why a call is settled, or the rule's sentence.
         effect: The assign, enroll or reject of ours that it is about; null: none of ours.
         validation_type: How identity was established.
@@ -92,7 +93,7 @@ def message_of(call: Call, outcome: CallOutcome) -> OutcomeMessage:
         institution_key=call.institution_key,
         voice_id=call.voice_id,
         alternate_id=call.names.alternate_id,
-        person_id=line.person_id or call.seen.person_id,
+        person_id=line.person_id or cause.person_id or call.seen.person_id,
         reason=cause.reason,
         effect=cause.effect,
         validation_type=cause.validation_type,

@@ -5,7 +5,7 @@ sent before it is true. An outcome's number is part of its id, which is the same
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal
 
@@ -24,10 +24,12 @@ class Cause:
     """Who caused an outcome and why, as far as the trail shows. ``operator`` is None if only a rule caused it.
 
     ``effect`` is the assign, enroll or reject that it is about, ``requested_by`` the core username it was sent under,
-    ``status`` the last status in the service's record, ``reason`` a fixed word or a rule's sentence.
+    ``status`` the last status in the service's record, ``reason`` a fixed word or a rule's sentence, ``person_id`` the
+    member whose call it was then; None if the trail does not say.
     """
 
     effect: str | None = None
+    person_id: str | None = None
     operator: str | None = None
     requested_by: str | None = None
     validation_type: str | None = None
@@ -75,6 +77,9 @@ class _Causes:
     stated: dict[str, Entry] = field(default_factory=dict)
     states: dict[str, EffectState] = field(default_factory=dict)
     status: str | None = None
+    person_id: str | None = None
+    is_person_read: bool = False
+    """Details have named the person; then an entry in the queue changes nobody (`callkeeper.calls.fold`)."""
 
     def read(self, line: Entry) -> None:
         if line.what == "decided" and line.asked is not None:
@@ -87,8 +92,13 @@ class _Causes:
         state = _state(line)
         if state is not None and line.kind is not None:
             self.states[line.kind] = state
+            if line.kind == EffectKind.ASSIGN and state in DONE and line.kind in self.intended:
+                self.person_id = self.intended[line.kind].person_id or self.person_id
         if line.what in {"read", "checked"}:
             self.status = line.status
+            self.person_id, self.is_person_read = line.person_id or self.person_id, bool(line.person_id)
+        elif line.what == "listed" and not self.is_person_read:
+            self.person_id = line.person_id or self.person_id
 
     def of(self, kind: OutcomeType, line: Entry) -> Cause:
         """Return who caused an entry's outcome, and why."""
@@ -101,9 +111,11 @@ class _Causes:
             case "asked":
                 return self._cause(line, reason=line.because)
             case "settled":
-                return self._of_effect(self._settled_by(line.because), reason=line.because)
+                cause = self._of_effect(self._settled_by(line.because), reason=line.because)
+                return replace(cause, person_id=self.person_id)
             case "unenrolled":
-                return self._cause(line, effect=EffectKind.ENROLL, reason="member_rejected")
+                cause = self._cause(line, effect=EffectKind.ENROLL, reason="member_rejected")
+                return replace(cause, person_id=self._person_of(EffectKind.ENROLL))
             case "unresolved":
                 return self._of_effect(line.kind)
             case "refused":
@@ -119,6 +131,7 @@ class _Causes:
     ) -> Cause:
         return Cause(
             effect=effect,
+            person_id=self.person_id,
             operator=operator or line.operator,
             validation_type=line.validation_type,
             rule=line.rule,
@@ -132,6 +145,7 @@ class _Causes:
         decided = self.decided.get(effect or "")
         return Cause(
             effect=effect,
+            person_id=self._person_of(effect),
             operator=intended.operator if intended else None,
             requested_by=sent.operator if sent else None,
             validation_type=intended.validation_type if intended else None,
@@ -139,6 +153,11 @@ class _Causes:
             reason=reason if reason is not None or intended is None else intended.because,
             status=self.status,
         )
+
+    def _person_of(self, effect: str | None) -> str | None:
+        """Return for whom an enroll or a reject of ours was intended; else whose call it is now."""
+        intended = self.intended.get(effect or "") if effect != EffectKind.ASSIGN else None
+        return (intended.person_id if intended else None) or self.person_id
 
     def _settled_by(self, reason: str | None) -> str | None:
         """Return the effect of ours that a call was settled for."""

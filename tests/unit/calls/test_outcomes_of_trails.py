@@ -56,6 +56,31 @@ def test_held_is_told_when_it_is_news() -> None:
     assert told(line("decided", kind="hold", asked="enroll", forbidden=("voice_id_not_confirmed",))) == []
 
 
+def of_whom(*lines: Entry) -> list[tuple[str, str | None]]:
+    """Return the types of a trail's outcomes, and whose they are."""
+    return [(outcome.type, outcome.cause.person_id) for outcome in outcomes(lines)]
+
+
+def test_outcome_is_the_members_of_that_time() -> None:
+    """What was true of one member is not told of another, however late it is told."""
+    first, second = line("read", person_id="p-1"), line("checked", person_id="p-2")
+    assert of_whom(first, GREEN, second, line("settled", because="authenticated")) == [
+        ("authenticated", "p-1"),
+        ("settled", "p-2"),
+    ]
+    assert of_whom(line("listed", person_id="p-1"), line("read"), GREEN) == [("authenticated", "p-1")]
+    assert of_whom(first, line("listed", person_id="p-2"), GREEN) == [("authenticated", "p-1")], "details decide"
+    assert of_whom(GREEN) == [("authenticated", None)]
+
+
+def test_outcome_of_an_effect_is_the_members_it_was_for() -> None:
+    """Also if the member changed before it was proved."""
+    intended = line("intended", kind="enroll", person_id="p-1")
+    assert of_whom(intended, SENT, line("read", person_id="p-2"), APPLIED) == [("enrolled", "p-1")]
+    ours = line("intended", kind="assign", person_id="p-3"), line("answered", kind="assign", state="applied")
+    assert of_whom(*ours, GREEN) == [("authenticated", "p-3")]
+
+
 LINES = st.builds(
     Entry,
     at=st.just(AT),
