@@ -6,13 +6,13 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, TypeVar, get_args
+from typing import Annotated, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from callkeeper.calls.institutions import nearest
 from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted, OptedOut, Resolved, Statement, Verified, Withdrawn
-from callkeeper.calls.statuses import OTHERWISE
 from callkeeper.desk.access.rights import Operator
 from callkeeper.desk.problems import Problem, invalid
 
@@ -197,7 +197,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
     except _Twice:
         raise invalid("body", "no name may occur twice") from None
     except msgspec.ValidationError as error:
-        raise invalid("body", _without_values(str(error))) from None
+        raise invalid("body", _remedy(str(error), kind)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise invalid("body", "must be JSON") from None
     return parsed
@@ -245,9 +245,25 @@ async def bounded(request: Request) -> bytes:
     return bytes(body)
 
 
-def _without_values(message: str) -> str:
-    """Return msgspec's message about a wrong body, but do not repeat a wrong validation type."""
-    head, quoted, _ = message.partition("Invalid enum value")
-    if quoted:
-        return "$.validation_type must be one of " + ", ".join(OTHERWISE)
-    return head[:200]
+def _remedy(message: str, kind: type[msgspec.Struct]) -> str:
+    """Return msgspec's message about a wrong body, without a wrong value, and with what may stand there."""
+    found, _, place = message.partition(" - at `")
+    place, names = place.rstrip("`"), kind.__struct_fields__
+    if found.startswith("Invalid enum value"):
+        hint = get_type_hints(kind)[place[2:]]
+        choices = next(get_args(one) for one in (hint, *get_args(hint)) if get_origin(one) is Literal)
+        return f"{place} must be one of {', '.join(choices)}"
+    if "matching regex" in found:
+        return f"{place} must be {_PATTERNS[place[2:]]}"
+    if found.startswith(_UNKNOWN_FIELD):
+        meant = nearest(found.removeprefix(_UNKNOWN_FIELD).strip(" `"), names)
+        return f"{message[:200]}; {f'did you mean {meant}' if meant else 'known are ' + ', '.join(names)}"
+    return message[:200]
+
+
+_UNKNOWN_FIELD: Final = "Object contains unknown field"
+_PATTERNS: Final = {
+    "operator": "1 to 64 visible ASCII characters",
+    "person_id": "1 to 128 printable ASCII characters, the first and the last no blank",
+}
+"""What the patterns of fields mean."""
