@@ -280,8 +280,10 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     """Fold a person's answer. It closes one effect in doubt; if there is none, it marks as seen what needs a person."""
     state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
     order = statement_order(note.number, note.said_at)
-    entries = [_entry(note, now, "resolved", because="applied" if note.applied else "absent", asked=note.effect)]
     kind = _answered(call, note.effect, order)
+    is_only_seen = kind is None and note.effect is None and not unresolved(call)
+    answer = "seen" if is_only_seen else "applied" if note.applied else "absent"
+    entries = [_entry(note, now, "resolved", because=answer, asked=note.effect)]
     if kind is not None and call.effect(kind).state is not state:
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
         entries.append(_seen(note, now, kind, state))

@@ -356,6 +356,17 @@ def test_fold_of_a_mistaken_distrust_after_the_end_keeps_the_verification_of_an_
     assert folded.statements.distrusted is None
 
 
+def test_fold_of_a_persons_answer_says_seen_where_no_effect_was_in_doubt() -> None:
+    """The trail must not claim that somebody declared an effect absent."""
+    answer = Resolved(applied=False, operator="ann", said_at=NOW, number=1, wish="1" * 32)
+    asked = call(asked=Asked(rule="new device", because="Is it the member's?", asked_at=NOW))
+    folded, lines = fold_note(asked, answer, NOW)
+    assert [line.because for line in lines] == ["seen"]
+    assert folded.statements.open_question is None
+    doubtful = call(enroll=Effect(state=EffectState.UNRESOLVED))
+    assert fold_note(doubtful, answer, NOW)[1][0].because == "absent"
+
+
 def both_unresolved() -> Call:
     """Return a settled call whose enroll and reject are both unresolved."""
     doubt = Effect(state=EffectState.UNRESOLVED, sent_at=NOW, attempts=2)
