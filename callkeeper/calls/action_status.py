@@ -71,6 +71,8 @@ _MEANINGS = {
         "a pause, or the wait for the service to say that the institution is active, lasted until it could not be sent any "
         "more: an enroll counts for ten minutes after the end, a reject for a day. Nothing was sent"
     ),
+    "voice_rejected": "a rejected voice is not enrolled, not rejected again, and not checked",
+    "call_ended": "the call has ended: nobody is assigned, and no check is made",
     "nothing_to_withdraw": "nobody has said that of this call",
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
     "nothing_unresolved": (
