@@ -172,6 +172,9 @@ def establish(claim: Claim, step: Establish) -> None:
 UNSENT_RETRY = timedelta(seconds=3)
 """The wait after a failure before the first byte was written."""
 
+MOST_UNSENT_RETRY = timedelta(seconds=60)
+"""The longest such wait of an enroll or a reject: each try is written down, and a refused login can last for hours."""
+
 _STOPPED_BY = {
     EffectKind.ASSIGN: PauseScope.ALL,
     EffectKind.ENROLL: PauseScope.EFFECTS,
@@ -216,7 +219,17 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     if state is EffectState.REFUSED:  # before it was sent: nothing else will tell anybody
         establish(claim, Establish(kind, state))
     if state is EffectState.INTENDED:
-        await claim.let_go(claim.now + UNSENT_RETRY)
+        await claim.let_go(claim.now + _unsent_wait(kind, claim.effect(kind)))
+
+
+def _unsent_wait(kind: EffectKind, effect: Effect) -> timedelta:
+    """Return how long an effect waits whose request could not be sent: longer each time, from the third time on.
+
+    An assign does not wait longer: a caller waits for it.
+    """
+    doublings = 0 if kind is EffectKind.ASSIGN else min(max(0, effect.unsent - 3), 9)
+    wait_s = UNSENT_RETRY.total_seconds() * 2.0**doublings
+    return min(timedelta(seconds=wait_s), MOST_UNSENT_RETRY)
 
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
