@@ -72,9 +72,13 @@ class IncidentReader:
 
 
 def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Return the alarms of one page, what is urgent first, and last what people know of. Equal ones are one."""
+    """Return the alarms of one page: incidents, then calls, what is urgent first; last what people know of.
+
+    Equal ones are one. A page shows only some, and calls on which a rule asks may be many.
+    """
     equal: dict[object, list[Alarm]] = {}
-    for alarm in sorted(alarms, key=lambda alarm: (bool(alarm.known), alarm.tone is not StateTone.BAD)):
+    order = sorted(alarms, key=lambda one: (bool(one.known), not one.is_incident, one.tone is not StateTone.BAD))
+    for alarm in order:
         is_incident = alarm.institution_key and alarm.where == alarm.institution_key and alarm.address is None
         same = (alarm.title, alarm.tone, alarm.section, alarm.known)
         equal.setdefault(same if is_incident else alarm.slot, []).append(alarm)
