@@ -160,7 +160,11 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
         return Next("checks spent, watching until the call ends")
     if not facts.allowed:
         return Next("left alone")
-    return Next("watching until the call ends" if facts.assigned else "to be assigned")
+    if facts.assigned:
+        return Next("watching until the call ends")
+    if call.seen.core_username is not None:
+        return Next("claimed by somebody else")
+    return Next("to be assigned" if facts.candidates else "no candidate")
 
 
 def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:

@@ -25,9 +25,11 @@ GREEN = reading(policies=("Green Voice Authentication",))
 RED = reading(policies=("Red High Risk",))
 UNRESOLVED = Effect(state=EffectState.UNRESOLVED)
 
+NOBODY: dict[str, Any] = {"person_id": None, "reading": reading(person_id=None), "assign": Effect()}
+
 STATES: list[tuple[StateName, dict[str, Any]]] = [
     (StateName.WATCHED, {}),
-    (StateName.UNASSIGNED, {"person_id": None, "reading": reading(person_id=None), "assign": Effect()}),
+    (StateName.UNASSIGNED, NOBODY),
     (StateName.ANNOUNCED, {"phase": Phase.HINTED}),
     (StateName.GREEN, {"reading": GREEN}),
     (StateName.GREEN, {"reading": GREEN, "end_seen_at": NOW}),
@@ -109,11 +111,17 @@ def test_held_asks_for_a_person_where_only_a_person_can_help(changes: dict[str, 
         ({"paused": PauseScope.ALL}, "checks paused", None),
         ({"reading": GREEN}, "watching until the call ends", None),
         ({"end_seen_at": NOW}, "a last read", 3),
-        ({"person_id": None, "reading": reading(person_id=None), "assign": Effect()}, "to be assigned", None),
+        (
+            {**NOBODY, "candidates": (Candidate(person_id="p-1"),), "paused": PauseScope.ALL},
+            "to be assigned",
+            None,
+        ),
+        (NOBODY, "no candidate", None),
+        ({**NOBODY, "core_username": "bob"}, "claimed by somebody else", None),
         ({"phase": Phase.HINTED, "hinted_at": NOW}, "to be listed", None),
         ({"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}, "closed", None),
     ],
-    ids=["check", "spent", "paused", "green", "ended", "unassigned", "announced", "settled"],
+    ids=["check", "spent", "paused", "green", "ended", "unassigned", "no candidate", "claimed", "announced", "settled"],
 )
 def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str, in_s: float | None) -> None:
     """What comes next, and when, is asked of the function that decides it, as of the last write."""
