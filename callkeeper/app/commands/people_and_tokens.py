@@ -19,6 +19,7 @@ from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_red
 from callkeeper.app.terminal import Misused, say, say_json, say_table
 from callkeeper.calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.desk_tokens import DeskTokens, IssuedToken
 from callkeeper.desk.access.people import Account, Accounts, hash_password
 from callkeeper.desk.access.rights import Rights, Role, is_operator
@@ -251,6 +252,11 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
         return found
 
     found = query_redis(read)
+    if not found:
+        known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+        if wanted.institution and (problem := known.problem(wanted.institution)):
+            raise Misused(problem)
+        say("no entries", err=True)
     if as_json:
         for audited in found:
             say_json(msgspec.json.encode(audited))

@@ -114,6 +114,8 @@ async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, red
         ("command", KEY),
         ("command", "*"),
     }
+    mistyped = await callkeeper(redis_url, "audit", "--institution", "CU-1")
+    assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (2, True), "not: nothing happened there"
     known = await rig.queries.institutions()
     assert await rig.redis.llen(Keys().queue) == 1 + len(known.names)
     first = (await rig.redis.lindex(Keys().queue, 0)).decode()
