@@ -7,6 +7,7 @@ sent before it is true. An outcome's number is part of its id, which is the same
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Final, Literal
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
@@ -61,10 +62,20 @@ def outcomes(trail: Sequence[Entry]) -> list[CallOutcome]:
     reader = _Reader()
     causes = _Causes()
     found = []
-    for line in trail:
+    for line, newest in zip(trail, accumulate((line.at for line in trail), max), strict=True):
+        if _is_of_the_other_record(line, newest):
+            continue
         causes.read(line)
         found += [(kind, line, causes.of(kind, line)) for kind in reader.read(line)]
     return [CallOutcome(n, *each) for n, each in enumerate(found)]
+
+
+def _is_of_the_other_record(line: Entry, newest: datetime) -> bool:
+    """Tell whether a line says that the record under the call's other id was settled as unconfirmed, and told as such.
+
+    A merge copies the lines of the other record behind those of this one, so that they are older than the ``newest``.
+    """
+    return line.what == "settled" and line.because == Reason.UNCONFIRMED and line.at < newest
 
 
 @dataclass(slots=True)

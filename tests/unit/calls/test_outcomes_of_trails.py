@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -79,6 +79,15 @@ def test_outcome_of_an_effect_is_the_members_it_was_for() -> None:
     assert of_whom(intended, SENT, line("read", person_id="p-2"), APPLIED) == [("enrolled", "p-1")]
     ours = line("intended", kind="assign", person_id="p-3"), line("answered", kind="assign", state="applied")
     assert of_whom(*ours, GREEN) == [("authenticated", "p-3")]
+
+
+def test_end_of_the_record_under_another_id_is_not_told_of_this_call() -> None:
+    """A person spoke under the alternate id, which the service did not know yet. The records were merged later."""
+    unconfirmed = line("settled", because="unconfirmed")
+    assert told(unconfirmed) == ["settled"]
+    copied = line("said", kind="opted_out"), unconfirmed
+    later = Entry(at=AT + timedelta(seconds=9), what="facts", facts=GREEN.facts)
+    assert told(later, *copied) == ["authenticated"]
 
 
 LINES = st.builds(
