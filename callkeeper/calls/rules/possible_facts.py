@@ -48,7 +48,6 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("status", Status.CALL_ENDED.value), ("ended", True)),
     (("status", Status.OPT_OUT.value), ("opted_out", True)),
     (("status", Status.OPT_IN.value), ("opted_in", True)),
-    (("status", Status.MISMATCH.value), ("voice_mismatch", True)),
     (("status", Status.ACCEPT_CALLER_VOICE.value), ("enrolled", True)),
     *((("status", status.value), ("rejected", True)) for status in sorted(REJECTED)),
     (("status", Status.REJECT_CALLER_VOICE.value), ("rejected_by_rule", False)),

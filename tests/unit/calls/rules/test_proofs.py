@@ -118,7 +118,9 @@ def rule(
         ([rule("a", red=True)], rule("z", at="cu-2", red=True), ["a"]),
         ([rule("a", candidates=1)], rule("z", candidates=2), None),
         ([rule("a", status="VoiceMismatch")], rule("z", voice_mismatch=True), None),
-        ([rule("a", voice_mismatch=True)], rule("z", status="VoiceMismatch"), ["a"]),
+        # The mismatch may be of the member before.
+        ([rule("a", voice_mismatch=True)], rule("z", status="VoiceMismatch"), None),
+        ([rule("a", opted_out=True)], rule("z", status="VoiceOptOut"), ["a"]),
     ],
 )
 def test_rule_is_unreachable_when_earlier_live_rules_take_all_its_calls(
