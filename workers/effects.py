@@ -75,8 +75,6 @@ async def intend(claim: Claim, step: Intend) -> None:
     The intention of an enroll or reject is saved before the confirming read. An assign's is saved with the next write,
     usually its ``sent``, because it often needs no read. If the claim is lost before, the assign is decided anew.
     """
-    if step.kind is EffectKind.ENROLL:  # another call of the member may have been rejected since
-        await claim.look_up_earlier(anew=True)
     now, verdict, kind = claim.now, step.verdict, step.kind
     if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
         claim.set_effect(kind, replace(claim.effect(kind), refusal=ENROLLED_SINCE))

@@ -100,6 +100,10 @@ class HeldClaim:
         """Replace a ledger."""
         self.call = with_effect(self.call, kind, effect)
 
+    def in_force(self, kind: Any) -> None:
+        """Count an effect that is in force."""
+        self.counted.append(kind)
+
     async def look_up_earlier(self, *, anew: bool = False) -> None:
         """Find no earlier calls."""
 

@@ -1,5 +1,6 @@
 """What the steps of an effect write, without a service."""
 
+import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
@@ -50,6 +51,14 @@ def test_withdrawn_intention_keeps_what_was_sent() -> None:
     withdraw(as_claim(held), Withdraw(EffectKind.ENROLL, "because"))
     assert held.call.ledger.enroll == Effect(attempts=2, unsent=1, unauthorized=1, sent_at=NOW, last_word=4)
     assert [(entry.what, entry.because) for entry in held.entries] == [("withdrawn", "because")]
+
+
+@pytest.mark.parametrize(("state", "counted"), [(EffectState.CONFIRMED, [EffectKind.ASSIGN]), (EffectState.ABSENT, [])])
+def test_effect_that_details_show_is_in_force(state: EffectState, counted: list[EffectKind]) -> None:
+    """As if its answer had arrived: a call that was assigned is watched."""
+    held = HeldClaim(call(assign=Effect(state=EffectState.UNKNOWN, person_id="p-1")))
+    establish(as_claim(held), Establish(EffectKind.ASSIGN, state))
+    assert (held.call.ledger.assign.state, held.counted) == (state, counted)
 
 
 def test_outcome_that_was_proved_is_told_as_it_is() -> None:
