@@ -27,6 +27,7 @@ from callkeeper.calls.notes import (
     Listed,
     Merged,
     Note,
+    Resolved,
     Verified,
     entry_expected,
     fold_order,
@@ -43,6 +44,7 @@ from callkeeper.calls.redis_restart import (
     fold_epoch,
 )
 from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.settlement import settled_anew
 from callkeeper.calls.statement_folding import in_shadow
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
@@ -165,7 +167,11 @@ class Claim:
         call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
         for note in notes:
             folded, lines = fold_note(call, note, item.now)
-            call = in_shadow(call, folded, tools.book) if isinstance(note, Verified | Distrusted) else folded
+            if isinstance(note, Verified | Distrusted):
+                folded = in_shadow(call, folded, tools.book)
+            elif isinstance(note, Resolved) and folded.is_settled and folded.ledger != call.ledger:
+                folded = settled_anew(folded, tools.book, item.now)
+            call = folded
             entries += lines
         is_found = before.life.phase is Phase.HINTED and call.life.phase is not Phase.HINTED
         is_first_look = any(isinstance(note, Listed) and note.is_first_look for note in notes)

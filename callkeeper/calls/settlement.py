@@ -149,8 +149,7 @@ def age_out(call: Call, context: Context, book: RuleBook, now: datetime) -> Deed
     if not is_lost(call, book, now):
         return None
     facts = facts_of(call, context.obstacles, book.policies, now)
-    reason = Reason.LOST if call.life.ended_at is None else _reason(facts)
-    return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or reason)
+    return _withdraw_all(call, "call lost") or Settle(_reason(call, facts))
 
 
 def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
@@ -220,7 +219,7 @@ def close(call: Call, context: Context, book: RuleBook, facts: Facts, now: datet
     turn_at = next_turn(book, {**begun_at(call), "assigned_s": None}, now, None)
     if turn_at is not None and turn_at <= call.life.ended_at + LAST_TURN:
         return Wait(turn_at)
-    return Settle(_unresolved(call) or _reason(facts))
+    return Settle(_reason(call, facts))
 
 
 def _await_decision(call: Call, context: Context, book: RuleBook, facts: Facts, now: datetime) -> Deed | None:
@@ -259,13 +258,17 @@ def _withdraw_all(call: Call, because: str) -> Deed | None:
     return next((Withdraw(kind, because) for kind in intended), None)
 
 
-def _unresolved(call: Call) -> Reason | None:
-    return Reason.UNRESOLVED if unresolved(call) else None
+def settled_anew(call: Call, book: RuleBook, now: datetime) -> Call:
+    """Return a settled call with the reason that holds now that a person has resolved an effect."""
+    facts = facts_of(call, call.last_claim, book.policies, now)
+    return replace(call, life=replace(call.life, reason=_reason(call, facts)))
 
 
-def _reason(facts: Facts) -> Reason:
-    """Return the most important thing that is true of an ended call."""
+def _reason(call: Call, facts: Facts) -> Reason:
+    """Return why a call is settled: what a person must handle, else the most important thing that is true of it."""
     reasons = (
+        (bool(unresolved(call)), Reason.UNRESOLVED),
+        (call.life.ended_at is None, Reason.LOST),
         (facts.rejected, Reason.REJECTED),
         (facts.red, Reason.RED),
         (facts.unenrolled, Reason.UNENROLLED),

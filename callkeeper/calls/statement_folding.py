@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, may_begin, refusals, unresolved
-from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id, is_rejected_by_anyone
+from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id
 from callkeeper.calls.member_evidence import is_enrolled
 from callkeeper.calls.notes import (
     AssignWish,
@@ -287,8 +287,6 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     if kind is not None and call.effect(kind).state is not state:
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
         entries.append(_seen(note, now, kind, state))
-        if call.is_settled:
-            call = replace(call, life=replace(call.life, reason=_reason_after(call)))
     if kind is not None or note.effect is not None or unresolved(call):
         return call, entries
     for kind in refusals(call):
@@ -323,11 +321,3 @@ def _is_corrected(effect: Effect, order: int) -> bool:
 
 def _seen(note: Resolved, now: datetime, kind: EffectKind, state: EffectState) -> Entry:
     return Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
-
-
-def _reason_after(call: Call) -> Reason:
-    if unresolved(call):
-        return Reason.UNRESOLVED
-    if is_rejected_by_anyone(call):
-        return Reason.REJECTED
-    return Reason.ENROLLED if is_enrolled(call) else Reason.UNDECIDED

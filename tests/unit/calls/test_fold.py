@@ -264,7 +264,7 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
     for note in (first, second) if in_order else (second, first):
         folded, lines = fold_note(folded, note, NOW)
         trail += lines
-    assert (folded.ledger.enroll.state, folded.life.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
+    assert folded.ledger.enroll.state is EffectState.ABSENT
     states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
     expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
     assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
@@ -395,13 +395,10 @@ def test_fold_of_a_persons_answer_resolves_the_effect_that_it_names() -> None:
         Resolved(applied=False, effect="enroll", operator="bob", said_at=NOW, number=2, wish="2" * 32),
     ]
     folded, trail = both_unresolved(), list[Entry]()
-    reasons = []
     for answer in answers:
         folded, lines = fold_note(folded, answer, NOW)
         trail += lines
-        reasons.append(folded.life.reason)
     assert (folded.ledger.enroll.state, folded.ledger.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
-    assert reasons == [Reason.UNRESOLVED, Reason.REJECTED]
     states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
     assert states == {"1" * 32: ActionState.DONE, "2" * 32: ActionState.DONE}
 
@@ -430,17 +427,6 @@ def test_fold_of_an_epoch_does_nothing_while_redis_is_the_same() -> None:
     for stored in (call(epoch=""), call(epoch="now")):
         folded, lines = fold_epoch(stored, "now", must_verify=False, now=NOW)
         assert (folded.plan.needs_verifying, lines) == (False, [])
-
-
-@pytest.mark.parametrize(
-    ("applied", "state", "reason"),
-    [(True, EffectState.CONFIRMED, Reason.ENROLLED), (False, EffectState.ABSENT, Reason.UNDECIDED)],
-)
-def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectState, reason: Reason) -> None:
-    """A person's resolution closes an unresolved effect, and the settled call's reason follows from it."""
-    unresolved = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
-    folded, _ = fold_note(unresolved, Resolved(applied=applied, operator="ann", said_at=NOW), NOW)
-    assert (folded.ledger.enroll.state, folded.life.reason) == (state, reason)
 
 
 @given(any_call=CALLS)

@@ -8,8 +8,10 @@ import pytest
 
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.fold import fold_note
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
-from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.notes import Resolved
+from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules import Outcome, Rule
 from callkeeper.calls.rules.book import Between
 from callkeeper.calls.settlement import (
@@ -28,6 +30,7 @@ from callkeeper.calls.settlement import (
     is_not_found,
     look_back,
     must_be_listed_again,
+    settled_anew,
 )
 from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
 from tests.records import facts_of_record, with_stored
@@ -178,3 +181,22 @@ REASONS: dict[Reason, dict[str, Any]] = {
 def test_settled_call_has_the_most_important_reason(reason: Reason, changes: dict[str, Any]) -> None:
     """A red policy counts before a green one, a doubt before everything."""
     assert closed(call(end_seen_at=NOW - SETTLE_AFTER, **changes)) == Settle(reason)
+
+
+RESOLVED: dict[str, tuple[bool, dict[str, Any], Reason]] = {
+    "enrolled": (True, {}, Reason.ENROLLED),
+    "undecided": (False, {}, Reason.UNDECIDED),
+    "red": (False, {"reading": reading(policies=("Red High Risk",))}, Reason.RED),
+    "authenticated": (False, {"reading": reading(policies=("Green Voice Authentication",))}, Reason.AUTHENTICATED),
+    "another doubt": (True, {"reject": Effect(state=EffectState.UNRESOLVED)}, Reason.UNRESOLVED),
+    "lost": (False, {"end_seen_at": None}, Reason.LOST),
+}
+
+
+@pytest.mark.parametrize(("applied", "changes", "reason"), RESOLVED.values(), ids=RESOLVED)
+def test_reason_after_a_person_has_resolved_an_effect(applied: bool, changes: dict[str, Any], reason: Reason) -> None:
+    """It is what it would have been without the doubt."""
+    known: dict[str, Any] = {"end_seen_at": NOW, "enroll": Effect(state=EffectState.UNRESOLVED), **changes}
+    doubtful = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, **known)
+    answer = Resolved(applied=applied, effect="enroll", operator="ann", said_at=NOW, number=1)
+    assert settled_anew(fold_note(doubtful, answer, NOW)[0], BOOK, NOW).life.reason is reason
