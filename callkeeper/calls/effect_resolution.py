@@ -254,13 +254,15 @@ def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *,
     """
     if kind is not EffectKind.ASSIGN and _arrived(effect) >= MAX_REQUESTS:
         return _unproved(effect)
+    before, after = (effect.status_before, effect.updated_before), (reading.status, reading.updated_at)
     match kind:
         case EffectKind.ASSIGN:
             may_be_hidden = False
         case EffectKind.ENROLL:
-            may_be_hidden = was_rejected or reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
+            # Redis was rolled back to the intention: a reject that it forgot, too, may have taken the traces away.
+            is_forgotten = _arrived(effect) == 0 and before != after
+            may_be_hidden = is_forgotten or was_rejected or reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
         case EffectKind.REJECT:
-            before, after = (effect.status_before, effect.updated_before), (reading.status, reading.updated_at)
             may_be_hidden = before != after
     return _unproved(effect) if may_be_hidden else EffectState.ABSENT
 

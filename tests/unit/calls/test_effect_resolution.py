@@ -84,6 +84,17 @@ def test_evidence_proves_only_what_details_show(
     assert evidence(kind, in_doubt(kind, after_s, **seen), NOW + seconds(max(after_s, 0))) is proved
 
 
+@pytest.mark.parametrize(("status", "proved"), [("GrabbedCall", ABSENT), ("AgentViewed", UNRESOLVED)])
+def test_enroll_of_which_redis_has_only_the_intention_is_absent_only_if_nothing_happened_since(
+    status: str, proved: EffectState
+) -> None:
+    """Redis was rolled back. A reject that it forgot, too, may have taken the traces of the enroll away."""
+    seen = in_doubt(ENROLL, 20, status=status)
+    forgotten = with_stored(seen, enroll=replace(seen.ledger.enroll, attempts=0))
+    assert evidence(ENROLL, forgotten, NOW + seconds(20)) is proved
+    assert evidence(ENROLL, seen, NOW + seconds(20)) is ABSENT
+
+
 @pytest.mark.parametrize("kind", EffectKind)
 def test_first_read_proves_no_absence(kind: EffectKind) -> None:
     """After a jump of the clock, a moment looks like half a minute, so another read follows."""
