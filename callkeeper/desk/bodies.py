@@ -247,7 +247,8 @@ async def bounded(request: Request) -> bytes:
 
 def _remedy(message: str, kind: type[msgspec.Struct]) -> str:
     """Return msgspec's message about a wrong body, without a wrong value, and with what may stand there."""
-    found, _, place = message.partition(" - at `")
+    head, at, place = message.rpartition(" - at `")  # a wrong value stands before, and may contain the same words
+    found = head if at else message
     place, names = place.rstrip("`"), kind.__struct_fields__
     if found.startswith("Invalid enum value"):
         hint = get_type_hints(kind)[place[2:]]
@@ -257,7 +258,8 @@ def _remedy(message: str, kind: type[msgspec.Struct]) -> str:
         return f"{place} must be {_PATTERNS[place[2:]]}"
     if found.startswith(_UNKNOWN_FIELD):
         meant = nearest(found.removeprefix(_UNKNOWN_FIELD).strip(" `"), names)
-        return f"{message[:200]}; {f'did you mean {meant}' if meant else 'known are ' + ', '.join(names)}"
+        known = f"the fields are {', '.join(names)}" if names else "the object must be empty"
+        return f"{message[:200]}; {f'did you mean {meant}?' if meant else known}"
     return message[:200]
 
 

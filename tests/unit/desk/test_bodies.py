@@ -10,14 +10,15 @@ from callkeeper.desk.problems import Problem
 
 WRONG: list[tuple[type[Body], dict[str, object], str]] = [
     (WithdrawBody, {"what": "Smith"}, "$.what must be one of assign, verified, distrusted"),
+    (WithdrawBody, {"what": "Smith - at `$.y"}, "$.what must be one of assign, verified, distrusted"),
     (ResolveBody, {"applied": True, "effect": "Smith"}, "$.effect must be one of enroll, reject"),
     (
         VerifiedBody,
         {"person_id": "p-1", "validation_type": "Smith"},
         "$.validation_type must be one of OneTimePasswordAuth, KnowledgeBasedAuth, Other",
     ),
-    (AssignBody, {"person_id": "p-1", "operatr": "x"}, "`operatr`; did you mean operator"),
-    (AssignBody, {"person_id": "p-1", "zebra": "x"}, "`zebra`; known are operator, person_id"),
+    (AssignBody, {"person_id": "p-1", "operatr": "x"}, "`operatr`; did you mean operator?"),
+    (AssignBody, {"person_id": "p-1", "zebra": "x"}, "`zebra`; the fields are operator, person_id"),
     (AssignBody, {"person_id": " Smith"}, "$.person_id must be 1 to 128 printable ASCII characters"),
     (AssignBody, {"person_id": "p-1", "operator": "Ann Smith"}, "$.operator must be 1 to 64 visible ASCII characters"),
 ]
