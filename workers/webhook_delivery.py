@@ -107,7 +107,7 @@ class Deliveries(Outbox):
     async def _replay(self, item: ClaimedItem, known: Known, known_outcomes: list[CallOutcome]) -> None:
         """Post again what somebody asked for, once each. The results are in the delivery log."""
         for n in _wishes(item, REPLAY):
-            for outcome in known_outcomes[int(n) : int(n) + 1] if n.isdecimal() else ():
+            for outcome in [one for one in known_outcomes if n == str(one.n)]:
                 posted = await self._post(item, known, outcome, is_replay=True)
                 self.figures.count(figure.OUTCOMES, "replayed" if posted.answer is Answer.TAKEN else "not_replayed")
                 await self.store.keep(item)
@@ -128,7 +128,7 @@ class Deliveries(Outbox):
             self.store.unreadable("trail", known.call_id.institution_key)
         known_outcomes = outcomes(known.trail)
         await self._replay(item, known, [outcome for outcome in known_outcomes if outcome.n < cursor.sent])
-        for outcome in known_outcomes[cursor.sent :]:
+        for outcome in [one for one in known_outcomes if one.n >= cursor.sent]:
             posted = await self._post(item, known, outcome, attempt=cursor.attempts + 1)
             if posted.answer is not Answer.TAKEN:
                 await self._put_off(item, cursor, outcome)

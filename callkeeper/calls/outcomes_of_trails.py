@@ -63,17 +63,18 @@ def outcomes(trail: Sequence[Entry]) -> list[CallOutcome]:
     causes = _Causes()
     found = []
     for line, newest in zip(trail, accumulate((line.at for line in trail), max), strict=True):
-        if _is_of_the_other_record(line, newest):
-            continue
         causes.read(line)
-        found += [(kind, line, causes.of(kind, line)) for kind in reader.read(line)]
-    return [CallOutcome(n, *each) for n, each in enumerate(found)]
+        is_told = not _is_of_the_other_record(line, newest)
+        found += [(is_told, CallOutcome(0, kind, line, causes.of(kind, line))) for kind in reader.read(line)]
+    # Numbers are parts of ids and of stored cursors: what is not told keeps its number.
+    return [replace(one, n=n) for n, (is_told, one) in enumerate(found) if is_told]
 
 
 def _is_of_the_other_record(line: Entry, newest: datetime) -> bool:
-    """Tell whether a line says that the record under the call's other id was settled as unconfirmed, and told as such.
+    """Tell whether a line says that the record under the call's other id was settled as unconfirmed.
 
-    A merge copies the lines of the other record behind those of this one, so that they are older than the ``newest``.
+    That was told under the other id. A merge copies the lines of that record behind those of this one, so they are older
+    than the ``newest``.
     """
     return line.what == "settled" and line.because == Reason.UNCONFIRMED and line.at < newest
 

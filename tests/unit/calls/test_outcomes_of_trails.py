@@ -88,6 +88,8 @@ def test_end_of_the_record_under_another_id_is_not_told_of_this_call() -> None:
     copied = line("said", kind="opted_out"), unconfirmed
     later = Entry(at=AT + timedelta(seconds=9), what="facts", facts=GREEN.facts)
     assert told(later, *copied) == ["authenticated"]
+    numbers = [outcome.n for outcome in outcomes([later, *copied, line("settled", because="authenticated")])]
+    assert numbers == [0, 2], "a stored cursor counts what a release before has told"
 
 
 LINES = st.builds(
