@@ -116,6 +116,9 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
     rejected = [one for one in (ours, theirs) if one.rejected]
     is_about_another = None not in {ours.person_id, theirs.person_id} and ours.person_id != theirs.person_id
     voice = Seen() if is_about_another else theirs
+    mismatched = dict.fromkeys((*ours.mismatched_members, *theirs.mismatched_members))
+    if is_about_another and theirs.mismatch and theirs.person_id is not None:
+        mismatched[theirs.person_id] = None
     return replace(
         ours,
         person_id=ours.person_id or theirs.person_id,
@@ -129,13 +132,13 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         unenrolled=ours.unenrolled or theirs.unenrolled,
         opted_out=ours.opted_out or theirs.opted_out,
         opted_in=ours.opted_in or theirs.opted_in,
-        mismatch=ours.mismatch or voice.mismatch,
+        mismatch=ours.mismatch or voice.mismatch or (ours.person_id or theirs.person_id) in mismatched,
         risky_device=ours.risky_device or theirs.risky_device,
         red=ours.red or theirs.red,
         pending=ours.pending or theirs.pending,
         of_another=tuple(dict.fromkeys((*ours.of_another, *theirs.of_another))),
         member_before=ours.member_before or theirs.member_before,
-        mismatched_members=tuple(dict.fromkeys((*ours.mismatched_members, *theirs.mismatched_members))),
+        mismatched_members=tuple(mismatched),
         history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
+from callkeeper.calls.member_evidence import of_member
 from callkeeper.calls.merging import merged
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
 from callkeeper.calls.record import Asked
@@ -72,6 +73,7 @@ def test_fold_of_a_merge_takes_no_evidence_about_another_person() -> None:
     other = call(voice_id="alt-1", person_id="p-2", authenticated_seen=True, mismatch_seen=True, red_seen=True)
     merged, _ = fold_note(call(), Merged(call=other), NOW)
     assert (merged.seen.authenticated, merged.seen.mismatch, merged.seen.red) == (False, False, True)
+    assert of_member(merged.seen, "p-2").mismatch
 
 
 STATEMENTS = (
