@@ -18,7 +18,7 @@ from structlog.contextvars import bind_contextvars
 from callkeeper.calls.call_signs import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
-from callkeeper.calls.effect_ledger import Effect, EffectKind
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE, enroll_trouble, refusals, unresolved
 from callkeeper.calls.fold import assigned, fold_note, new_call
 from callkeeper.calls.member_evidence import enrolled_member, rejected_member
@@ -169,7 +169,7 @@ class Claim:
             folded, lines = fold_note(call, note, item.now)
             if isinstance(note, Verified | Distrusted):
                 folded = in_shadow(call, folded, tools.book)
-            elif isinstance(note, Resolved) and folded.is_settled and folded.ledger != call.ledger:
+            elif isinstance(note, Resolved) and folded.is_settled and _states(folded) != _states(call):
                 folded = settled_anew(folded, tools.book, item.now)
             call = folded
             entries += lines
@@ -252,7 +252,7 @@ class Claim:
     async def look_up_earlier(self, *, anew: bool = False) -> None:
         """Look up what earlier calls of the member or the number showed, if the call is under way.
 
-        It is looked up once for each member and number that the call gets; ``anew``: once more.
+        It is looked up once for each member and number that the call gets; ``anew``: look it up again, whatever is known.
         """
         earlier = self.tools.store.earlier_calls
         if self.call.life.phase not in _UNDER_WAY or self.obstacles.standing is not None:
@@ -371,6 +371,10 @@ class Claim:
 def _is_begun(notes: Iterable[Note]) -> bool:
     """Tell whether a live record was merged into this one. Lost checks were charged when that was found."""
     return any(isinstance(note, Merged) and note.call.life.phase in _UNDER_WAY for note in notes)
+
+
+def _states(call: Call) -> list[EffectState]:
+    return [call.effect(kind).state for kind in EffectKind]
 
 
 def attention(call: Call) -> str:

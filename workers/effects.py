@@ -221,9 +221,9 @@ async def send(claim: Claim, kind: EffectKind) -> None:
 
 
 def _unsent_wait(kind: EffectKind, effect: Effect) -> timedelta:
-    """Return how long an effect waits whose request could not be sent: longer each time, from the third time on.
+    """Return how long an effect waits whose request could not be sent: 3 s three times, then twice as long each time.
 
-    An assign does not wait longer: a caller waits for it.
+    The wait of an assign does not grow: a caller waits for it.
     """
     doublings = 0 if kind is EffectKind.ASSIGN else min(max(0, effect.unsent - 3), 9)
     wait_s = UNSENT_RETRY.total_seconds() * 2.0**doublings

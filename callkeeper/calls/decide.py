@@ -233,7 +233,7 @@ def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> Wr
 
 
 def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:
-    """Tell whether the intention still matches what is wanted, by the same rule: the reason is sent, and told."""
+    """Tell whether the intention is still what is wanted, by the same rule and for the same reason, which is told."""
     effect = call.effect(kind)
     wanted = (call.seen.person_id, verdict.validation_type, _operator(call, kind), verdict.rule, verdict.because)
     return (effect.person_id, effect.validation_type, effect.operator, effect.rule, effect.because) == wanted

@@ -139,7 +139,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
 def _listed_for(call: Call, person_id: str | None) -> Call:
     """Return a call with the person of its entry in the queue.
 
-    If details have named another one, they are read again and decide: an entry can be late, or garbled.
+    If details have named another one, details are read again, and decide: an entry of the queue can be late or garbled.
     """
     shown = call.seen.reading.person_id if call.seen.reading is not None else None
     if person_id in {None, call.seen.person_id} or shown is None or call.seen.person_id is None:

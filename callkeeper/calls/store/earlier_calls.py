@@ -64,8 +64,8 @@ def digits_compared(phone_number: str | None) -> str | None:
     return digits[-_COMPARED:]
 
 
-_UNDER_WAY: Final = frozenset({EffectState.INTENDED, *IN_DOUBT})
-"""States of a reject whose outcome will be known in a moment. Another call of the member must not be enrolled before."""
+_MAY_BE_APPLIED: Final = frozenset({EffectState.INTENDED, *IN_DOUBT, EffectState.UNRESOLVED})
+"""States of a reject that is under way, or that a person must still resolve. Until then no other call is enrolled."""
 
 
 def marks_of(call: Call) -> tuple[Mark, ...]:
@@ -74,7 +74,10 @@ def marks_of(call: Call) -> tuple[Mark, ...]:
         (Mark.REJECTED, is_rejected(call)),
         (Mark.UNENROLLED, call.seen.unenrolled),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
-        (Mark.SUSPECTED, is_suspected(call) or _is_only_distrusted(call) or call.ledger.reject.state in _UNDER_WAY),
+        (
+            Mark.SUSPECTED,
+            is_suspected(call) or _is_only_distrusted(call) or call.ledger.reject.state in _MAY_BE_APPLIED,
+        ),
     )
     return tuple([mark for mark, is_so in found if is_so])
 
