@@ -254,12 +254,12 @@ def _remedy(message: str, kind: type[msgspec.Struct]) -> str:
         hint = get_type_hints(kind)[place[2:]]
         choices = next(get_args(one) for one in (hint, *get_args(hint)) if get_origin(one) is Literal)
         return f"{place} must be one of {', '.join(choices)}"
-    if "matching regex" in found:
-        return f"{place} must be {_PATTERNS[place[2:]]}"
     if found.startswith(_UNKNOWN_FIELD):
         meant = nearest(found.removeprefix(_UNKNOWN_FIELD).strip(" `"), names)
         known = f"the fields are {', '.join(names)}" if names else "the object must be empty"
         return f"{message[:200]}; {f'did you mean {meant}?' if meant else known}"
+    if "matching regex" in found:
+        return f"{place} must be {_PATTERNS[place[2:]]}"
     return message[:200]
 
 

@@ -19,6 +19,7 @@ WRONG: list[tuple[type[Body], dict[str, object], str]] = [
     ),
     (AssignBody, {"person_id": "p-1", "operatr": "x"}, "`operatr`; did you mean operator?"),
     (AssignBody, {"person_id": "p-1", "zebra": "x"}, "`zebra`; the fields are operator, person_id"),
+    (AssignBody, {"person_id": "p-1", "matching regex": "x"}, "the fields are operator, person_id"),
     (AssignBody, {"person_id": " Smith"}, "$.person_id must be 1 to 128 printable ASCII characters"),
     (AssignBody, {"person_id": "p-1", "operator": "Ann Smith"}, "$.operator must be 1 to 64 visible ASCII characters"),
 ]
