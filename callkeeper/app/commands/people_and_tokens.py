@@ -253,9 +253,10 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
 
     found = query_redis(read)
     if not found:
-        known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
-        if wanted.institution and (problem := known.problem(wanted.institution)):
-            raise Misused(problem)
+        if wanted.institution:
+            known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+            if problem := known.problem(wanted.institution):
+                raise Misused(problem)
         say("no entries", err=True)
     if as_json:
         for audited in found:
