@@ -1,4 +1,4 @@
-"""About which member is it? What the voice showed, and what we did, stays on a call when somebody changes its member.
+"""Evidence by member: which of what a call showed is about the member who is assigned now. Pure functions.
 
 What the voice showed of another member is no evidence for or against this one: a caller who was authenticated may be
 another member, or a mismatch may only have meant that the first member was wrong. So it is forgotten, and what the
