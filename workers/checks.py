@@ -376,14 +376,13 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
     except ResellerError as error:
-        claim.entries.append(
-            Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__, trace=call.trace)
-        )
         claim.add("checks_failed")
         claim.tools.log.warning("check_failed", n=n, error=type(error).__name__, said=error.plain)
         if not isinstance(error, CallNotFound):
             await claim.tools.store.errors.note_error(ErrorArea.CHECK, claim.call_id.institution_key, error)
-        await _after_lapse(claim, error, call, by_desk=by_desk)
+        is_repeated = await _after_lapse(claim, error, call, by_desk=by_desk)
+        why, by = type(error).__name__, None if is_repeated else operator
+        claim.entries.append(Entry(at=claim.now, what="check_failed", n=n, because=why, operator=by, trace=call.trace))
         if isinstance(error, ServiceRefused) and not isinstance(error, CallNotFound):
             await _without_result(claim, type(error).__name__)
         return
@@ -422,8 +421,10 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
     return phone_call
 
 
-async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> None:
+async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> bool:
     """After a 401, log in (once per claim) and plan the check again, for the person who asked for it if any.
+
+    Tells whether the check will be repeated.
 
     A check that was answered with 401 was not made, so the data of the last check is restored. "Not found" counts
     as an answer. After any other failure the next check is planned from the last answer.
@@ -435,5 +436,7 @@ async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_d
             statements=replace(claim.call.statements, check_wish=before.statements.check_wish),
             plan=replace(claim.call.plan, last_check_at=before.plan.last_check_at, next_check_at=next_check_at),
         )
-    elif not isinstance(error, CallNotFound):
+        return True
+    if not isinstance(error, CallNotFound):
         claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)
+    return False

@@ -25,6 +25,7 @@ from callkeeper.calls.law import BRIEF, LAW, forbidden
 from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.statement_folding import is_given_up, may_return
 from callkeeper.calls.trail import Entry
+from callkeeper.service.errors import TokenLapsed
 
 
 class ActionState(StrEnum):
@@ -266,13 +267,18 @@ def _opted_out(call: Call) -> ActionStatus:
 
 def _checked(trail: Sequence[Entry], line: Entry) -> ActionStatus:
     for entry in trail[trail.index(line) :]:
-        if entry.what in {"checked", "check_failed"}:
-            return ActionStatus(
-                ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator
-            )
+        if entry.what == "checked":
+            return ActionStatus(ActionState.DONE, operator=entry.operator)
+        if entry.what == "check_failed" and not _is_repeated(entry):
+            return ActionStatus(ActionState.FAILED, operator=entry.operator)
         if entry.what == "withdrawn" and entry.kind == "check":
             return _held(entry.because or "already_decided")
     return PENDING
+
+
+def _is_repeated(failed: Entry) -> bool:
+    """Tell whether a check that failed is made again for the person who asked for it, after a new login."""
+    return failed.because == TokenLapsed.__name__ and failed.operator is None
 
 
 def _withdrawn(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:

@@ -13,6 +13,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import recorded
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import OPERATOR, DeskRig
 from tests.harness.virtual_time import KEY, PHONE
@@ -44,6 +45,29 @@ async def test_verified_enrolls_once_as_the_operator(desk: DeskRig) -> None:
     assert (verification.by, verification.validation_type) == (OPERATOR, "OneTimePasswordAuth")
     [heard] = [line for line in await desk.trail(call) if line.what == "said"]
     assert (heard.operator, heard.token) == (OPERATOR, "desktop")
+
+
+async def test_check_that_met_a_lapsed_token_is_done_with_the_second_try(desk: DeskRig) -> None:
+    """The first try gets a 401 and is repeated after a login: the person is told of the second one only."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    desk.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, times=1))
+    said = await desk.say(call, "check")
+    await desk.run(2)
+    told = await desk.outcome(said)
+    assert (told["state"], told["operator"]) == ("done", OPERATOR)
+    assert (await desk.whats(call)).count("check_failed") == 1
+
+
+async def test_check_whose_second_try_gets_a_401_too_has_failed(desk: DeskRig) -> None:
+    """Nobody repeats it, so the person who asked must not wait for it."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    desk.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED))
+    said = await desk.say(call, "check")
+    await desk.run(2)
+    told = await desk.outcome(said)
+    assert (told["state"], told["operator"]) == ("failed", OPERATOR)
 
 
 async def test_distrusted_rejects_once_by_the_real_voice_id(desk: DeskRig) -> None:
