@@ -2,13 +2,13 @@
 -- KEYS: figures, processes, process, claimer, counted, lately, running, hours_since, survey, unstarted,
 --       pauses_restored
 -- ARGV: clock, minute, number, name, kind, memory, minute_kept_s, kept_s, alive_s, number_kept_s, version, rules, own_ms,
---       cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
+--       up_ms, cpu, doing, vanished_kept_s, is_last, hours, hours_kept_s, day_bytes, slots, hits, hits_kept_s, rest...
 -- `claimer` has the number of the process's last batch, `counted` when each thing was counted last, as '', when any
 -- process wrote last, and as 'began', when a web process or a worker reported after a time without any. `lately` has rows
 -- and last words, `running` the processes that have not shut down in order. `minute` is the prefix of the minutes' keys,
 -- `number` that of the batch. The totals are kept for `kept_s` after the last write. `rules` is a digest, `own_ms` the
--- process's own clock, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if the process shuts down. A
--- process that vanished is remembered for `vanished_kept_s`.
+-- process's own clock, `up_ms` how long it has run, `cpu` its share of a core, `doing` what it does now, `is_last` '1' if
+-- the process shuts down. A process that vanished is remembered for `vanished_kept_s`.
 -- `rest` are (field, value) pairs. A field without a sign is a figure. '+' adds to a row, '-' ends one, '=' keeps last words.
 -- '#' adds to the sums of an institution's hour: slots and increments in turn, in a string of `day_bytes` a day with `slots`
 -- an hour. '~' adds to the hits of a rule on this day. `hours` and `hits` are prefixes of keys.
@@ -112,7 +112,7 @@ if is_last ~= '1' then
     end
     redis.call('HSET', process_key, 'kind', kind, 'memory', memory, 'at', now, 'version', version, 'rules', rules,
         'ahead', own_ms - now, 'cpu', cpu, 'doing', doing)
-    redis.call('HSETNX', process_key, 'since', now)
+    redis.call('HSETNX', process_key, 'since', now - up_ms)
     replace_one(math.min(redis.call('HGET', process_key, 'since'), now - alive_ms))
     redis.call('PEXPIRE', process_key, alive_ms)
     redis.call('ZADD', processes_key, now, name)

@@ -93,6 +93,7 @@ class FigureWriter:
         minutes_kept_s: int = MINUTES_KEPT_S,
         memory: Callable[[], int] | None = None,
         cpu_share: Callable[[], float] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.figures = figures
         self.author = author
@@ -101,6 +102,7 @@ class FigureWriter:
         self._minutes_kept_s = minutes_kept_s
         self.doing: Callable[[], Doing] = Doing
         self._memory = memory or memory_of
+        self._monotonic, self._began_at = monotonic, monotonic()
         self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
         self._script = Script(keys, "prelude", "count")
 
@@ -151,6 +153,7 @@ class FigureWriter:
             "version": author.version,
             "rules": author.rules,
             "own_ms": now_ms or int(time.time() * 1000),
+            "up_ms": int((self._monotonic() - self._began_at) * 1000),
             "cpu": f"{self._cpu_share():.3f}",
             "doing": encode_doing(self.doing()),
             "vanished_kept_s": VANISHED_S,

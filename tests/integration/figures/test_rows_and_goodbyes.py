@@ -111,6 +111,22 @@ async def test_process_that_ends_before_the_killed_one_is_missed_replaces_it(red
     assert (await signals(redis, hand)).vanished == []
 
 
+async def test_process_that_could_not_report_for_long_replaces_nobody(redis: Redis) -> None:
+    """After a stall of Redis it still runs since its start, so the one that vanished meanwhile is missed."""
+    hand = Hand()
+    survivor = FigureWriter(Figures(), Author("box-1-a", "worker"), now_ms=hand, monotonic=lambda: hand.ms / 1000)
+    hand.ms += 60_000
+    for process in (survivor, writer(hand, "box-2-b")):
+        await process.write_async(redis)
+    [before] = [one.since for one in (await signals(redis, hand)).processes if one.name == "box-1-a"]
+    hand.ms += ALIVE_S * 1000 + 1000
+    await redis.delete(Keys().process("box-1-a"))  # as its end of life in Redis: the hand does not move Redis's clock
+    await survivor.write_async(redis)
+    seen = await signals(redis, hand)
+    assert [one.name for one in seen.vanished] == ["box-2-b"]
+    assert [one.since for one in seen.processes] == [before]
+
+
 @pytest.mark.parametrize(("kind", "other"), [("web", "worker"), ("worker", "web")])
 async def test_time_without_a_process_ends_when_one_of_its_kind_begins_to_report(
     redis: Redis, kind: ProcessKind, other: ProcessKind
