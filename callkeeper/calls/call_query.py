@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
-from callkeeper.calls.record import Call, Reason
+from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.trail import Entry
 
 FEWEST_DIGITS: Final = 3
@@ -264,6 +264,8 @@ def filtered(query: CallQuery, filters: Mapping[str, str], *, states: Collection
     given = {name: text for name in FILTERS if (text := filters.get(name, "").strip())}
     _check_choice(given, "state", [OPEN, SETTLED, NEEDS_PERSON, *states])
     _check_choice(given, "outcome", list(Reason))
+    for kind, value in query.terms:
+        _check_choice({kind: value}, "outcome", [*Reason, *Phase])
     terms = tuple((kind, given[kind]) for kind in ("outcome", "rule", "operator") if kind in given)
     return replace(
         query,

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -95,11 +96,24 @@ def list_calls(
         return found, attention
 
     found, attention = query_redis(ask)
-    _print(found.calls, book, as_json=as_json, as_csv=as_csv)
+    calls = found.calls
+    if settled is None:
+        calls = sorted(calls, key=lambda call: call.life.began_at or datetime.max.replace(tzinfo=UTC))
+    _print(calls, book, as_json=as_json, as_csv=as_csv)
     if not (as_json or as_csv):
         console = terminal_console(width_if_piped=_PIPED_WIDTH)
         for member, why in attention.items():
+            if not _is_asked_for(member, query, calls):
+                continue
             console.print(f"needs a human: {_plain(member)}: {why}", style="bold red")
+
+
+def _is_asked_for(member: str, query: CallQuery, calls: Sequence[Call]) -> bool:
+    """Tell whether a query is about a call or an institution that needs a person, listed here or not."""
+    if not replace(query, institution_key=None).is_empty:
+        return member in {CallId(call.institution_key, call.voice_id).member for call in calls}
+    owner = parse_member(member)
+    return query.institution_key in {None, owner.institution_key if isinstance(owner, CallId) else owner}
 
 
 @click.command()

@@ -15,7 +15,7 @@ from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.record import Reason, encode_call
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.job_queue import RECONCILE
-from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, PHONE, Rig
@@ -94,8 +94,34 @@ async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, comm
         assert live.voice_id not in (await callkeeper(redis_url, "calls", command, *other)).output
     mistyped = await callkeeper(redis_url, "calls", command, "--institution", "CU-1")
     assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (2, True)
-    for wrong in (("--since", "yesterday"), ("--state", "blue")):
+    for wrong in (("--since", "yesterday"), ("--state", "blue"), ("outcome:enroled",)):
         assert (await callkeeper(redis_url, "calls", command, *wrong)).exit_code == 2
+
+
+async def test_list_shows_what_needs_a_person_of_the_calls_asked_for(rig: Rig, redis_url: str) -> None:
+    """A filter is not answered with the troubles of others; an institution's own show, also of calls not live."""
+    first, second = rig.stage.call(Happening(Kind.END, 120)), rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    for member in (CallId(KEY, first.voice_id).member, CallId(KEY, second.voice_id).member, "c:cu-2:v-9", "i:cu-2"):
+        await rig.redis.hset(Keys().attention, member, "a trouble")
+
+    async def troubles(*filters: str) -> int:
+        return (await callkeeper(redis_url, "calls", "list", *filters)).output.count("a trouble")
+
+    assert [await troubles(), await troubles("--institution", KEY), await troubles(first.voice_id)] == [4, 2, 1]
+    assert await troubles("--state", "rejected") == 0
+
+
+async def test_list_is_oldest_first(rig: Rig, redis_url: str) -> None:
+    """As its help says: by when calls began, not by when they became known."""
+    for _ in range(3):
+        rig.stage.call(Happening(Kind.END, 120))
+        await rig.run(2)
+    members = await rig.redis.zrange(Keys().live, 0, -1)
+    await rig.redis.zadd(Keys().live, {member: -n for n, member in enumerate(members)})
+    told = (await callkeeper(redis_url, "calls", "list", "--json")).output.splitlines()
+    began = [json.loads(line)["started_at"] for line in told]
+    assert len(began) == 3 and began == sorted(began)
 
 
 async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:
