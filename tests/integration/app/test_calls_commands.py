@@ -121,7 +121,8 @@ async def test_list_is_oldest_first(rig: Rig, redis_url: str) -> None:
     await rig.redis.zadd(Keys().live, {member: -n for n, member in enumerate(members)})
     told = (await callkeeper(redis_url, "calls", "list", "--json")).output.splitlines()
     began = [json.loads(line)["started_at"] for line in told]
-    assert len(began) == 3 and began == sorted(began)
+    assert len(began) == 3
+    assert began == sorted(began)
 
 
 async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:
