@@ -85,7 +85,9 @@ def load_cases(path: Path) -> Cases:
     try:
         cases = parse_cases(path.read_bytes(), name=str(path))
     except OSError as error:
-        raise RulesError.unreadable(str(path), error.strerror or "") from None
+        raise RulesError.unreadable(
+            str(path), error.strerror or "", "name a file of cases, which names the rules that it tests"
+        ) from None
     return cases if cases.rules in SHIPPED else replace(cases, rules=str(path.parent / cases.rules))
 
 

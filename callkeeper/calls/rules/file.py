@@ -70,7 +70,9 @@ def read_rules_text(name: str) -> bytes:
         shipped = files("callkeeper.calls") / "rulebooks" / f"{name}.toml"
         return shipped.read_bytes() if name in SHIPPED else Path(name).read_bytes()
     except OSError as error:
-        raise RulesError.unreadable(name, error.strerror or "") from None
+        raise RulesError.unreadable(
+            name, error.strerror or "", f"name a TOML file, or a shipped one: {one_of(SHIPPED, name)}"
+        ) from None
 
 
 def parse_rules(text: bytes, *, name: str, owned: frozenset[str] | None = None, folder: Path | None = None) -> RuleBook:

@@ -342,9 +342,16 @@ def _why_not(did: Did, tried: tuple[Tried, ...]) -> str:
 
 
 def _alike(did: Did, tried: Iterable[Tried]) -> str:
-    """Return the results of the rules that ask for the same as a missing one."""
+    """Return the results of the first rules that ask for the same as a missing one."""
     alike = [_fared(line, None) for line in tried if line.then == did.outcome and line.result in _TOLD]
-    return "; ".join(alike) if alike else f"no rule asks {_asked(did.outcome)}"
+    if not alike:
+        return f"no rule asks {_asked(did.outcome)}"
+    left = len(alike) - _MOST_ALIKE
+    return "; ".join(alike[:_MOST_ALIKE]) + (f"; nor does any of {left} others" if left > 0 else "")
+
+
+_MOST_ALIKE = 3
+"""How many rules are named that might have done the same. A rules file can have dozens."""
 
 
 _TOLD = frozenset({"failed", "shadowed", "elsewhere"})

@@ -192,9 +192,9 @@ class RulesError(Exception):
         super().__init__("\n".join(self.lines))
 
     @classmethod
-    def unreadable(cls, name: str, why: str) -> "RulesError":
+    def unreadable(cls, name: str, why: str, remedy: str) -> "RulesError":
         """Return the error for a file that cannot be read."""
-        return cls(name, [Fault(1, f"cannot be read ({why})", "name a TOML file, or a shipped one")])
+        return cls(name, [Fault(1, f"cannot be read ({why})", remedy)])
 
     @property
     def lines(self) -> list[str]:
