@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -90,6 +91,31 @@ def test_second_run_on_the_same_data_says_why_it_ends(tmp_path: Path) -> None:
     assert second.returncode == 1
     assert f"{tmp_path}/redis is in use by another process. Is another `make run` running?" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+def test_run_without_a_terminal_ends_when_a_process_does(tmp_path: Path) -> None:
+    """A killed worker is named at once, not when somebody stops the run, and the exit status says it."""
+    with subprocess.Popen(  # noqa: S603  (a command of ours)
+        [sys.executable, "-m", "callkeeper", "run", "--data", str(tmp_path), "--workers", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+
+        def workers() -> list[int]:
+            children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+            return [int(child) for child in children if b"\0worker\0" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+        try:
+            until(workers, 30, "the worker")
+            output = run.stdout
+            assert output is not None
+            until(lambda: "commands " in output.readline(), 30, "all addresses")
+            os.kill(workers()[0], signal.SIGKILL)
+            told, _ = run.communicate(timeout=30)
+        finally:
+            run.kill()
+    assert (run.returncode, "Ended by themselves: worker-1" in told) == (1, True)
 
 
 def test_new_demonstration_counts_no_check_that_was_not_made(tmp_path: Path) -> None:

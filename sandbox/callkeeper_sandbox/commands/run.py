@@ -256,17 +256,20 @@ def _stop_event() -> threading.Event:
 
 
 def _show(console: Console, demo: Demo, comparison: Comparison, stop: threading.Event, seconds: float | None) -> None:
-    """Print the addresses, then show the live display until stopped. Without a terminal, only wait."""
+    """Print the addresses, then show the live display on a terminal, until stopped or until a process ends."""
     started_s = time.monotonic()
+
+    def goes_on() -> bool:
+        is_in_time = seconds is None or time.monotonic() < started_s + seconds
+        return is_in_time and not stop.is_set() and not demo.ended()
+
     console.print(addresses(demo), soft_wrap=True)
     if not console.is_terminal:
-        stop.wait(seconds)
+        while goes_on():
+            stop.wait(_POLL_EVERY_S)
         return
     console.print()
     with Live(console=console, auto_refresh=False, screen=False) as live:
-        while not stop.is_set() and not demo.ended() and sys.stdout.isatty():  # false once the window is closed
-            passed_s = time.monotonic() - started_s
-            if seconds is not None and passed_s >= seconds:
-                return
-            live.update(picture_panel(comparison.snapshot(), passed_s), refresh=True)
+        while goes_on() and sys.stdout.isatty():  # false once the window is closed
+            live.update(picture_panel(comparison.snapshot(), time.monotonic() - started_s), refresh=True)
             stop.wait(_POLL_EVERY_S)

@@ -113,7 +113,7 @@ class Audit:
 
     def faults(self) -> list[str]:
         """Name every promise that is broken; no entry is expected."""
-        overdue = {f"ended more than {SETTLES_WITHIN_S:.0f} s ago and not settled": self.fates[Fate.OVERDUE]}
+        overdue = {f"not settled {SETTLES_WITHIN_S:.0f} s after the end": self.fates[Fate.OVERDUE]}
         return _counted({**_broken(self.service), **overdue})
 
 

@@ -84,7 +84,7 @@ def test_closing_lines_name_calls_that_are_never_listed() -> None:
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (audit(Counter({Fate.OVERDUE: 2})), "2 calls ended more than 30 s ago and not settled"),
+        (audit(Counter({Fate.OVERDUE: 2})), "2 calls not settled 30 s after the end"),
         (audit(Counter(), enrolled_twice=1), "1 call enrolled twice"),
         (audit(Counter(), rejected_twice=1), "1 call rejected twice"),
         (audit(Counter(), checks_over_budget=3), "3 calls with more than 20 checks"),
