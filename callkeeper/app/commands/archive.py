@@ -253,6 +253,8 @@ def hold(
         _note_lines(keeper, "release" if release else "hold", institution)
         covered = keeper.covered(institution, kind, value)
     say("released" if release else f"held: {covered} archived calls, and those that are archived later")
+    if not release and not covered:
+        say(f"no archived call is of this {kind} yet: if it is mistyped, take the hold back with --release", err=True)
 
 
 @archive.command()

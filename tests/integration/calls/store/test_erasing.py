@@ -318,7 +318,8 @@ async def test_hold_says_how_many_archived_calls_it_covers(redis_url: str, datab
     archive = f"sqlite:///{tmp_path}/archive.db"
     for said, covered in ((("--person", "p-other"), 2), (("--call", "alt-2"), 1), (("--call", "alt-9"), 0)):
         told = await run(redis_url, "archive", "hold", *said, *place, archive=archive)
-        assert told.output == f"held: {covered} archived calls, and those that are archived later\n"
+        assert told.stdout == f"held: {covered} archived calls, and those that are archived later\n"
+        assert ("if it is mistyped" in told.stderr) is (covered == 0)
 
 
 async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis", redis_url: str) -> None:
