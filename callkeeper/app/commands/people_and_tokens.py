@@ -100,6 +100,8 @@ def add(name: str, operator: str | None, rights: Rights) -> None:
     if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).exchange(known, account)):
         raise Misused(f"{name} was added, changed or removed meanwhile, so nothing was changed; try again")
     say(f"{name}: {_words(rights)}, acts as {account.operator}")
+    if "CALLKEEPER_LOCAL_USERS" not in os.environ:
+        say("CALLKEEPER_LOCAL_USERS is not set here: passwords work only where the web process has it as yes", err=True)
 
 
 @users.command()

@@ -209,7 +209,9 @@ def as_json(record: object, *, show_secrets: bool) -> bytes:
 
 def queue_table(entries: Sequence[QueueEntry]) -> Table:
     """Return a page of the queue, one call per line."""
-    table = Table("voice id", "phone number", "started", "claimed by", "person", "candidates", box=None)
+    table = Table(box=None)
+    for name in ("voice id", "phone number", "started", "claimed by", "person", "candidates"):
+        table.add_column(name, overflow="fold", no_wrap=name == "voice id")  # whole ids can be copied
     for entry in entries:
         candidates = ", ".join(f"{person.name or '?'} ({person.person_id or '?'})" for person in entry.persons)
         started = entry.started_at.isoformat(sep=" ", timespec="seconds")
