@@ -414,10 +414,12 @@ async def _on_problem(_request: Request, problem: Exception) -> Response:
     return cast("Problem", problem).response()
 
 
-async def _on_nothing(_request: Request, error: Exception) -> Response:
+async def _on_nothing(request: Request, error: Exception) -> Response:
     http = cast("HTTPException", error)
     if http.status_code == 405:
-        return Problem(405, "method_not_allowed", headers=http.headers).response()
+        is_action = request.method == "POST" and "/calls/" in request.url.path
+        detail = f"the last part must be an action: {', '.join(BODIES)}" if is_action else None
+        return Problem(405, "method_not_allowed", detail, headers=http.headers).response()
     return not_found().response()
 
 

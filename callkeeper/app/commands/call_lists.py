@@ -211,13 +211,14 @@ def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool
 
 def _cells(call: Call, book: RuleBook) -> list[str]:
     began = call.life.began_at
+    candidates = len(call.seen.candidates)
     effects = [f"{kind} {call.effect(kind).state}" for kind in EffectKind if call.effect(kind).state != "none"]
     return [
         f"{began:%Y-%m-%d %H:%M:%S}" if began else "",
         call.institution_key,
         call.voice_id,
         (call.names.phone_number or "")[-4:],
-        call.seen.person_id or f"{len(call.seen.candidates)} candidates",
+        call.seen.person_id or f"{candidates} candidate{'' if candidates == 1 else 's'}",
         STATE_STYLES[state_of(call, book).name].word,
         f"{call.plan.checks_used}/{CHECK_LIMIT}",
         ", ".join(effects),

@@ -349,6 +349,14 @@ async def test_check_spends_one_now_as_the_operator(desk: DeskRig) -> None:
     assert (shown["checks_used"], shown["green"]) == (used + 1, True)
 
 
+async def test_mistyped_action_is_answered_with_the_actions_there_are(desk: DeskRig) -> None:
+    """A developer who guesses the name finds it in the answer."""
+    call = desk.stage.call(END)
+    told = (await desk.say(call, "verify", **VERIFIED)).json()
+    assert told["code"] == "method_not_allowed"
+    assert "verified, distrusted" in told["detail"]
+
+
 async def test_assign_chooses_among_candidates(desk: DeskRig) -> None:
     """Two candidates wait for a person's word; the desk shows both by name and type, and her choice is assigned as hers."""
     desk.stage.world.add_member(KEY, "p-2", [PHONE], first_name="Bea", last_name="Example")
