@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -77,13 +76,16 @@ async def archived_days(
 
 
 async def known_or_archived(lookup: Lookup, archive: ArchivedCalls | None, place: CallId) -> Known | None:
-    """Return a call with its trail, from Redis or from the archive; None if nothing is known of it."""
+    """Return a call with its trail, from Redis or from the archive; None if nothing is known of it.
+
+    Raises:
+        ArchiveAway: Redis does not know the call, and the archive does not answer.
+    """
     known = await lookup.known(*place)
     if known is not None or archive is None:
         return known
-    with suppress(ArchiveAway):
-        found = await asyncio.to_thread(archive.reader.call, *place)
-        if found is not None:
-            call, trail = found
-            return Known(CallId(call.institution_key, call.voice_id), call, trail, is_certain=True, is_merging=False)
-    return None
+    found = await asyncio.to_thread(archive.reader.call, *place)
+    if found is None:
+        return None
+    call, trail = found
+    return Known(CallId(call.institution_key, call.voice_id), call, trail, is_certain=True, is_merging=False)

@@ -99,5 +99,9 @@ class Desk:
                 self.archive.reader.close()
 
     async def known(self, place: CallId) -> Known | None:
-        """Return a call with its trail, from Redis or from the archive; None if nothing is known of it."""
+        """Return a call with its trail, from Redis or from the archive; None if nothing is known of it.
+
+        Raises:
+            ArchiveAway: Redis does not know the call, and the archive does not answer.
+        """
         return await known_or_archived(self.lookup, self.archive, place)

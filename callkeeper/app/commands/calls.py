@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
@@ -179,10 +178,13 @@ async def _show(queries: Queries, voice_id: str, institution: str | None) -> tup
     try:
         call_id = await find_call(queries, voice_id, institution)
     except Failed:
-        with archive_of_environment() as archive, suppress(ArchiveAway):
-            found = None if archive is None else await asyncio.to_thread(archive.reader.call, institution, voice_id)
-            if found is not None:
-                return found
+        with archive_of_environment() as archive:
+            try:
+                found = None if archive is None else await asyncio.to_thread(archive.reader.call, institution, voice_id)
+            except ArchiveAway as away:
+                raise Failed(f"Redis knows no call {voice_id}, and the archive does not answer") from away
+        if found is not None:
+            return found
         raise
     call = await queries.load(call_id)
     if call is None:

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.audit_log import AuditLog
@@ -136,7 +137,12 @@ class Board:
             Route(call, self.call),
         ]
         away = dict.fromkeys((RedisError, OSError, TimeoutError), self._on_redis_away)
-        handlers = {HTTPException: self._on_http, NewerRecord: self._on_newer, **away}
+        handlers = {
+            HTTPException: self._on_http,
+            NewerRecord: self._on_newer,
+            ArchiveAway: self._on_archive_away,
+            **away,
+        }
         app = Starlette(routes=routes, exception_handlers=handlers)
         app.router.redirect_slashes = False
         return app
@@ -319,6 +325,12 @@ class Board:
     async def _on_newer(self, request: Request, error: Exception) -> Response:
         """Show that this release cannot read the call's record."""
         words = f"The record of this call cannot be read: {error}."
+        page = self._renderers[False].page("nothing.html", now=self._now(), words=words, visitor=visitor_of(request))
+        return HTMLResponse(page, 503)
+
+    async def _on_archive_away(self, request: Request, _error: Exception) -> Response:
+        """Show that nobody can tell whether there is such a call."""
+        words = "Redis does not know this call, and the archive of older calls does not answer. Try again later."
         page = self._renderers[False].page("nothing.html", now=self._now(), words=words, visitor=visitor_of(request))
         return HTMLResponse(page, 503)
 

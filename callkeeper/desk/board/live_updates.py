@@ -12,6 +12,7 @@ from zlib import crc32
 import msgspec
 from redis.exceptions import RedisError
 
+from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.keys import CallId
 from callkeeper.desk.access.rights import Person
@@ -88,7 +89,7 @@ class Streams:
                     known = await self._desk.known(place)
                     institution = await self._desk.lookup.name(place.institution_key)
                     alarms = await self._incidents.of(place.institution_key)
-                except (NewerRecord, RedisError, OSError, TimeoutError):
+                except (NewerRecord, ArchiveAway, RedisError, OSError, TimeoutError):
                     yield DARK
                     updates = PageUpdates()  # the next event switches the lamp on again
                     await asyncio.sleep(RETRY_S)

@@ -202,3 +202,17 @@ def test_export_holds_every_call_and_nothing_personal(
         assert [line.split(",")[1] for line in lines] == [f"v-{n}" for n in range(1, 11)]
     else:
         assert [json.loads(line)["voice_id"] for line in lines] == [f"v-{n}" for n in range(1, 11)]
+
+
+async def test_archived_call_is_not_said_to_be_missing_while_the_archive_is_away(
+    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """The desk's software would take "not found" for an answer."""
+    with sqlite_archive(tmp_path) as database:
+        Writer(database).write(INSTITUTION, [content(7)])
+        site = site_of(database, redis, blocking_redis, log)
+        assert (await site.ask(TOKENS[Role.AGENT], f"/calls/{INSTITUTION}/v-7")).status_code == 200
+        database.close()
+        (tmp_path / "archive.db").write_bytes(b"not a database any more")
+        shown = await site.ask(TOKENS[Role.AGENT], f"/calls/{INSTITUTION}/v-7")
+        assert (shown.status_code, shown.json()["code"]) == (503, "unavailable")
