@@ -8,6 +8,7 @@ whatever rules they have and however often they are asked.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
@@ -162,8 +163,13 @@ def _why_over(call: Call) -> str:
 def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     if call.life.reason is Reason.UNCONFIRMED:
         return _held("other_call_named" if call.names.other_voice_id else "call_unconfirmed")
-    if call.last_claim.standing == FOREIGN and line.kind != "resolved":
-        return _held("institution_not_allowed")
+    answer = _answer(call, trail, line)
+    is_foreign = call.last_claim.standing == FOREIGN and line.kind != "resolved"
+    is_open = answer.state in {ActionState.PENDING, ActionState.HELD}
+    return _held("institution_not_allowed") if is_foreign and is_open else answer
+
+
+def _answer(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     match line.kind:
         case "assign":
             return _assigned(call, trail, line)
@@ -191,7 +197,7 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     effect, wish = call.ledger.assign, call.statements.assign_wish
     if call.seen.person_id == line.person_id and effect.state in ASSIGN_FAILED and not effect.person_stood:
         return ActionStatus(ActionState.DONE)  # somebody else has assigned the person since
-    if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(call, line):
+    if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(call, trail, line):
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
     if wish is not None and wish.person_id != line.person_id:
         return ActionStatus(ActionState.SUPERSEDED, operator=wish.operator)
@@ -204,15 +210,22 @@ def _assigned(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     return _held(*forbidden(EffectKind.ASSIGN, facts, person_stays=line.person_id == call.seen.person_id))
 
 
-def _is_answer_to(call: Call, line: Entry) -> bool:
+def _is_answer_to(call: Call, trail: Sequence[Entry], line: Entry) -> bool:
     """Tell whether a finished assign answers an action.
 
-    One that was sent before the action does only if it succeeded and its person still stands there.
+    One that was sent before the action does only if it succeeded and its person still stood there then, or does now.
     """
     effect = call.ledger.assign
-    if effect.state in DONE and call.seen.person_id == line.person_id:
+    shown = (
+        one.person_id for one in reversed(trail[: trail.index(line)]) if one.what in _SHOWS_MEMBER and one.person_id
+    )
+    if effect.state in DONE and line.person_id in {call.seen.person_id, next(shown, None)}:
         return True
     return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
+
+
+_SHOWS_MEMBER: Final = frozenset({"listed", "read", "checked"})
+"""Entries that show who stands on the call."""
 
 
 def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:

@@ -10,6 +10,7 @@ from callkeeper.calls.notes import Merged
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import CallStatements, Life, Reason, Word
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -276,3 +277,31 @@ async def test_enroll_that_cannot_log_in_for_an_hour_is_not_tried_every_three_se
     desk.stage.sandbox.faults.clear()
     await desk.run(900)
     assert desk.ledger(call)["enroll"] == 1
+
+
+async def test_done_assign_stays_done(desk: DeskRig) -> None:
+    """The desk was told that it is done. That somebody else assigns another member later changes nothing of that."""
+    desk.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    call = desk.stage.call(Happening(Kind.END, 900))
+    await desk.run(8)
+    said = await desk.say(call, "assign", person_id="p-1")  # the only candidate, who is assigned already
+    await desk.run(4)
+    assert (await desk.outcome(said))["state"] == "done"
+    desk.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await desk.run(20)
+    assert (await desk.outcome(said))["state"] == "done"
+
+
+async def test_done_enroll_stays_done_when_the_institution_goes(desk: DeskRig) -> None:
+    """The reseller hands the institution over while the call is live: what was done for it was done."""
+    desk.stage.world.add_institution("cu-2")
+    call = desk.stage.call(Happening(Kind.END, 900))
+    await desk.run(8)
+    said = await desk.say(call, "verified", person_id="p-1", validation_type="OneTimePasswordAuth")
+    await desk.run(8)
+    desk.stage.world.state.institutions[KEY].owned = False
+    await desk.redis.delete(Keys().token)  # the next login does not list the institution
+    desk.stage.advance(90)
+    await desk.run(300)
+    assert "institution_dropped" in [entry["event"] for entry in desk.log.entries]
+    assert (await desk.outcome(said))["state"] == "done"
