@@ -56,16 +56,19 @@ class CallOutcome:
 def outcomes(trail: Sequence[Entry]) -> list[CallOutcome]:
     """Return a call's outcomes in order.
 
-    ``authenticated``, ``rejected`` and ``enrolled`` come once, whoever caused them. ``held`` comes whenever the effect
-    asked for, or what forbids it, has changed. ``unresolved`` comes once for each effect.
+    ``authenticated``, ``rejected`` and ``enrolled`` come once, whoever caused them; ``enrolled`` again after an enroll was
+    taken back. ``held`` comes whenever the effect asked for, or what forbids it, has changed, but not for an effect of
+    ours that is in force. ``unresolved`` comes once for each effect.
     """
     reader = _Reader()
     causes = _Causes()
     found = []
     for line, newest in zip(trail, accumulate((line.at for line in trail), max), strict=True):
         causes.read(line)
-        is_told = not _is_of_the_other_record(line, newest)
-        found += [(is_told, CallOutcome(0, kind, line, causes.of(kind, line))) for kind in reader.read(line)]
+        for kind in reader.read(line):
+            is_repeated = kind == "held" and causes.is_carried_out(line)
+            is_told = not is_repeated and not _is_of_the_other_record(line, newest)
+            found.append((is_told, CallOutcome(0, kind, line, causes.of(kind, line))))
     # Numbers are parts of ids and of stored cursors: what is not told keeps its number.
     return [replace(one, n=n) for n, (is_told, one) in enumerate(found) if is_told]
 
@@ -123,8 +126,7 @@ class _Causes:
             case "asked":
                 return self._cause(line, reason=line.because)
             case "settled":
-                cause = self._of_effect(self._settled_by(line.because), reason=line.because)
-                return replace(cause, person_id=self.person_id)
+                return self._of_effect(self._settled_by(line.because), reason=line.because)
             case "unenrolled":
                 cause = self._cause(line, effect=EffectKind.ENROLL, reason="member_rejected")
                 return replace(cause, person_id=self._person_of(EffectKind.ENROLL))
@@ -137,6 +139,14 @@ class _Causes:
                 return self._of_effect(ours if self.states.get(ours) in DONE else None)
             case "authenticated":
                 return self._cause(line)
+
+    def is_carried_out(self, line: Entry) -> bool:
+        """Tell whether what a decision holds back is an effect of ours that is in force, for the same member."""
+        effect = line.asked or ""
+        intended, stated = self.intended.get(effect), self.stated.get(_SAID.get(effect, ""))
+        if intended is None or self.states.get(effect) not in DONE:
+            return False
+        return stated is None or stated.person_id in {None, intended.person_id}
 
     def _cause(
         self, line: Entry, *, effect: str | None = None, operator: str | None = None, reason: str | None = None
@@ -174,7 +184,9 @@ class _Causes:
     def _settled_by(self, reason: str | None) -> str | None:
         """Return the effect of ours that a call was settled for."""
         match reason:
-            case Reason.ENROLLED | Reason.UNENROLLED:
+            case Reason.ENROLLED:
+                kinds, states = [EffectKind.ENROLL], DONE
+            case Reason.UNENROLLED:
                 kinds, states = [EffectKind.ENROLL], DONE | {EffectState.TAKEN_BACK}
             case Reason.REJECTED:
                 kinds, states = [EffectKind.REJECT], DONE
@@ -216,6 +228,7 @@ class _Reader:
         if line.what == "established" and state is EffectState.REFUSED and line.operator is None:
             yield "refused"
         if state is EffectState.TAKEN_BACK:
+            self.done.discard("enrolled")
             yield "unenrolled"
         if line.what == "settled":
             yield "settled"

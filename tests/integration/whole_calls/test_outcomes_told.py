@@ -1,0 +1,72 @@
+"""What the institution's software is told when effects are repeated, taken back, or about another member than before."""
+
+import pytest
+
+from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.courier import Courier
+from tests.harness.virtual_time import KEY, Rig
+
+END = Happening(Kind.END, 900)
+
+
+def verified(rig: Rig, wish: str = "e1") -> Verified:
+    """Return Ann's word that the caller is p-1."""
+    how = "OneTimePasswordAuth"
+    return Verified(operator="ann", said_at=rig.clock.now, wish=wish, person_id="p-1", validation_type=how)
+
+
+async def test_settled_names_the_member_whose_enroll_it_tells(courier: Courier) -> None:
+    """Ann's verification belongs into the file of the member whom she verified, whoever is assigned at the end."""
+    courier.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    call = courier.stage.call(END)
+    await courier.run(8)
+    await courier.note(call, verified(courier))
+    await courier.run(10)
+    courier.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await courier.run(20)
+    courier.stage.happen(call, Kind.END)
+    await courier.run(60)
+    told = {message["type"]: message["data"] for message in courier.receiver.taken}
+    settled = told["call.settled"]
+    assert (settled["reason"], settled["effect"], settled["operator"]) == ("enrolled", "enroll", "ann")
+    assert (told["call.enrolled"]["person_id"], settled["person_id"]) == ("p-1", "p-1")
+
+
+async def test_enroll_elsewhere_after_ours_was_taken_back_is_told_as_such(courier: Courier) -> None:
+    """Otherwise the last word would be that the voice is not enrolled, and at the end that it is enrolled by Ann."""
+    call = courier.stage.call(END)
+    await courier.run(8)
+    await courier.note(call, verified(courier))
+    await courier.run(6)
+    other = courier.stage.call(END)
+    await courier.run(8)
+    await courier.note(other, Distrusted(operator="bob", said_at=courier.clock.now, reason="impostor", wish="r1"))
+    await courier.run(20)
+    courier.stage.happen(call, Kind.ENROLLED, "zed", "p-1")
+    await courier.run(30)
+    told = [one for one in courier.receiver.taken if one["data"]["voice_id"] == call.voice_id]
+    assert [(one["type"], one["data"]["operator"]) for one in told if one["type"] != "call.held"] == [
+        ("call.enrolled", "ann"),
+        ("call.unenrolled", None),
+        ("call.enrolled", None),
+    ]
+    courier.stage.happen(call, Kind.END)
+    await courier.run(60)
+    settled = courier.receiver.taken[-1]["data"]
+    assert (settled["reason"], settled["effect"], settled["operator"]) == ("enrolled", None, None)
+
+
+@pytest.mark.parametrize("words", [("distrusted", "distrusted"), ("distrusted", "verified"), ("verified", "verified")])
+async def test_effect_that_was_carried_out_is_not_told_as_held(courier: Courier, words: tuple[str, str]) -> None:
+    """Two people say the same, or contradict each other: that nothing is sent twice does not make the first one held."""
+    call = courier.stage.call(END)
+    await courier.run(8)
+    for n, word in enumerate(words):
+        distrusted = Distrusted(operator="bob", said_at=courier.clock.now, reason="x", wish=f"w{n}")
+        await courier.note(call, distrusted if word == "distrusted" else verified(courier, f"w{n}"))
+        await courier.run(8)
+    effect = "reject" if words[0] == "distrusted" else "enroll"
+    told = [(one["type"], one["data"]["effect"]) for one in courier.receiver.taken]
+    assert f"call.{effect}ed" in dict(told)
+    assert ("call.held", effect) not in told
