@@ -4,14 +4,14 @@ Every removal, hold and release is recorded as a line of the chain.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from callkeeper.archive.database import Database
 from callkeeper.archive.lines import (
@@ -24,10 +24,11 @@ from callkeeper.archive.lines import (
     RETIRED,
     end_of,
     number_term,
+    paths_of,
     sha256,
     without_remarks,
 )
-from callkeeper.archive.statements import EVERYBODY, Statements, body_signature, erased_of, ranges_of
+from callkeeper.archive.statements import EVERYBODY, Statements, about, body_signature, erased_of, ranges_of
 from callkeeper.archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
 from callkeeper.archive.writing import ChainEnd, Head, insert_once
 from callkeeper.calls.call_query import COMPARED, digits_of, same_number
@@ -73,7 +74,7 @@ class Keeper:
         phone: str | None = None,
         country: str = "US",
     ) -> ErasureResult:
-        """Erase a person's data: all personal values of their own calls, and their name in other calls.
+        """Erase a person's data: all personal values of their own calls, and their name and the notes about them in others.
 
         Args:
             institution_key: At which institution.
@@ -96,10 +97,13 @@ class Keeper:
                 which = list(connection.execute(ours).scalars())
                 numbers += which
                 gone = delete(people).where(people.c.institution_key == institution_key, people.c.n.in_(which))
-                if whose != EVERYBODY:
-                    gone = gone.where(people.c.person_id == whose)
-                else:
+                if whose == EVERYBODY:
                     rewritten |= _without_remarks(connection, institution_key, which)
+                else:
+                    notes = _notes_about(connection, institution_key, which, person_id or "")
+                    rewritten |= _without_remarks(connection, institution_key, {n for n, _ in notes})
+                    is_note = [(people.c.n == n) & (people.c.path == path) for n, path in notes]
+                    gone = gone.where(or_(people.c.person_id == person_id, *is_note))
                 values += connection.execute(gone.where(people.c.value.is_not(None))).rowcount
                 connection.execute(gone)  # also the rows that are only search terms
                 insert_once(connection, erased, institution_key=institution_key, voice_id=voice_id, person_id=whose)
@@ -279,7 +283,7 @@ def _forget_erasures(connection: Connection, key: str, base_n: int) -> None:
         connection.execute(delete(erased).filter_by(institution_key=key, voice_id=voice_id))
 
 
-def _without_remarks(connection: Connection, key: str, which: Sequence[int]) -> dict[str, tuple[str, str]]:
+def _without_remarks(connection: Connection, key: str, which: Collection[int]) -> dict[str, tuple[str, str]]:
     """Take the notes out of bodies that releases up to 0.2.0 wrote. Return each body's hash in the line, and the new one."""
     ours = (lines.c.institution_key == key) & lines.c.n.in_(which)
     changed: dict[str, tuple[str, str]] = {}
@@ -312,8 +316,14 @@ def _calls_of(
         for voice_id, body in connection.execute(named):
             is_theirs = body is not None and msgspec.json.decode(body)["call"].get("person_id") == person_id
             if is_theirs or voice_id not in found:
-                found[voice_id] = EVERYBODY if is_theirs else person_id
+                found[voice_id] = EVERYBODY if is_theirs else about(person_id)
     return found
+
+
+def _notes_about(connection: Connection, key: str, which: Collection[int], person_id: str) -> list[tuple[int, str]]:
+    """Return the lines and paths of the notes that name a member."""
+    asked = select(lines.c.n, lines.c.body).where(lines.c.institution_key == key, lines.c.n.in_(which), is_whole())
+    return [(n, one.path) for n, body in connection.execute(asked) for one in paths_of(body) if one.named == person_id]
 
 
 def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -75,11 +75,12 @@ def commitment(path: str, value: str, salt: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PersonalValue:
-    """One personal value: its path in the body, whose it is, and its search terms."""
+    """One personal value: its path in the body, whose it is, whom a note names, and its search terms."""
 
     path: str
     value: str
     person_id: str | None = None
+    named: str | None = None
     terms: tuple[str, ...] = ()
     salt: str = field(default_factory=lambda: secrets.token_hex(16))
 
@@ -166,9 +167,9 @@ def trail_of(body: str) -> list[Any]:
     return trail
 
 
-def owners_of(body: str) -> dict[str, str | None]:
-    """Return whose the personal values of a stored call are, by path."""
-    return dict(_personal_paths(msgspec.json.decode(body), call_of(body, {})))
+def paths_of(body: str) -> list["PersonalPath"]:
+    """Return where a stored call may have personal values, and whose they are."""
+    return list(_personal_paths(msgspec.json.decode(body), call_of(body, {})))
 
 
 def terms_of(body: str) -> set[tuple[str, str]]:
@@ -200,25 +201,35 @@ def _stored(body: str, values: Mapping[str, str]) -> _Stored:
 
 def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
     """Remove the personal values from a body and yield them."""
-    for path, person_id in _personal_paths(whole, call):
+    for path, person_id, named in _personal_paths(whole, call):
         place, name = _at(whole, path)
         value = place.pop(name, "") if place is not None else ""
         if value:
-            yield PersonalValue(path, clean(value), person_id, found_by(path, clean(value)))
+            yield PersonalValue(path, clean(value), person_id, named, found_by(path, clean(value)))
 
 
-def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[tuple[str, str | None]]:
-    """Yield the paths that may hold personal values, and whose they are."""
-    yield "call/phone_number", call.seen.person_id
+class PersonalPath(NamedTuple):
+    """A path that may hold a personal value, whose it is, and whom the note there names; None: nobody."""
+
+    path: str
+    person_id: str | None
+    named: str | None = None
+
+
+def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[PersonalPath]:
+    """Yield the paths that may hold personal values."""
+    owner, said = call.seen.person_id, call.statements
+    yield PersonalPath("call/phone_number", owner)
     for n, candidate in enumerate(call.seen.candidates):
-        yield f"call/candidates/{n}/name", candidate.person_id
-    for part in _WITH_REMARK:
-        yield f"call/{part}/remark", call.seen.person_id
-    for word in ("distrusted", "assign_wish", "check_wish"):
-        yield f"call/{word}/reason", call.seen.person_id
+        yield PersonalPath(f"call/candidates/{n}/name", candidate.person_id)
+    yield PersonalPath("call/identity/remark", owner, said.identity.person_id if said.identity else None)
+    for kind in EffectKind:
+        yield PersonalPath(f"call/{kind}/remark", owner, call.effect(kind).person_id)
+    for name, word in (("distrusted", said.distrusted), ("assign_wish", said.assign_wish), ("check_wish", None)):
+        yield PersonalPath(f"call/{name}/reason", owner, word.person_id if word else None)
     for n, line in enumerate(whole["trail"]):
         if line.get("what") == "said":
-            yield f"trail/{n}/because", call.seen.person_id
+            yield PersonalPath(f"trail/{n}/because", owner, line.get("person_id"))
 
 
 _WITH_REMARK: Final = ("identity", *EffectKind)

@@ -7,7 +7,7 @@ deletes lines; it repeats what the deleted ones said and still holds, and names 
 import hashlib
 import hmac
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,23 @@ DONE: Final = {ERASED: "erase", HELD: "hold", RELEASED: "release", RETIRED: "ret
 """Kinds of lines about the archive, and what the audit log calls them."""
 
 EVERYBODY: Final = ""
+"""Stands for whoever personal values of a call are about."""
+
+
+def about(person_id: str) -> str:
+    """Return what stands for a member's name and the notes about them in a call that is not theirs.
+
+    Releases up to 0.2.0 wrote the id alone, and erased the name only. No id begins with a blank.
+    """
+    return f" {person_id}"
+
+
+def is_erased(gone: Collection[str], person_id: str | None, named: str | None) -> bool:
+    """Tell whether a personal value was erased: it is ``person_id``'s, or a note that names ``named``."""
+    whose = {EVERYBODY, person_id or EVERYBODY, about(person_id or ""), about(named or "")}
+    return not whose.isdisjoint(gone)
+
+
 """In place of a person's id: all personal values of a call."""
 
 _AT_ONCE: Final = 500

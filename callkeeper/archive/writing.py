@@ -24,6 +24,7 @@ from callkeeper.archive.lines import (
     sha256,
     trail_of,
 )
+from callkeeper.archive.statements import is_erased
 from callkeeper.archive.tables import chains, erased, has_later_version, lines, people, terms
 
 MOST_PATHS: Final = 200
@@ -84,7 +85,7 @@ class ChainEnd:
         n = self.append(content.kind, content.body, at_ms, commitments=commitments, version=version, **content.columns)
         place = {"institution_key": self.institution_key, "n": n, "began_ms": content.columns["began_ms"]}
         for each in personal:
-            if "" in gone or (each.person_id or "") in gone:
+            if is_erased(gone, each.person_id, each.named):
                 continue
             self.people += [{**place, **row} for row in people_rows(each)]
         self.terms += [{**place, "kind": kind, "value": value} for kind, value in sorted(content.terms)]

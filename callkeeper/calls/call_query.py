@@ -189,6 +189,8 @@ def search_terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]
         if person_id:
             yield "person", person_id.casefold()
     for line in trail:
+        if line.what == "said" and line.person_id:
+            yield "person", line.person_id.casefold()
         if line.operator and line.what == "said":
             yield "operator", line.operator
         if line.what == "decided" and line.rule:

@@ -18,12 +18,13 @@ from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
 from callkeeper.calls.call_query import digits_of, same_number
-from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.record import Call, encode_call, readable_call, with_effect
+from callkeeper.calls.effect_ledger import Effect, EffectKind
+from callkeeper.calls.record import Call, Identity, Word, encode_call, readable_call, with_effect
 from callkeeper.calls.store.delivery_log import parse_attempt
 from callkeeper.calls.store.earlier_calls import place_of_number
 from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.queries import follow_tombstones
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 from callkeeper.service.endpoints import canonical_id
 
@@ -79,11 +80,28 @@ class Whose:
             )
         return call.seen.person_id == self.person_id
 
-    def names(self, call: Call) -> bool:
-        is_candidate = any(one.person_id == self.person_id for one in call.seen.candidates)
-        return self.is_own(call) or (
-            call.institution_key == self.institution_key and self.person_id is not None and is_candidate
-        )
+    def is_of(self, call: Call, trail: Iterable[Entry]) -> bool:
+        """Tell whether a call is the person's own, or names them."""
+        is_named = self.person_id is not None and self.person_id in _members_of(call, trail)
+        return self.is_own(call) or (call.institution_key == self.institution_key and is_named)
+
+
+def _members_of(call: Call, trail: Iterable[Entry]) -> set[str | None]:
+    """Return whom a call names: the member it was assigned to, candidates, and members whom people's statements name."""
+    named = (call.seen, *call.seen.candidates, *_notes_of(call).values(), *filter(_is_said, trail))
+    return {one.person_id for one in named}
+
+
+def _notes_of(call: Call) -> dict[str, Word | Identity | Effect]:
+    """Return the parts of a record that may have words of a person about a member, by what they are."""
+    said = call.statements
+    words = {name: getattr(said, name) for name in ("identity", "distrusted", "assign_wish", "check_wish")}
+    effects = {kind.value: call.effect(kind) for kind in EffectKind}
+    return {name: note for name, note in (words | effects).items() if note is not None}
+
+
+def _is_said(line: Entry) -> bool:
+    return line.what == "said"
 
 
 @dataclass(slots=True)
@@ -113,32 +131,35 @@ class _Seen:
             self.endings.add(digits_of(call.names.phone_number)[-4:])
 
 
-def without_personal(call: Call, whose: Whose) -> Call:
-    """Return a record without what is personal: everything of a call of the person's own, else the name."""
-    if not whose.is_own(call):
-        named = (replace(one, name="") if one.person_id == whose.person_id else one for one in call.seen.candidates)
-        return replace(call, seen=replace(call.seen, candidates=tuple(named)))
-    for kind in EffectKind:
-        call = with_effect(call, kind, replace(call.effect(kind), remark=None))
-    said, candidates = call.statements, tuple(replace(one, name="") for one in call.seen.candidates)
-    words = {
-        name: replace(word, reason="")
-        for name in ("distrusted", "assign_wish", "check_wish")
-        if (word := getattr(said, name)) is not None
-    }
-    identity = None if said.identity is None else replace(said.identity, remark=None)
+def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
+    """Return a record without what is personal: everything of a call of the person's own, else name and notes."""
+    statements: dict[str, Any] = {}
+    for name, note in _notes_of(call).items():
+        match note:
+            case _ if not is_own and note.person_id != whose.person_id:
+                continue
+            case Effect():
+                call = with_effect(call, EffectKind(name), replace(note, remark=None))
+            case Identity():
+                statements[name] = replace(note, remark=None)
+            case Word():
+                statements[name] = replace(note, reason="")
+    named = (
+        replace(one, name="") if is_own or one.person_id == whose.person_id else one for one in call.seen.candidates
+    )
     return replace(
         call,
-        names=replace(call.names, phone_number=None),
-        seen=replace(call.seen, candidates=candidates),
-        statements=replace(said, identity=identity, **words),
+        names=replace(call.names, phone_number=None) if is_own else call.names,
+        seen=replace(call.seen, candidates=tuple(named)),
+        statements=replace(call.statements, **statements),
     )
 
 
-def lines_without_personal(trail: tuple[Entry, ...]) -> Iterator[Entry]:
-    """Yield a trail without the reasons that people gave."""
+def lines_without_personal(trail: Iterable[Entry], whose: Whose, *, is_own: bool) -> Iterator[Entry]:
+    """Yield a trail without the reasons that people gave: all in a call of the person's own, else those about them."""
     for line in trail:
-        yield replace(line, because=None) if line.what == "said" else line
+        is_theirs = _is_said(line) and (is_own or line.person_id == whose.person_id)
+        yield replace(line, because=None) if is_theirs else line
 
 
 def _ids_of(call: Call) -> set[str]:
@@ -190,7 +211,8 @@ class Eraser:
 
     async def _erase_call(self, place: CallId, whose: Whose, holds: Holds, found: ErasedCalls, seen: _Seen) -> None:
         item = self._keys.item(place.member)
-        stored, merged = await self._redis.hmget(item, "rec", "was")
+        pipe = self._redis.pipeline(transaction=False).hmget(item, "rec", "was")
+        (stored, merged), lines = await pipe.lrange(self._keys.trail(place.member), 0, -1).execute()
         if stored is None and merged is None:
             return
         call = readable_call(stored or merged)
@@ -198,20 +220,31 @@ class Eraser:
             found.unread += 1
             return
         ids = _ids_of(call) | {canonical_id(place.voice_id)}
-        if not whose.names(call):
+        trail, same = parse_trail(lines), await self._merged_into(place) or call
+        is_own = whose.is_own(call) or whose.is_own(same)
+        if not (is_own or whose.is_of(call, trail) or whose.is_of(same, ())):
             seen.others |= ids
-        elif holds.cover(ids, (call.seen.person_id, *(one.person_id for one in call.seen.candidates))):
+        elif holds.cover(ids | _ids_of(same), _members_of(call, trail) | _members_of(same, ())):
             found.held += stored is not None
             seen.kept |= ids
-        elif not await self._rewrite(place, whose):
+        elif not await self._rewrite(place, whose, is_own=is_own):
             found.live += stored is not None
             seen.kept |= ids
         else:
             found.erased += stored is not None
-            if whose.is_own(call):
+            if is_own:
                 seen.note_own(call)
             else:
                 seen.others |= ids
+
+    async def _merged_into(self, place: CallId) -> Call | None:
+        """Return the record that a record was merged into: it may name the member, whom the merged one did not know yet."""
+        moved = await self._redis.hget(self._keys.item(place.member), "moved")
+        if moved is None:
+            return None
+        end = await follow_tombstones(self._redis, self._keys, moved.decode())
+        record = await self._redis.hget(self._keys.item(end), "rec")
+        return readable_call(record) if record is not None else None
 
     async def _is_in_use(self, place: CallId) -> bool:
         """Tell whether a call is live, or a worker has it or soon will. One that was merged is like the other."""
@@ -231,13 +264,13 @@ class Eraser:
             if isinstance(owner, CallId):
                 yield owner
 
-    async def _rewrite(self, place: CallId, whose: Whose) -> bool:
+    async def _rewrite(self, place: CallId, whose: Whose, *, is_own: bool) -> bool:
         """Rewrite a record and its trail; return False for a call in use. If a worker writes meanwhile, it is done again."""
         while True:
             with suppress(WatchError):
-                return await self._rewrite_once(place, whose)
+                return await self._rewrite_once(place, whose, is_own=is_own)
 
-    async def _rewrite_once(self, place: CallId, whose: Whose) -> bool:
+    async def _rewrite_once(self, place: CallId, whose: Whose, *, is_own: bool) -> bool:
         keys, member = self._keys, place.member
         item, trail = keys.item(member), keys.trail(member)
         async with self._redis.pipeline(transaction=True) as pipe:
@@ -250,10 +283,9 @@ class Eraser:
             lines = parse_trail(await pipe.lrange(trail, 0, -1))
             pipe.multi()
             for name, call in calls.items():
-                pipe.hset(item, name, encode_call(without_personal(call, whose)))
-            if any(whose.is_own(call) for call in calls.values()):
-                for n, line in enumerate(lines_without_personal(lines)):
-                    pipe.lset(trail, n, encode_entry(line))
+                pipe.hset(item, name, encode_call(without_personal(call, whose, is_own=is_own)))
+            for n, line in enumerate(lines_without_personal(lines, whose, is_own=is_own)):
+                pipe.lset(trail, n, encode_entry(line))
             await pipe.execute()
         return True
 

@@ -104,6 +104,113 @@ async def lived(rig: Archivist) -> tuple[Call, Call]:
     return calls[0], calls[1]
 
 
+@pytest.mark.parametrize("stands", [None, "p-18"])
+async def test_notes_about_a_member_are_erased_in_calls_that_are_not_theirs(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path, stands: str | None
+) -> None:
+    """A couple shares a telephone: what was noted about the one goes, what was noted about the caller stays."""
+    kept, archive = "hesitated at each answer", f"sqlite:///{tmp_path}/archive.db"
+    for person_id in ("p-17", "p-18"):
+        rig.stage.world.add_member(KEY, person_id, ["5550177555"], first_name=f"Name{person_id}")
+    call = rig.stage.call(Happening(Kind.END, 40), phone_number="5550177555")
+    await rig.push(call)
+    await rig.run(5)
+    call.person_id = stands
+    said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now}
+    await rig.note(call, Distrusted(reason=kept, wish="a" * 32, **said))
+    await rig.note(call, Verified(person_id="p-17", validation_type="Other", remark=REMARK, wish="b" * 32, **said))
+    await rig.run(35)
+    await rig.push(call, "CallEnd")
+    await rig.run(700)
+    record = await rig.record(call)
+    assert (record.is_settled, record.seen.person_id) == (True, stands)
+    await rig.archive()
+    words = (REMARK, "Namep-17", kept, "Namep-18")
+    assert found_in(await everything(rig.redis, database), *words) == [*words]
+    place = ("--institution", KEY, "--person", "p-17", "--operator", "dpo", "--reason", "request 12")
+    await run(redis_url, "archive", "erase", *place, archive=archive)
+    assert found_in(await everything(rig.redis, None), *words) == [kept, "Namep-18"]
+    assert found_in(archived(database), *words) == [kept, "Namep-18"]
+    later = [*await rig.trail(call), Entry(at=rig.clock.now, what="said", kind="resolved", operator="ann")]
+    Writer(database).write(KEY, [content_of(record, later)])
+    assert found_in(archived(database), *words) == [kept, "Namep-18"], "a later version lacks them too"
+    assert verify(database).faults == []
+
+
+async def test_words_said_under_the_alternate_id_are_erased(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path
+) -> None:
+    """The record under that id was merged before it knew a member. It belongs to the call that it was merged into."""
+    call = rig.stage.call(Happening(Kind.END, 60), phone_number=NUMBER)
+    await rig.push(call)
+    await rig.run(5)
+    said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now}
+    alternate = CallId(KEY, call.alternate_id)
+    verified = Verified(person_id="p-7", validation_type="Other", remark=REMARK, wish="a" * 32, **said)
+    await rig.store.note(alternate, verified, even_settled=True)
+    await rig.store.note(alternate, Distrusted(reason=REASON, wish="b" * 32, **said), even_settled=True)
+    await rig.run(200)
+    await rig.archive()
+    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 12")
+    await run(redis_url, *erase, archive=f"sqlite:///{tmp_path}/archive.db")
+    left = [line[:90] for line in (await everything(rig.redis, database)).splitlines() if found_in(line, *CANARIES)]
+    assert left == []
+
+
+@pytest.mark.parametrize("held", ["person", "call"])
+async def test_merged_record_of_a_held_call_is_not_changed(
+    rig: Archivist, redis_url: str, tmp_path: Path, held: str
+) -> None:
+    """A hold of the call, or of its member, is one of the record under its other id, too."""
+    call = rig.stage.call(Happening(Kind.END, 60), phone_number=NUMBER)
+    await rig.push(call, voice_id=None)  # the alternate id comes first
+    await rig.run(0.5)
+    alternate = CallId(KEY, call.alternate_id)
+    said = Distrusted(operator="ann", said_at=rig.clock.now, reason=REASON, wish="b" * 32)
+    await rig.store.note(alternate, said, even_settled=True)
+    await rig.push(call)  # then both
+    await rig.run(200)
+    await rig.archive()
+
+    async def merged() -> str:
+        item, trail = Keys().item(alternate.member), Keys().trail(alternate.member)
+        return str((await rig.redis.hget(item, "was"), await rig.redis.lrange(trail, 0, -1)))
+
+    before = await merged()
+    assert found_in(before, NUMBER, REASON) == [NUMBER, REASON]
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    place = ("--institution", KEY, "--operator", "dpo", "--reason", "case 1")
+    value = "p-7" if held == "person" else call.voice_id
+    await run(redis_url, "archive", "hold", f"--{held}", value, *place, archive=archive)
+    await run(redis_url, "archive", "erase", "--phone", f"+1 {NUMBER}", *place, archive=archive)
+    assert await merged() == before
+
+
+async def test_hold_of_a_member_covers_calls_in_which_somebody_named_them(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path
+) -> None:
+    """The number is unknown, and the agent named the member: no candidate, and nobody was assigned."""
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    call = rig.stage.call(Happening(Kind.END, 40), phone_number="5550177666")
+    await rig.push(call)
+    await rig.run(5)
+    said = Verified(operator="ann", said_at=rig.clock.now, person_id="p-7", validation_type="Other", remark=REMARK)
+    await rig.note(call, said)
+    await rig.run(35)
+    await rig.push(call, "CallEnd")
+    await rig.run(700)
+    await rig.archive()
+    place = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason")
+    await run(redis_url, "archive", "hold", *place, "case 1", archive=archive)
+    await run(redis_url, "archive", "erase", *place, "request 1", archive=archive)
+    assert found_in(await everything(rig.redis, None), REMARK) == [REMARK]
+    assert found_in(archived(database), REMARK) == [REMARK]
+    await run(redis_url, "archive", "hold", *place, "case 1 is over", "--release", archive=archive)
+    await run(redis_url, "archive", "erase", *place, "request 1", archive=archive)
+    assert found_in(await everything(rig.redis, database), REMARK) == []
+    assert verify(database).faults == []
+
+
 def found_in(text: str, *canaries: str) -> list[str]:
     """Return the canaries in a text. Digits count only where they stand alone: times and ids hold any four by chance."""
     return [
@@ -129,11 +236,14 @@ async def everything(redis: Any, database: Database | None) -> str:
             case _:
                 value = await redis.smembers(key)
         parts.append(f"{key!r} {value!r}")
-    if database is not None:
-        with database.reading() as connection:
-            for table in metadata.sorted_tables:
-                parts += [str(tuple(row)) for row in connection.execute(select(table))]
-    return "\n".join(parts)
+    return "\n".join([*parts, archived(database) if database is not None else ""])
+
+
+def archived(database: Database) -> str:
+    """Return all that the archive holds, as one text."""
+    with database.reading() as connection:
+        tables = [connection.execute(select(table)).all() for table in metadata.sorted_tables]
+    return "\n".join(str(tuple(row)) for rows in tables for row in rows)
 
 
 async def test_nothing_of_a_person_is_left_anywhere(
