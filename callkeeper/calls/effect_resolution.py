@@ -17,7 +17,13 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.facts import MANUAL_GREEN
-from callkeeper.calls.member_evidence import enrolled_member, is_enrolled, is_rejected
+from callkeeper.calls.member_evidence import (
+    enrolled_member,
+    is_enrolled,
+    is_rejected,
+    may_be_rejected,
+    rejected_member,
+)
 from callkeeper.calls.record import Call, Identity, Reading, Reason, Word
 from callkeeper.calls.statuses import Status
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
@@ -286,13 +292,13 @@ _ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATI
 
 
 def enroll_trouble(call: Call) -> str:
-    """Return what a person must learn of the call's enroll; empty if nothing, or if this call itself was rejected."""
-    if call.statements.unenroll_closed_by is not None or is_rejected(call):
+    """Return what a person must learn of the call's enroll; empty if nothing, or if this call's reject answers it."""
+    if call.statements.unenroll_closed_by is not None:
         return ""
-    if call.seen.unenrolled:
-        return TAKEN_BACK
     enrolled = enrolled_member(call)
-    return ENROLLED_AS_ANOTHER if enrolled is not None and enrolled != call.seen.person_id else ""
+    if enrolled not in {None, call.seen.person_id, rejected_member(call)}:
+        return ENROLLED_AS_ANOTHER
+    return TAKEN_BACK if call.seen.unenrolled and not is_rejected(call) else ""
 
 
 def fold_member_rejected(call: Call, now: datetime) -> Call:
@@ -310,7 +316,8 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     """
     is_policy_gone = MANUAL_GREEN not in reading.policies and _showed_policy(before, reading)
     is_stated = reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
-    was_taken = is_stated or (is_policy_gone and (call.plan.recheck_from is not None or is_rejected(call)))
+    is_expected = call.plan.recheck_from is not None or is_rejected(call) or may_be_rejected(call)
+    was_taken = is_stated or (is_policy_gone and is_expected)
     if not was_taken or (is_policy_gone and not is_stated and _is_enrolled_anew(before, reading)):
         if not call.seen.unenrolled or not _is_enrolled_anew(before, reading):
             return call

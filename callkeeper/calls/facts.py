@@ -349,8 +349,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     suspected_before: Annotated[
         bool,
         Says(
-            "such a call had another voice, a risky device or a red policy, and its voice was not authenticated; see Other "
-            "calls"
+            "such a call had another voice, a risky device or a red policy, and its voice was not authenticated, or its "
+            "voice may have been rejected; see Other calls"
         ),
     ] = False
     history: History = History()

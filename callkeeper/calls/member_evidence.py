@@ -101,13 +101,21 @@ def is_rejected(call: Call) -> bool:
     return call.ledger.reject.state in DONE or (call.seen.rejected and not call.seen.rejected_by_rule_only)
 
 
+def may_be_rejected(call: Call) -> bool:
+    """Tell whether the provider got FAILED feedback: perhaps by a reject that a later status hides.
+
+    A validation rule of the service explains it too, and takes no enroll back.
+    """
+    return call.seen.failed_feedback and not call.seen.rejected_by_rule_only
+
+
 def enrolled_member(call: Call) -> str | None:
     """Return whose voice was enrolled in the call, as far as is known; None if nobody's."""
     return (enrolled_person(call) or call.seen.person_id) if is_enrolled(call) else None
 
 
 def rejected_member(call: Call) -> str | None:
-    """Return whose voice was rejected in the call; None if nobody's."""
+    """Return whose voice was rejected in the call, or may have been, by the provider's feedback; None if nobody's."""
     reject = call.ledger.reject
     person_id = reject.person_id if reject.state in DONE else call.seen.person_id
-    return person_id if is_rejected(call) else None
+    return person_id if is_rejected(call) or may_be_rejected(call) else None

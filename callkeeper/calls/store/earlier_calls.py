@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectState
 from callkeeper.calls.facts import is_suspected, research_of
-from callkeeper.calls.member_evidence import is_rejected
+from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
 from callkeeper.calls.record import Call, Mark, Marks
 from callkeeper.calls.statuses import FRAUD
 from callkeeper.calls.store.keys import CallId, Keys
@@ -74,17 +74,15 @@ def marks_of(call: Call) -> tuple[Mark, ...]:
         (Mark.REJECTED, is_rejected(call)),
         (Mark.UNENROLLED, call.seen.unenrolled),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
-        (
-            Mark.SUSPECTED,
-            is_suspected(call) or _is_only_distrusted(call) or call.ledger.reject.state in _MAY_BE_APPLIED,
-        ),
+        (Mark.SUSPECTED, is_suspected(call) or (_is_reject_due(call) and not is_rejected(call))),
     )
     return tuple([mark for mark, is_so in found if is_so])
 
 
-def _is_only_distrusted(call: Call) -> bool:
-    """Tell whether a person's distrust led to no reject, as far as is known: it was refused, or its outcome is open."""
-    return call.statements.distrusted is not None and not is_rejected(call)
+def _is_reject_due(call: Call) -> bool:
+    """Tell whether a person's distrust, our ledger or the provider's feedback speaks of a reject."""
+    is_ours = call.statements.distrusted is not None or call.ledger.reject.state in _MAY_BE_APPLIED
+    return is_ours or may_be_rejected(call)
 
 
 class EarlierCalls:

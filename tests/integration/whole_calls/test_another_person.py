@@ -1,6 +1,7 @@
 """A call that is another member's than it seemed: what the voice showed of the first is no evidence about the second."""
 
 import httpx
+import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
@@ -9,12 +10,13 @@ from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, TAKEN_BACK
 from callkeeper.calls.fold import fold_check, fold_reading
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.merging import merged
-from callkeeper.calls.notes import Resolved, Verified
+from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import Life
 from callkeeper.desk.board.states import state_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import DEMO, EAGER, KEY, Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
 from tests.records import facts_of_record
 from tests.sandbox_fixtures import Asgi
 
@@ -228,3 +230,24 @@ async def test_enroll_of_another_member_after_one_was_taken_back_is_followed(san
     record = await rig.record(call)
     assert await redis.zrange(rig.store.keys.enrolled(KEY, "p-2"), 0, -1)
     assert facts_of_record(record, rig.book.policies).manual
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_reject_of_the_next_member_does_not_close_the_enroll_of_the_first(rig: Rig, is_ours: bool) -> None:
+    """The service takes back what the call's member has enrolled. The voice still stands for the first one."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    call = rig.stage.call(Happening(Kind.END, 900))
+    await rig.run(8)
+    if is_ours:
+        await rig.note(call, verified(rig))
+    else:
+        rig.stage.happen(call, Kind.ENROLLED, "zed", "p-1")
+    await rig.run(20)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(20)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    await rig.run(20)
+    rig.stage.happen(call, Kind.END)
+    await rig.run(60)
+    assert (call.rejected, call.manual_person_id) == (True, "p-1")
+    assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]

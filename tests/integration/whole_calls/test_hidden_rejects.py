@@ -3,7 +3,10 @@
 import pytest
 
 from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.courier import Courier
 from tests.harness.virtual_time import Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.records import facts_of_record
 
 H = Happening
 
@@ -23,6 +26,47 @@ async def test_reject_elsewhere_just_before_the_end(rig: Rig, gap: int) -> None:
     assert call.rejected
     assert "FAILED" in call.feedback
     assert "enroll" not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("gap", [1, 4, 30])
+async def test_reject_that_only_its_feedback_shows_is_remembered_in_the_next_call(rig: Rig, gap: int) -> None:
+    """The caller tries again with a passcode, and is not enrolled, whether or not we read the status in time (gap 30)."""
+    first = await live(rig, H(Kind.MFA_VALIDATED, 60), H(Kind.REJECTED, 200 - gap, "agent-9"), end=200, run=300)
+    second = await live(rig, H(Kind.MFA_VALIDATED, 60), end=200, run=300)
+    assert first.rejected
+    assert "enroll" not in rig.ledger(second)
+    facts = facts_of_record(await rig.record(second), rig.book.policies)
+    assert facts.rejected_before or facts.suspected_before
+
+
+@pytest.mark.parametrize("gap", [1, 5, 30])
+async def test_enroll_that_a_hidden_reject_took_back_is_not_told_as_enrolled(courier: Courier, gap: int) -> None:
+    """The record has FAILED feedback, and the policy of the enroll is gone: the call is not settled as enrolled."""
+    call = courier.stage.call(H(Kind.REJECTED, 200 - gap, "agent-9"), H(Kind.END, 200))
+    for n in range(40):  # then decided calls are read rarely
+        courier.stage.call(H(Kind.END, 900), phone_number=f"555020{n:04}")
+    await courier.run(8)
+    await courier.note(call, verified(courier))
+    await courier.run(300)
+    assert call.manual_person_id is None
+    told = [one for one in courier.receiver.taken if one["data"]["voice_id"] == call.voice_id]
+    assert told[-1]["type"] == "call.settled"
+    assert told[-1]["data"]["reason"] in {"unenrolled", "rejected"}
+
+
+@pytest.mark.parametrize("gap", [0.1, 2, 30])
+async def test_enroll_that_a_hidden_reject_took_back_in_another_call_is_told(courier: Courier, gap: float) -> None:
+    """A reject takes back the member's enrolls in all calls: the other ones are looked at again."""
+    first = courier.stage.call(H(Kind.END, 60))
+    await courier.run(8)
+    await courier.note(first, verified(courier))
+    await courier.run(100)
+    second = courier.stage.call(H(Kind.REJECTED, 200 - gap, "agent-9"), H(Kind.END, 200))
+    await courier.push(second)
+    await courier.run(1000)
+    assert first.manual_person_id is None
+    told = [one["type"] for one in courier.receiver.taken if one["data"]["voice_id"] == first.voice_id]
+    assert told[-1] == "call.unenrolled"
 
 
 async def test_determined_fraud_is_remembered_when_its_case_is_archived(rig: Rig) -> None:
