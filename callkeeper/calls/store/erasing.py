@@ -211,8 +211,8 @@ class Eraser:
 
     async def _erase_call(self, place: CallId, whose: Whose, holds: Holds, found: ErasedCalls, seen: _Seen) -> None:
         item = self._keys.item(place.member)
-        pipe = self._redis.pipeline(transaction=False).hmget(item, "rec", "was")
-        (stored, merged), lines = await pipe.lrange(self._keys.trail(place.member), 0, -1).execute()
+        pipe = self._redis.pipeline(transaction=False).hmget(item, "rec", "was", "moved")
+        (stored, merged, moved), lines = await pipe.lrange(self._keys.trail(place.member), 0, -1).execute()
         if stored is None and merged is None:
             return
         call = readable_call(stored or merged)
@@ -220,7 +220,7 @@ class Eraser:
             found.unread += 1
             return
         ids = _ids_of(call) | {canonical_id(place.voice_id)}
-        trail, same = parse_trail(lines), await self._merged_into(place) or call
+        trail, same = parse_trail(lines), await self._merged_into(moved) or call
         is_own = whose.is_own(call) or whose.is_own(same)
         if not (is_own or whose.is_of(call, trail) or whose.is_of(same, ())):
             seen.others |= ids
@@ -237,9 +237,8 @@ class Eraser:
             else:
                 seen.others |= ids
 
-    async def _merged_into(self, place: CallId) -> Call | None:
+    async def _merged_into(self, moved: bytes | None) -> Call | None:
         """Return the record that a record was merged into: it may name the member, whom the merged one did not know yet."""
-        moved = await self._redis.hget(self._keys.item(place.member), "moved")
         if moved is None:
             return None
         end = await follow_tombstones(self._redis, self._keys, moved.decode())
