@@ -123,7 +123,7 @@ MEANINGS: Final[dict[str, str]] = {
     ),
     "call.rejected": "The voice was rejected, by us (`effect`) or by somebody elsewhere.",
     "call.enrolled": "The voice was enrolled for the member, by us (`effect`) or by somebody elsewhere.",
-    "call.unenrolled": "A reject in another call of the member took the enroll back.",
+    "call.unenrolled": "A reject of the member took the enroll back.",
     "call.held": "What a rule or a person asked for (`effect`) is not sent; `forbidden` gives the law's reasons.",
     "call.asked": "A rule asks a person about the call; `reason` is its sentence.",
     "call.refused": "The service refused the effect for good (`reason` has its words); a person has to look.",
