@@ -6,9 +6,10 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import asdict
 from starlette.requests import ClientDisconnect, Request
 
 from callkeeper.calls.institutions import nearest
@@ -44,123 +45,103 @@ class ActionOrigin(msgspec.Struct, frozen=True):
     action_id: str
 
 
-class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The caller is this candidate. Replaces our own assignment, never somebody else's."""
-
-    action: ClassVar = "assign"
-    summary: ClassVar = "Say which candidate the caller is"
+class _ActionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    action: ClassVar[str]
+    summary: ClassVar[str]
+    said_as: ClassVar[type[Statement]]
+    """The note that the action leaves. It has the body's own fields under the same names."""
     operator: Operator
-    person_id: PersonId
 
     def note(self, origin: ActionOrigin) -> Statement:
-        return AssignWish(
-            person_id=self.person_id,
+        return self.said_as(
+            **self.own_fields(),
             operator=origin.operator,
             said_at=origin.at,
             token=origin.token,
             wish=origin.action_id,
         )
 
+    def own_fields(self) -> dict[str, Any]:
+        """Return what this action says, for its note."""
+        return {name: value for name, value in asdict(self).items() if name != "operator"}
 
-class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class AssignBody(_ActionBody, frozen=True):
+    """The caller is this candidate. Replaces our own assignment, never somebody else's."""
+
+    action = "assign"
+    summary = "Say which candidate the caller is"
+    said_as = AssignWish
+    person_id: PersonId
+
+
+class VerifiedBody(_ActionBody, frozen=True):
     """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them.
 
     The service's ``NoAuth`` and ``VoiceAuth`` are not among the types: they establish no identity besides the voice.
     """
 
-    action: ClassVar = "verified"
-    summary: ClassVar = "Say that the caller was verified, and how"
-    operator: Operator
+    action = "verified"
+    summary = "Say that the caller was verified, and how"
+    said_as = Verified
     person_id: PersonId
     validation_type: Proof
     notes: Text | None = None
 
-    def note(self, origin: ActionOrigin) -> Statement:
-        return Verified(
-            person_id=self.person_id,
-            validation_type=self.validation_type,
-            operator=origin.operator,
-            said_at=origin.at,
-            remark=self.notes or None,
-            token=origin.token,
-            wish=origin.action_id,
-        )
+    def own_fields(self) -> dict[str, Any]:
+        own = super().own_fields()
+        own["remark"] = own.pop("notes") or None
+        return own
 
 
-class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DistrustedBody(_ActionBody, frozen=True):
     """The caller cannot be trusted. The reason is kept in the trail."""
 
-    action: ClassVar = "distrusted"
-    summary: ClassVar = "Say that the caller cannot be trusted"
-    operator: Operator
+    action = "distrusted"
+    summary = "Say that the caller cannot be trusted"
+    said_as = Distrusted
     reason: Text
 
-    def note(self, origin: ActionOrigin) -> Statement:
-        return Distrusted(
-            reason=self.reason, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
-        )
 
-
-class OptedOutBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OptedOutBody(_ActionBody, frozen=True):
     """The caller does not want the voice to be enrolled. No enroll is made for this call any more."""
 
-    action: ClassVar = "opted-out"
-    summary: ClassVar = "Say that the caller does not want to be enrolled"
-    operator: Operator
-
-    def note(self, origin: ActionOrigin) -> Statement:
-        return OptedOut(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
+    action = "opted-out"
+    summary = "Say that the caller does not want to be enrolled"
+    said_as = OptedOut
 
 
-class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckBody(_ActionBody, frozen=True):
     """Spend one of the reserved authentication checks now."""
 
-    action: ClassVar = "check"
-    summary: ClassVar = "Spend a reserved authentication check now"
-    operator: Operator
-
-    def note(self, origin: ActionOrigin) -> Statement:
-        return CheckWish(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
+    action = "check"
+    summary = "Spend a reserved authentication check now"
+    said_as = CheckWish
 
 
-class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResolveBody(_ActionBody, frozen=True):
     """The operator looked at the service: the unresolved effect was applied, or was not.
 
     ``effect`` names it, if both the enroll and the reject are unresolved.
     """
 
-    action: ClassVar = "resolve"
-    summary: ClassVar = "Say whether an unresolved effect was applied"
-    operator: Operator
+    action = "resolve"
+    summary = "Say whether an unresolved effect was applied"
+    said_as = Resolved
     applied: bool
     effect: Literal["enroll", "reject"] | None = None
 
-    def note(self, origin: ActionOrigin) -> Statement:
-        return Resolved(
-            applied=self.applied,
-            effect=self.effect,
-            operator=origin.operator,
-            said_at=origin.at,
-            token=origin.token,
-            wish=origin.action_id,
-        )
 
-
-class WithdrawBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WithdrawBody(_ActionBody, frozen=True):
     """What was said of the call, by whomever, does not hold. What was already sent stays.
 
     ``what``: the earlier action. An opt-out is not taken back here: the caller gives consent at the service.
     """
 
-    action: ClassVar = "withdraw"
-    summary: ClassVar = "Take back what was said of the call before"
-    operator: Operator
+    action = "withdraw"
+    summary = "Take back what was said of the call before"
+    said_as = Withdrawn
     what: Literal["assign", "verified", "distrusted"]
-
-    def note(self, origin: ActionOrigin) -> Statement:
-        return Withdrawn(
-            what=self.what, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
-        )
 
 
 class AgentTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
