@@ -3,32 +3,9 @@
 `Reseller` is imported from `callkeeper.service.client`: most processes need the records and errors, and few the HTTP client.
 """
 
-from callkeeper.service.answer_records import (
-    CoreConfig,
-    Institution,
-    InstitutionSummary,
-    LoginAsAnswer,
-    SsoAction,
-    Ticket,
-    TokenAnswer,
-    User,
-    VpnConfig,
-)
+from callkeeper.service.answer_records import Institution, InstitutionSummary
 from callkeeper.service.config import LoginPolicy, ServiceConfig
-from callkeeper.service.enumerations import (
-    AgentState,
-    CallStatus,
-    CoreType,
-    InstitutionStatus,
-    PersonType,
-    ResearchStatus,
-    UserGroup,
-    UserType,
-    ValidationType,
-    VpnAuthentication,
-    VpnStatus,
-    VpnType,
-)
+from callkeeper.service.enumerations import CallStatus, CoreType, ResearchStatus, ValidationType
 from callkeeper.service.errors import (
     AccessRefused,
     AnswerUnreadable,
@@ -50,15 +27,7 @@ from callkeeper.service.errors import (
     Unsendable,
 )
 from callkeeper.service.memory import MemoryTokenStore
-from callkeeper.service.phone_calls import (
-    MetaData,
-    PersonMatch,
-    PhoneCall,
-    QueueEntry,
-    ResearchCase,
-    VendorCall,
-    VendorEvent,
-)
+from callkeeper.service.phone_calls import PersonMatch, PhoneCall, QueueEntry
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import (
     Login,
@@ -74,20 +43,16 @@ from callkeeper.service.tokens import (
 
 __all__ = [
     "AccessRefused",
-    "AgentState",
     "AnswerUnreadable",
     "CallNotFound",
     "CallStatus",
     "CertificateFault",
     "CertificateRefused",
-    "CoreConfig",
     "CoreType",
     "Institution",
     "InstitutionNotFound",
-    "InstitutionStatus",
     "InstitutionSummary",
     "Login",
-    "LoginAsAnswer",
     "LoginGranted",
     "LoginPending",
     "LoginPolicy",
@@ -95,16 +60,13 @@ __all__ = [
     "LoginShut",
     "LoginTurn",
     "MemoryTokenStore",
-    "MetaData",
     "NeedsPerson",
     "NotSent",
     "OutcomeUnknown",
     "PersonMatch",
-    "PersonType",
     "PhoneCall",
     "QueueEntry",
     "Refusal",
-    "ResearchCase",
     "ResearchStatus",
     "ResellerError",
     "Secret",
@@ -113,23 +75,11 @@ __all__ = [
     "ServiceRefused",
     "ServiceUnavailable",
     "Shut",
-    "SsoAction",
     "SsoToken",
-    "Ticket",
-    "TokenAnswer",
     "TokenFault",
     "TokenLapsed",
     "TokenStore",
     "TurnedAway",
     "Unsendable",
-    "User",
-    "UserGroup",
-    "UserType",
     "ValidationType",
-    "VendorCall",
-    "VendorEvent",
-    "VpnAuthentication",
-    "VpnConfig",
-    "VpnStatus",
-    "VpnType",
 ]

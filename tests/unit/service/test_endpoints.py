@@ -8,8 +8,7 @@ from typing import Any, get_args, get_origin
 import pytest
 from msgspec.structs import fields
 
-from callkeeper import service
-from callkeeper.service import answer_records, endpoints
+from callkeeper.service import answer_records, endpoints, enumerations, phone_calls
 from callkeeper.service.answer_parsing import Record
 from callkeeper.service.secret import Secret
 from tests.unit.service.spec_tables import ENDPOINTS, ENUMERATIONS, RECORDS
@@ -19,7 +18,7 @@ FAMILIES = {"text": str, "word": str, "instant": datetime, "bool": bool, "int": 
 
 def record(name: str) -> type[Record]:
     """Find a record by its name."""
-    found: type[Record] = getattr(answer_records, name, None) or getattr(service, name)
+    found: type[Record] = getattr(answer_records, name, None) or getattr(phone_calls, name)
     assert issubclass(found, Record)
     return found
 
@@ -63,7 +62,7 @@ def test_vital_fields_exist(name: str) -> None:
 @pytest.mark.parametrize("name", ENUMERATIONS)
 def test_enumeration_has_exactly_the_words_of_the_spec(name: str) -> None:
     """No word is missing, none is invented."""
-    enumeration = getattr(service, name)
+    enumeration = getattr(enumerations, name)
     assert issubclass(enumeration, StrEnum)
     assert [str(word) for word in enumeration] == ENUMERATIONS[name].split(", ")
 
