@@ -66,8 +66,8 @@ class Desk:
         keys = store.keys
         known, changes = DeskTokens(tokens, redis, keys=keys), Changes(redis, keys=keys)
         self.access = AccessChanges(redis, keys=keys)
-        self.slices, self.searches = TimeSlices(), SearchTurns()
-        self.lookup = Lookup(redis, keys=keys, slices=self.slices)
+        self.searches = SearchTurns()
+        self.lookup = Lookup(redis, keys=keys, slices=TimeSlices())
         self.book = book
         self.archive = archive
         self._waiting = waiting_redis

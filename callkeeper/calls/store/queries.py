@@ -2,8 +2,8 @@
 
 Lists leave out records that cannot be read. Reading one call raises ``NewerRecord`` if a newer release wrote it.
 
-``Queries`` reads for people: all calls, or what needs a person. ``Lookup`` reads for the desk API: one call by either
-of its ids, or many in pages, without reading more than asked for.
+``Queries`` reads for people: all calls, or what needs a person. ``Lookup`` reads for the desk API as well: one call by
+either of its ids, or many in pages, without reading more than asked for.
 """
 
 import time
@@ -115,15 +115,8 @@ class Queries:
         least = "-inf" if since is None else since.timestamp() * 1000
         members = await self._redis.zrange(self.keys.live, 0, -1)
         members += await self._redis.zrangebyscore(self.keys.settled, least, "+inf")
-        for start in range(0, len(members), 500):
-            pipe = self._redis.pipeline(transaction=False)
-            for member in members[start : start + 500]:
-                pipe.hget(self.keys.item(member.decode()), "rec")
-                pipe.lrange(self.keys.trail(member.decode()), 0, -1)
-            answers = await pipe.execute()
-            for record, trail in zip(answers[::2], answers[1::2], strict=True):
-                if record is not None and (call := readable_call(record)) is not None:
-                    yield recorded(call, parse_trail(trail))
+        async for call, trail in self._each(members, with_trails=True):
+            yield recorded(call, trail)
 
     async def _each(
         self, members: Sequence[bytes], *, with_trails: bool = False
@@ -216,14 +209,8 @@ def _canonical(call_id: CallId) -> CallId:
     return CallId(call_id.institution_key, canonical_id(call_id.voice_id))
 
 
-class Lookup:
+class Lookup(Queries):
     """Reads calls for the desk API. It changes nothing."""
-
-    def __init__(self, redis: "Redis", *, keys: Keys = KEYS, slices: TimeSlices | None = None) -> None:
-        """Set up. ``slices``: read pages in slices, so that other work of this process does not wait."""
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = keys
-        self._slices = slices
 
     async def resolve(self, institution_key: str, any_id: str) -> CallId | None:
         """Return the id of a call's record, given its real or alternate id."""
@@ -285,12 +272,6 @@ class Lookup:
         """Return an institution's display name, or its key if the name is unknown."""
         standing = await self._redis.hget(self.keys.standings, institution_key)
         return (_name(standing) if standing is not None else None) or institution_key
-
-    async def institutions(self) -> KnownInstitutions:
-        return await Queries(self._redis, keys=self.keys).institutions()
-
-    async def attention(self) -> dict[str, str]:
-        return await Queries(self._redis, keys=self.keys).attention()
 
     async def calls(self, members: list[str]) -> dict[str, Call]:
         """Return the calls of members, following tombstones. Missing and unreadable ones are left out."""
