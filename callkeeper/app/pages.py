@@ -65,7 +65,7 @@ def pages(
         limiter=LoginLimiter(redis, log, key=hiding_key(settings, "login limiter"), keys=keys),
         auditor=auditor,
         log=log,
-        away=board.away if board is not None else None,
+        away=board.renderers.away if board is not None else None,
     )
     routes: list[BaseRoute] = []
     if board is not None:
@@ -76,7 +76,7 @@ def pages(
     if board is not None and settings.has_login_page:
         oidc, public_url = settings.oidc, settings.public_url
         login = LoginPages(
-            renderer=board.renderer,
+            renderer=board.renderers.of(None),
             accounts=accounts,
             doors=doors,
             provider=Provider(oidc.config(public_url), redis, keys=keys) if oidc and public_url else None,

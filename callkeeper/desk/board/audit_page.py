@@ -1,19 +1,18 @@
 """The page of the audit log: logins, views, statements and changes, with filters and an export as CSV."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog, csv_of
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.archived_calls import ArchivedCalls, audited_or_archived
-from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.renderer import Renderers
 
 SHOWN: Final = 200
 EXPORTED: Final = 100_000
@@ -26,26 +25,23 @@ class AuditPage:
 
     log: AuditLog
     archive: ArchivedCalls | None
-    renderer: Renderer
-    now: Callable[[], datetime]
+    renderers: Renderers
 
     def routes(self) -> list[Route]:
-        address = f"{self.renderer.base}/audit"
+        address = f"{self.renderers.base}/audit"
         return [Route(address, self.show), Route(f"{address}.csv", self.export)]
 
     async def show(self, request: Request) -> Response:
         found, answered = await audited_or_archived(self.log, self.archive, _wanted(request), most=SHOWN)
-        page = self.renderer.page(
+        return self.renderers.page(
+            request,
             "audit.html",
-            now=self.now(),
-            visitor=visitor_of(request),
             found=found,
             is_archive_missing=not answered,
             events=list(AuditEvent),
             typed=dict.fromkeys(FILTERS, "") | _typed(request),
             query=request.url.query,
         )
-        return HTMLResponse(page)
 
     async def export(self, request: Request) -> Response:
         """Return the entries that match the filter as CSV."""

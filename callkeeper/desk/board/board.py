@@ -5,7 +5,7 @@ import mimetypes
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Final, cast
 from urllib.parse import quote
 
 from redis.asyncio import Redis
@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
@@ -41,14 +41,13 @@ from callkeeper.desk.board.outcomes_page import OutcomesPage
 from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
 from callkeeper.desk.board.processes_page import ProcessesPage
-from callkeeper.desk.board.renderer import STATIC, Renderer, groups_in, sifted
+from callkeeper.desk.board.renderer import STATIC, Renderers, groups_in, sifted
 from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.board.survey_page import SurveyPage
 from callkeeper.desk.call_list import CallList
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
-from callkeeper.desk.signed_tokens import FORM_FIELD
 from callkeeper.service.endpoints import is_institution_key, is_voice_id
 
 BASE: Final = "/board"
@@ -87,28 +86,28 @@ class Board:
         self._book = desk.book
         self._desk = desk
         self._now = now
-        self._renderers = {sees: Renderer(BASE, desk.book, sees_people=sees) for sees in (True, False)}
+        self.renderers = Renderers(BASE, desk.book, now=now)
         self._queries = Queries(redis, keys=keys)
         pauses = Pausing(redis, keys=keys)
         self._forms = FormHandlers(desk.actions, pauses, self._queries, now=now)
-        self._pausing = PausingPage(pauses, self._queries, self._forms, self._renderers, now=now)
+        self._pausing = PausingPage(pauses, self._queries, self._forms, self.renderers)
         context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
-        self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
-        self._message = MessagePage(redis, self._queries, desk.known, self._renderers[True], now=now)
-        self._incidents_page = IncidentsPage(redis, keys, self._forms, self._renderers, now=now)
-        self._survey = SurveyPage(redis, keys, self._renderers[False], now)
-        self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
-        self._plots = PlotsPage(redis, self._queries, desk.book, self._renderers, now=now, archive=desk.archive)
-        self._rules = RulesPage(redis, keys, desk.book, self._renderers[True], now=now)
-        self._processes = ProcessesPage(redis, keys, self._renderers[True], now=now)
-        parts = (self._forms, self._renderers, desk.book, country, desk.archive, desk.searches, now)
+        self._outcomes = OutcomesPage(redis, self._queries, self._forms, self.renderers, now=now)
+        self._message = MessagePage(redis, self._queries, desk.known, self.renderers)
+        self._incidents_page = IncidentsPage(redis, keys, self._forms, self.renderers)
+        self._survey = SurveyPage(redis, keys, self.renderers)
+        self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers)
+        self._plots = PlotsPage(redis, self._queries, desk.book, self.renderers, now=now, archive=desk.archive)
+        self._rules = RulesPage(redis, keys, desk.book, self.renderers, now=now)
+        self._processes = ProcessesPage(redis, keys, self.renderers)
+        parts = (self._forms, self.renderers, desk.book, country, desk.archive, desk.searches)
         self._find = FindPage(desk.lookup, *parts)
         listed = CallList(desk.lookup, desk.archive, desk.book)
-        self._calls = CallsPage(listed, self._renderers, desk.book, desk.searches, now)
+        self._calls = CallsPage(listed, self.renderers, desk.book, desk.searches, now)
         self._incidents = IncidentReader(redis, keys)
         self._open = OpenStreams(streams_per_person)
-        self._streams = Streams(self.frames, desk, self._renderers, self._incidents, now=now)
+        self._streams = Streams(self.frames, desk, self.renderers, self._incidents, now=now)
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths, beginning with `BASE`."""
@@ -172,7 +171,7 @@ class Board:
 
     async def _board_page(self, request: Request, only: str | None) -> Response:
         visitor, frame = visitor_of(request), await self.frames.frame()
-        view = self._renderer(request).view(frame, only, visitor.person.institutions)
+        view = self.renderers.of(visitor.person).view(frame, only, visitor.person.institutions)
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
             raise HTTPException(404)
@@ -184,7 +183,7 @@ class Board:
         place = only or place_of(visitor.person.institutions)
         note_of(request).listed({}, shown, detail="board", institution=place)
         may_reconcile = only is not None and visitor.person.may(Role.SUPERVISOR)
-        return self._page(
+        return self.renderers.page(
             request,
             "board.html",
             view=view,
@@ -192,8 +191,6 @@ class Board:
             only=group,
             filter=text,
             reconcile=f"{BASE}/institutions/{quote(only or '', safe='')}/reconcile" if may_reconcile else "",
-            field=FORM_FIELD,
-            token=visitor.forms.issue() if may_reconcile else "",
         )
 
     async def call(self, request: Request) -> Response:
@@ -217,25 +214,24 @@ class Board:
         name = await self._desk.lookup.name(place.institution_key)
         alarms = await self._incidents.of(place.institution_key)
         page = call_page(known, self._book, action_id or None, self._now(), institution=name, alarms=alarms)
-        view = CallRenderer(self._renderer(request)).view(page, self._now(), visitor_of(request), typed)
-        status = problem.status if problem else 200
-        return self._page(
+        visitor = visitor_of(request)
+        view = CallRenderer(self.renderers.of(visitor.person)).view(page, self._now(), visitor, typed)
+        return self.renderers.page(
             request,
             "call.html",
-            status,
+            problem=problem,
             page=page,
             html=view.html,
             action_id=action_id,
-            problem=str(problem) if problem else "",
         )
 
     async def operations(self, request: Request) -> Response:
         """Show what to do in each incident."""
-        return self._page(request, "runbook.html", text=runbook())
+        return self.renderers.page(request, "runbook.html", text=runbook())
 
     async def file(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in self._renderers[True].static:
+        if name not in self.renderers.of(None).static:
             return PlainTextResponse("There is no such page.\n", 404)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
@@ -244,23 +240,6 @@ class Board:
     def open_streams(self) -> int:
         """Return how many pages are updated now."""
         return self._open.count
-
-    @property
-    def renderer(self) -> Renderer:
-        """Renders pages that show no calls."""
-        return self._renderers[False]
-
-    def _renderer(self, request: Request) -> Renderer:
-        return self._renderers[visitor_of(request).person.sees_people]
-
-    def _page(self, request: Request, template: str, status: int = 200, **context: Any) -> Response:
-        page = self._renderer(request).page(template, now=self._now(), visitor=visitor_of(request), **context)
-        return HTMLResponse(page, status)
-
-    def away(self) -> Response:
-        """Return the page that is shown while Redis is unreachable. It holds no data, so anybody may see it."""
-        page = self._renderers[False].page("away.html", now=self._now(), visitor=None)
-        return HTMLResponse(page, 503, {"Retry-After": "5"})
 
     # Changes
 
@@ -318,14 +297,12 @@ class Board:
         institution = request.path_params.get("institution")
         if institution is not None:
             words = f"{words}{await self._meant(visitor_of(request).person, institution)}"
-        page = self._renderers[False].page("nothing.html", now=self._now(), words=words, visitor=visitor_of(request))
-        return HTMLResponse(page, http.status_code, http.headers)
+        return self.renderers.page(request, "nothing.html", http.status_code, headers=http.headers, words=words)
 
     async def _on_newer(self, request: Request, error: Exception) -> Response:
         """Show that this release cannot read the call's record."""
         words = f"The record of this call cannot be read: {error}."
-        page = self._renderers[False].page("nothing.html", now=self._now(), words=words, visitor=visitor_of(request))
-        return HTMLResponse(page, 503)
+        return self.renderers.page(request, "nothing.html", 503, words=words)
 
     async def _on_archive_away(self, request: Request, _error: Exception) -> Response:
         """Show that nobody can tell whether there is such a call."""
@@ -335,7 +312,7 @@ class Board:
 
     async def _on_redis_away(self, request: Request, _error: Exception) -> Response:
         """Show a page without data, which reloads by itself."""
-        answer = self.away()
+        answer = self.renderers.away()
         if request.method == "GET":
             answer.headers["Refresh"] = "5"
         return answer

@@ -35,7 +35,6 @@ from callkeeper.desk.board.alarms import Alarm
 from callkeeper.desk.board.renderer import Renderer, View
 from callkeeper.desk.board.rows import CallRow, row_of
 from callkeeper.desk.board.states import StateTone
-from callkeeper.desk.signed_tokens import FORM_FIELD
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +290,7 @@ class CallRenderer:
             "action": piece("action_result", page.result),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),
-            "forms": piece("forms", page, FORM_FIELD, visitor.forms.issue(), person, OTHERWISE, typed or {}),
+            "forms": piece("forms", page, visitor.forms.issue(), person, OTHERWISE, typed or {}),
         }
         # Forms are sent again when something else is offered, not because each has a token of its own.
         return View(now, html, {}, {"forms": repr(page.forms)})

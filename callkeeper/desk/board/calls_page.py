@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.call_query import FILTERS, NEEDS_PERSON, OPEN, SETTLED, CallQuery, FilterWrong, filtered
@@ -24,7 +24,7 @@ from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.queries import SCAN_LIMIT
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
-from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.renderer import Renderers
 from callkeeper.desk.board.rows import CallRow, assignee_of, row_of
 from callkeeper.desk.board.states import STATE_STYLES, StateName
 from callkeeper.desk.call_list import CSV_COLUMNS, WHOLE, CallList, ListedPage, csv_row
@@ -69,13 +69,13 @@ class CallsPage:
     """Answers one request each."""
 
     calls: CallList
-    renderers: Mapping[bool, Renderer]
+    renderers: Renderers
     book: RuleBook
     turns: SearchTurns
     now: Callable[[], datetime]
 
     def routes(self) -> list[Route]:
-        address = f"{self.renderers[True].base}/calls"
+        address = f"{self.renderers.base}/calls"
         return [Route(address, self.show), Route(f"{address}.csv", self.export)]
 
     async def show(self, request: Request) -> Response:
@@ -157,14 +157,13 @@ class CallsPage:
         problem: str = "",
         status: int = 200,
     ) -> Response:
-        visitor = visitor_of(request)
-        markup = self.renderers[visitor.person.sees_people].page(
+        return self.renderers.page(
+            request,
             "calls.html",
-            now=self.now(),
-            visitor=visitor,
+            status,
+            problem=problem,
             page=page,
             listed=[self._line(call, known) for call in page.calls] if page else [],
-            problem=problem,
             typed=dict.fromkeys(FILTERS, "") | dict(given),
             is_filtered=bool(given),
             is_first="after" not in request.query_params,
@@ -176,13 +175,12 @@ class CallsPage:
             reasons=list(Reason),
             rules=[rule.name for rule in self.book.rules],
             policies=_policies(self.book),
-            may_export=visitor.person.may(Role.AGENT),
+            may_export=visitor_of(request).person.may(Role.AGENT),
             most=EXPORTED,
             page_size=SHOWN,
             scan_limit=SCAN_LIMIT,
             has_archive=self.calls.archive is not None,
         )
-        return HTMLResponse(markup, status)
 
     def _line(self, call: Call, known: KnownInstitutions) -> ListedCall:
         reading = call.seen.reading

@@ -1,12 +1,12 @@
 """The page that finds calls. The query is sent in the body of a POST, so that it is in no address."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, timedelta, timezone
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from callkeeper.calls.call_query import CallQuery, parse_query
 from callkeeper.calls.record import Call
@@ -17,7 +17,7 @@ from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
 from callkeeper.desk.archived_calls import ArchivedCalls
 from callkeeper.desk.board.call_page import path_of
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
-from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.renderer import Renderers
 from callkeeper.desk.board.rows import assignee_of, row_of
 from callkeeper.desk.board.states import STATE_STYLES, state_of, state_words
 from callkeeper.desk.call_search import FoundCalls, find_calls
@@ -31,12 +31,11 @@ class FindPage:
 
     queries: Queries
     forms: FormHandlers
-    renderers: Mapping[bool, Renderer]
+    renderers: Renderers
     book: RuleBook
     country: str
     archive: ArchivedCalls | None
     turns: SearchTurns
-    now: Callable[[], datetime]
 
     async def show(self, request: Request) -> Response:
         """Show the calls that match a query. A whole id redirects to its call."""
@@ -69,7 +68,7 @@ class FindPage:
         exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.names.alternate_id}]
         if len(exact) == 1:
             only = CallId(exact[0].institution_key, exact[0].voice_id)
-            return RedirectResponse(f"{self.renderers[True].base}/{path_of(only)}", 303)
+            return RedirectResponse(f"{self.renderers.base}/{path_of(only)}", 303)
         ranked = sorted(found.calls, key=lambda call: (call.is_settled, -self._rank(call)))
         rows = [
             (
@@ -92,11 +91,10 @@ class FindPage:
         rows: Sequence[Any] = (),
         found: FoundCalls | None = None,
     ) -> Response:
-        visitor = visitor_of(request)
-        page = self.renderers[visitor.person.sees_people].page(
+        return self.renderers.page(
+            request,
             "found.html",
-            now=self.now(),
-            visitor=visitor,
+            status,
             query=typed,
             rows=rows,
             words=words,
@@ -105,7 +103,6 @@ class FindPage:
             has_archive=self.archive is not None,
             is_archive_missing=found is not None and found.is_archive_missing,
         )
-        return HTMLResponse(page, status)
 
     def _rank(self, call: Call) -> int:
         return STATE_STYLES[state_of(call, self.book).name].rank

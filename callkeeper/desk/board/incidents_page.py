@@ -1,12 +1,12 @@
 """The page of incidents: who has acknowledged which, the forms that do and end that, and the button that tries again."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
@@ -18,8 +18,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, operator_of
-from callkeeper.desk.board.renderer import Renderer
-from callkeeper.desk.signed_tokens import FORM_FIELD
+from callkeeper.desk.board.renderer import Renderers
 
 LENGTHS: Final = {
     "30m": ("30 minutes", timedelta(minutes=30)),
@@ -39,24 +38,14 @@ _CHANGED: Final = "Nothing was changed: this incident is over, or somebody else 
 class IncidentsPage:
     """Serves the page of incidents and its forms."""
 
-    def __init__(
-        self,
-        redis: "Redis",
-        keys: Keys,
-        forms: FormHandlers,
-        renderers: Mapping[bool, Renderer],
-        *,
-        now: Callable[[], datetime],
-    ) -> None:
-        """Put the parts together; ``renderers`` are by whether the visitor sees people's data."""
+    def __init__(self, redis: "Redis", keys: Keys, forms: FormHandlers, renderers: Renderers) -> None:
         self._redis = redis
         self._keys = keys
         self._signals = SignalReader(redis, keys)
         self._acknowledging = Acknowledging(redis, keys)
         self._forms = forms
         self._renderers = renderers
-        self._now = now
-        self._base = f"{renderers[False].base}/incidents"
+        self._base = f"{renderers.base}/incidents"
 
     def routes(self) -> list[Route]:
         return [
@@ -72,22 +61,17 @@ class IncidentsPage:
 
     async def show(self, request: Request, problem: FormRefused | None = None) -> Response:
         """Show the incidents, with the forms that the visitor may send."""
-        visitor = visitor_of(request)
-        person = visitor.person
-        page = self._renderers[person.sees_people].page(
+        person = visitor_of(request).person
+        return self._renderers.page(
+            request,
             "incidents.html",
-            now=self._now(),
-            visitor=visitor,
+            problem=problem,
             incidents=_together(await self._incidents(person), person),
             may_change=person.may(Role.SUPERVISOR),
             is_of_all=person.institutions is None,
             lengths=LENGTHS,
-            field=FORM_FIELD,
-            token=visitor.forms.issue(),
-            problem=str(problem) if problem else "",
             has_retried="retried" in request.query_params,
         )
-        return HTMLResponse(page, problem.status if problem else 200)
 
     async def _incidents(self, person: Person) -> list[Incident]:
         """Return what a person may see."""

@@ -20,7 +20,7 @@ from callkeeper.desk.access.visitor import Visitor
 from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.call_page import CallRenderer, call_page
 from callkeeper.desk.board.frame_source import FrameSource
-from callkeeper.desk.board.renderer import Renderer, View
+from callkeeper.desk.board.renderer import Renderers, View
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.feed import RETRY_S
 
@@ -43,7 +43,7 @@ class Streams:
         self,
         frames: FrameSource,
         desk: Desk,
-        renderers: Mapping[bool, Renderer],
+        renderers: Renderers,
         incidents: IncidentReader,
         *,
         now: Callable[[], datetime],
@@ -56,7 +56,7 @@ class Streams:
 
     async def of_board(self, only: str | None, person: Person) -> AsyncGenerator[bytes]:
         """Yield changes of the board, or of one institution, as far as a person may see them."""
-        updates, seen, renderer = PageUpdates(), 0, self._renderers[person.sees_people]
+        updates, seen, renderer = PageUpdates(), 0, self._renderers.of(person)
         is_first = True
         yield BEGIN
         async with self._frames.watching():
@@ -81,7 +81,7 @@ class Streams:
 
     async def of_call(self, place: CallId, action_id: str | None, visitor: Visitor) -> AsyncGenerator[bytes]:
         """Yield changes of the page of a call, until the call no longer exists."""
-        updates, writer = PageUpdates(), CallRenderer(self._renderers[visitor.person.sees_people])
+        updates, writer = PageUpdates(), CallRenderer(self._renderers.of(visitor.person))
         yield BEGIN
         with self._desk.feed.listen() as listener:
             while not listener.is_over:

@@ -2,13 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import msgspec
 from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.outcome_messages import TEST_TYPE, TestMessage, message_id, message_of, payload_digest
@@ -19,8 +18,7 @@ from callkeeper.calls.store.queries import Known, Queries
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.board.call_page import path_of
-from callkeeper.desk.board.renderer import Renderer
-from callkeeper.desk.signed_tokens import FORM_FIELD
+from callkeeper.desk.board.renderer import Renderers
 
 KnownCall = Callable[[CallId], Awaitable[Known | None]]
 
@@ -52,23 +50,20 @@ def payload_of(known: Known | None, name: str, attempts: Sequence[Attempt]) -> P
 class MessagePage:
     """Answers one request."""
 
-    def __init__(
-        self, redis: "Redis", queries: Queries, known: KnownCall, renderer: Renderer, *, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, redis: "Redis", queries: Queries, known: KnownCall, renderers: Renderers) -> None:
         """Put the parts together; ``known`` returns a call with its trail, from Redis or the archive."""
         self._queries = queries
         self._known = known
-        self._renderer = renderer
-        self._now = now
+        self._renderers = renderers
         self._log = DeliveryLog(redis, queries.keys.outbox)
 
     def routes(self) -> list[Route]:
-        return [Route(f"{self._renderer.base}/outcomes/message", self.show)]
+        return [Route(f"{self._renderers.base}/outcomes/message", self.show)]
 
     async def show(self, request: Request) -> Response:
         """Show a message by its id."""
-        visitor, name = visitor_of(request), request.query_params.get("id", "")
-        place, person = place_of(name), visitor.person
+        name, person = request.query_params.get("id", ""), visitor_of(request).person
+        place = place_of(name)
         call_id = place[0] if place is not None else None
         may_see = person.institutions is None if call_id is None else person.may_see(call_id.institution_key)
         if not may_see:
@@ -85,10 +80,9 @@ class MessagePage:
             names = (await self._queries.institutions()).names
             institution = names.get(call_id.institution_key) or call_id.institution_key
         receiver = await self._log.receiver()
-        page = self._renderer.page(
+        return self._renderers.page(
+            request,
             "message.html",
-            now=self._now(),
-            visitor=visitor,
             name=name,
             kind=attempts[0].type if attempts else f"call.{name.rpartition('.')[2]}",
             institution=institution,
@@ -97,7 +91,4 @@ class MessagePage:
             payload=payload,
             receiver=receiver,
             may_replay=bool(known and receiver and person.may(Role.SUPERVISOR)),
-            field=FORM_FIELD,
-            token=visitor.forms.issue(),
         )
-        return HTMLResponse(page)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.store.delivery_log import SPANS, Attempt, DeliveryLog, Replays, latest_of_each, place_of
@@ -18,8 +18,7 @@ from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.board.call_page import path_of
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
-from callkeeper.desk.board.renderer import Renderer
-from callkeeper.desk.signed_tokens import FORM_FIELD
+from callkeeper.desk.board.renderer import Renderers
 
 SHOWN: Final = 200
 """How many attempts the page shows."""
@@ -51,18 +50,18 @@ class OutcomesPage:
         redis: "Redis",
         queries: Queries,
         forms: FormHandlers,
-        renderer: Renderer,
+        renderers: Renderers,
         *,
         now: Callable[[], datetime],
     ) -> None:
         outbox = queries.keys.outbox
         self._queries = queries
         self._forms = forms
-        self._renderer = renderer
+        self._renderers = renderers
         self._now = now
         self._log = DeliveryLog(redis, outbox)
         self._replays = Replays(redis, outbox)
-        self._address = f"{renderer.base}/outcomes"
+        self._address = f"{renderers.base}/outcomes"
 
     def routes(self) -> list[Route]:
         return [
@@ -133,27 +132,23 @@ class OutcomesPage:
 
     async def _page(self, request: Request, *, notice: str = "", problem: FormRefused | None = None) -> Response:
         failed = request.query_params.get("failed") == "1"
-        visitor = visitor_of(request)
-        attempts = [attempt for attempt in await self._log.read() if _is_for(attempt, visitor.person)]
+        person = visitor_of(request).person
+        attempts = [attempt for attempt in await self._log.read() if _is_for(attempt, person)]
         shown = [attempt for attempt in attempts if not (failed and attempt.was_taken)][:SHOWN]
-        markup = self._renderer.page(
+        return self._renderers.page(
+            request,
             "outcomes.html",
-            now=self._now(),
+            problem=problem,
             rows=await self._rows(shown, attempts),
             receiver=await self._log.receiver(),
-            may_change=visitor.person.may(Role.SUPERVISOR),
-            may_all=visitor.person.may(Role.SUPERVISOR) and visitor.person.institutions is None,
-            visitor=visitor,
+            may_change=person.may(Role.SUPERVISOR),
+            may_all=person.may(Role.SUPERVISOR) and person.institutions is None,
             nobody=NOBODY_POSTS,
             is_failed_only=failed,
             marked=request.query_params.get("id", ""),
             spans=SPANS,
             notice=notice,
-            problem=str(problem) if problem else "",
-            field=FORM_FIELD,
-            token=visitor.forms.issue(),
         )
-        return HTMLResponse(markup, problem.status if problem else 200)
 
     async def _rows(self, shown: Sequence[Attempt], attempts: Sequence[Attempt]) -> list[_Row]:
         latest, known = latest_of_each(attempts), await self._queries.institutions()

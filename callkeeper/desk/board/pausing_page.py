@@ -2,12 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Final
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.pause import EVERYWHERE
@@ -17,8 +16,7 @@ from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import visitor_of
 from callkeeper.desk.board.audience import pauses_for
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
-from callkeeper.desk.board.renderer import Renderer
-from callkeeper.desk.signed_tokens import FORM_FIELD
+from callkeeper.desk.board.renderer import Renderers
 
 HISTORY_SHOWN: Final = 50
 """How many pauses of the history the page shows."""
@@ -27,22 +25,12 @@ HISTORY_SHOWN: Final = 50
 class PausingPage:
     """Answers one request each."""
 
-    def __init__(
-        self,
-        pauses: Pausing,
-        queries: Queries,
-        forms: FormHandlers,
-        renderers: Mapping[bool, Renderer],
-        *,
-        now: Callable[[], datetime],
-    ) -> None:
-        """Put the parts together; ``renderers`` are by whether the visitor sees people's data."""
+    def __init__(self, pauses: Pausing, queries: Queries, forms: FormHandlers, renderers: Renderers) -> None:
         self._pauses = pauses
         self._queries = queries
         self._forms = forms
         self._renderers = renderers
-        self._now = now
-        self._base = renderers[False].base
+        self._base = renderers.base
 
     def routes(self) -> list[Route]:
         return [
@@ -64,8 +52,7 @@ class PausingPage:
         The link beside a pause preselects its institution in the form to resume.
         """
         fields = {"pause": {}, "resume": {"institution": request.query_params.get("resume", "")}, what: typed or {}}
-        visitor, known = visitor_of(request), await self._queries.institutions()
-        person = visitor.person
+        person, known = visitor_of(request).person, await self._queries.institutions()
         if person.institutions is not None:
             known = known.visible(person.may_see)
         pauses = pauses_for(await self._pauses.pauses(), person.institutions)
@@ -74,23 +61,19 @@ class PausingPage:
             for past in past_pauses(await self._pauses.history())
             if past.begun.institution == EVERYWHERE or person.may_see(past.begun.institution)
         ]
-        renderer = self._renderers[person.sees_people]
-        page = renderer.page(
+        piece = self._renderers.of(person).piece("pauses", pauses, known)
+        return self._renderers.page(
+            request,
             "pausing.html",
-            now=self._now(),
-            visitor=visitor,
+            problem=problem,
             pauses=pauses.by_institution,
-            pauses_piece=Markup(renderer.piece("pauses", pauses, known)),  # noqa: S704  (our own template wrote it)
+            pauses_piece=Markup(piece),  # noqa: S704  (our own template wrote it)
             known=known,
             history=history[:HISTORY_SHOWN],
             may_change=person.may(Role.SUPERVISOR),
             may_all=person.institutions is None,
-            field=FORM_FIELD,
-            token=visitor.forms.issue(),
-            problem=str(problem) if problem else "",
             typed={form: defaultdict(str, values) for form, values in fields.items()},
         )
-        return HTMLResponse(page, problem.status if problem else 200)
 
     def _changer(self, what: str) -> Callable[[Request], object]:
         async def change(request: Request) -> Response:

@@ -1,6 +1,6 @@
 """The page of plots: what calls did over a day, a week, a month, of one institution or of all. Read from hourly sums."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 from urllib.parse import urlencode
@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.metrics.hourly import EVERYWHERE, HOURS_KEPT_S, HourlySums, Hours, Slot, Sums
@@ -29,7 +29,7 @@ from callkeeper.desk.board.plotting import (
     x_ticks,
     y_ticks,
 )
-from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.renderer import Renderers
 from callkeeper.service.endpoints import is_institution_key
 
 SERIES: Final[tuple[tuple[Slot, str, str, str], ...]] = (
@@ -115,15 +115,12 @@ class PlotsPage:
         redis: "Redis",
         queries: Queries,
         book: RuleBook,
-        renderers: Mapping[bool, Renderer],
+        renderers: Renderers,
         *,
         now: Callable[[], datetime],
         archive: ArchivedCalls | None = None,
     ) -> None:
-        """Put the parts together. ``book`` has the time zones; ``renderers`` are by whether people's data is seen.
-
-        A year is shown where there is an ``archive``.
-        """
+        """Put the parts together. ``book`` has the time zones. A year is shown where there is an ``archive``."""
         self._queries = queries
         self._hours = HourlySums(redis, keys=queries.keys)
         self._archive = archive
@@ -131,15 +128,15 @@ class PlotsPage:
         self._zones = book.zones
         self._renderers = renderers
         self._now = now
-        self._address = f"{renderers[False].base}/plots"
+        self._address = f"{renderers.base}/plots"
 
     def routes(self) -> list[Route]:
         return [Route(self._address, self.show)]
 
     async def show(self, request: Request) -> Response:
         """Show the plots of a period, of one institution or of all that the visitor may see."""
-        visitor, now = visitor_of(request), self._now()
-        person, key = visitor.person, request.query_params.get("institution", EVERYWHERE)
+        person, now = visitor_of(request).person, self._now()
+        key = request.query_params.get("institution", EVERYWHERE)
         known = await self._queries.institutions()
         if key and not person.may_see(key):
             note_of(request).deny()
@@ -164,10 +161,9 @@ class PlotsPage:
             query = urlencode({field: value for field, value in wanted.items() if value})
             return f"{self._address}?{query}"
 
-        page = self._renderers[person.sees_people].page(
+        return self._renderers.page(
+            request,
             "plots.html",
-            now=now,
-            visitor=visitor,
             plots=plots_of(span, bins),
             bins=bins,
             series=ARCHIVED if span is YEAR else SERIES,
@@ -188,7 +184,6 @@ class PlotsPage:
             names=sorted(names.items(), key=lambda pair: (pair[1] or pair[0]).casefold()),
             since=hours.since.astimezone(zone) if hours.since else None,
         )
-        return HTMLResponse(page)
 
     async def _between(
         self, span: PlotSpan, begin: datetime, end: datetime, institutions: Sequence[str]

@@ -1,13 +1,13 @@
 """The page of processes: where each runs, its release and rules, its CPU and memory, and what it does now."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.metrics.process_activity import Doing
@@ -15,8 +15,7 @@ from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.snapshot import Process, read_present
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import parse_rules_in_force
-from callkeeper.desk.access.visitor import visitor_of
-from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.renderer import Renderers
 
 BUSY: Final = 0.8
 """From this share of a core on, a process is marked: it needs another one beside it."""
@@ -98,25 +97,23 @@ def rows_of(processes: Sequence[Process], now: datetime, rules: str) -> list[Pro
 class ProcessesPage:
     """Answers one request."""
 
-    def __init__(self, redis: "Redis", keys: Keys, renderer: Renderer, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, redis: "Redis", keys: Keys, renderers: Renderers) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._keys = keys
         self._signals = SignalReader(redis, keys)
-        self._renderer = renderer
-        self._now = now
+        self._renderers = renderers
 
     def routes(self) -> list[Route]:
-        return [Route(f"{self._renderer.base}/processes", self.show)]
+        return [Route(f"{self._renderers.base}/processes", self.show)]
 
     async def show(self, request: Request) -> Response:
         """Show the processes that report, and those that stopped or did not start."""
         signals = await self._signals.read()
         in_force = parse_rules_in_force(await self._redis.get(self._keys.rules))
         rows = rows_of(signals.processes, signals.now, in_force.digest if in_force is not None else "")
-        page = self._renderer.page(
+        return self._renderers.page(
+            request,
             "processes.html",
-            now=self._now(),
-            visitor=visitor_of(request),
             rows=rows[:SHOWN],
             left_out=max(0, len(rows) - SHOWN),
             vanished=signals.vanished,
@@ -125,4 +122,3 @@ class ProcessesPage:
             cores=sum(row.process.cpu or 0.0 for row in rows),
             memory=sum(row.process.memory for row in rows),
         )
-        return HTMLResponse(page)

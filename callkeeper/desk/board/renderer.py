@@ -7,7 +7,7 @@ seconds with 2,000 live calls and 100 changes a second: 27 ms of scripting with 
 Bars and courses are SVG paths, because the content policy forbids style attributes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime
@@ -19,14 +19,20 @@ from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
 
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules.book import RuleBook
+from callkeeper.desk.access.rights import Person
+from callkeeper.desk.access.visitor import visitor_of
 from callkeeper.desk.board.alarms import Alarm, merged
 from callkeeper.desk.board.audience import Institutions, frame_for
+from callkeeper.desk.board.form_handlers import FormRefused
 from callkeeper.desk.board.frame import Frame
 from callkeeper.desk.board.groups import Group, precedence
 from callkeeper.desk.board.rows import LiveCall, row_of
+from callkeeper.desk.signed_tokens import FORM_FIELD
 
 FOLDED_AFTER: Final = 24
 """Lines that the board shows of one institution; the others are counted, and a page of their own shows them."""
@@ -227,6 +233,42 @@ class Renderer:
         )
 
 
+class Renderers:
+    """The renderers for people who see members' data and for those who do not; answers requests with pages."""
+
+    def __init__(self, base: str, book: RuleBook, *, now: Callable[[], datetime]) -> None:
+        """Prepare to write. ``now`` returns the present, aware UTC; the others are those of `Renderer`."""
+        self.base = base
+        self._renderers = {sees: Renderer(base, book, sees_people=sees) for sees in (True, False)}
+        self._now = now
+
+    def of(self, person: Person | None) -> Renderer:
+        """Return the renderer for a person; for None that of pages without data."""
+        return self._renderers[person is not None and person.sees_people]
+
+    def page(
+        self,
+        request: Request,
+        template: str,
+        status: int = 200,
+        *,
+        problem: FormRefused | str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **context: Any,
+    ) -> HTMLResponse:
+        """Answer with a page for the visitor. If it shows why a form was refused, that has the status."""
+        visitor = visitor_of(request)
+        status = problem.status if isinstance(problem, FormRefused) else status
+        renderer = self.of(visitor.person)
+        page = renderer.page(template, now=self._now(), visitor=visitor, problem=str(problem or ""), **context)
+        return HTMLResponse(page, status, headers)
+
+    def away(self) -> HTMLResponse:
+        """Return the page that is shown while Redis is unreachable. It holds no data, so anybody may see it."""
+        page = self.of(None).page("away.html", now=self._now(), visitor=None)
+        return HTMLResponse(page, 503, {"Retry-After": "5"})
+
+
 def is_direct(frame: Frame) -> bool:
     """Tell whether the board shows the calls of each institution."""
     return len(frame.institutions) <= DIRECT
@@ -285,6 +327,7 @@ def _environment(base: str, sees_people: bool) -> jinja2.Environment:
     environment.globals.update(
         base=base,
         sees_people=sees_people,
+        field=FORM_FIELD,
         drawing={"cells": cells, "bars": bars, "line": line, "area": area},
         limit=CHECK_LIMIT,
         alarms_shown=ALARMS_SHOWN,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.metrics.rule_hits import NO_RULE, AllHits, Hits, read_hits
@@ -23,8 +23,7 @@ from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.rules.matching import dates_wanted
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_history, parse_rules_in_force
-from callkeeper.desk.access.visitor import visitor_of
-from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.renderer import Renderers
 
 SHOWN: Final = 50
 """How many changes of the rules the page shows; ``callkeeper rules history`` prints all."""
@@ -125,16 +124,16 @@ class RulesPage:
     """Answers one request each."""
 
     def __init__(
-        self, redis: "Redis", keys: Keys, book: RuleBook, renderer: Renderer, *, now: Callable[[], datetime]
+        self, redis: "Redis", keys: Keys, book: RuleBook, renderers: Renderers, *, now: Callable[[], datetime]
     ) -> None:
         """Put the parts together; ``book`` are this process's own rules."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._keys = keys
         self._book = book
-        self._renderer = renderer
+        self._renderers = renderers
         self._now = now
         self._figures = FigureReader(redis, keys=keys)
-        self._address = f"{renderer.base}/rules"
+        self._address = f"{renderers.base}/rules"
 
     def routes(self) -> list[Route]:
         return [Route(self._address, self.show), Route(f"{self._address}/compare", self.compare)]
@@ -150,10 +149,9 @@ class RulesPage:
             raise HTTPException(404)
         named = next((each for each in history if each.digest == digest), None)
         book = self._parsed(digest, text, named)
-        page = self._renderer.page(
+        return self._renderers.page(
+            request,
             "rules.html",
-            now=self._now(),
-            visitor=visitor_of(request),
             digest=digest,
             name=named.name if named else book.name if book else "",
             is_in_force=digest == newest,
@@ -165,7 +163,6 @@ class RulesPage:
             history=deployed(history)[:SHOWN],
             digests=_named_once(history),
         )
-        return HTMLResponse(page)
 
     async def compare(self, request: Request) -> Response:
         """Show what changed from one digest to another, in words and line by line."""
@@ -176,17 +173,15 @@ class RulesPage:
         named = _named_once(history)
         old, new = (self._parsed(digest, text, named.get(digest)) for digest, text in zip(digests, texts, strict=True))
         before, after = ((text or b"").decode(errors="replace") for text in texts)
-        page = self._renderer.page(
+        return self._renderers.page(
+            request,
             "rules_compared.html",
-            now=self._now(),
-            visitor=visitor_of(request),
             old=digests[0],
             new=digests[1],
             digests=named,
             changes=changes(old, new) if old is not None and new is not None else None,
             lines=await asyncio.to_thread(compared, before, after),
         )
-        return HTMLResponse(page)
 
     async def _history(self) -> list[RulesInForce]:
         return parse_rules_history(await self._redis.lrange(self._keys.rules_history, 0, SHOWN))

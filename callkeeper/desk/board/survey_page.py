@@ -1,20 +1,19 @@
 """The page of the survey: what traffic says of each assumption about the service. It changes nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, rows_of
 from callkeeper.desk.access.rights import Person
 from callkeeper.desk.access.visitor import visitor_of
-from callkeeper.desk.board.renderer import Renderer
+from callkeeper.desk.board.renderer import Renderers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +22,21 @@ class SurveyPage:
 
     redis: "Redis"
     keys: Keys
-    renderer: Renderer
-    now: Callable[[], datetime]
+    renderers: Renderers
 
     def routes(self) -> list[Route]:
-        return [Route(f"{self.renderer.base}/survey", self.show)]
+        return [Route(f"{self.renderers.base}/survey", self.show)]
 
     async def show(self, request: Request) -> Response:
         """Show the table, contradicted assumptions first."""
         redis: Any = self.redis  # its stubs cannot know that answers are bytes here
-        visitor = visitor_of(request)
         rows = rows_of(Survey.parse(await redis.hgetall(self.keys.survey)))
-        page = self.renderer.page(
+        return self.renderers.page(
+            request,
             "survey.html",
-            now=self.now(),
-            visitor=visitor,
             groups=[(verdict, [row for row in rows if row.verdict is verdict]) for verdict in VERDICTS],
-            seen=_Seen(visitor.person),
+            seen=_Seen(visitor_of(request).person),
         )
-        return HTMLResponse(page)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def forms_of(shown: Call) -> str:
     """Return the actions that a call's page offers, as markup."""
     known = Known(CallId(shown.institution_key, shown.voice_id), shown, (), is_certain=True, is_merging=False)
     page = call_page(known, BOOK, None, NOW, institution="First Example Bank")
-    return Renderer("/board", BOOK).piece("forms", page, "f", "token", "", OTHERWISE, {})
+    return Renderer("/board", BOOK).piece("forms", page, "token", "", OTHERWISE, {})
 
 
 def test_call_is_called_closed_when_it_is_settled_only() -> None:
