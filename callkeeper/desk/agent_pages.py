@@ -19,7 +19,7 @@ from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.visitor import note_of, place_of
 from callkeeper.desk.bodies import AgentTokenBody, read_body
-from callkeeper.desk.problems import forbidden, invalid, too_many_tokens
+from callkeeper.desk.problems import forbidden, invalid, too_many
 from callkeeper.desk.views import AgentTokenView
 
 SCRIPT: Final = (files("callkeeper.desk") / "static" / "callkeeper-call.js").read_bytes()
@@ -87,7 +87,7 @@ class Minting:
             note_of(request).deny(institution=place_of(wanted), detail="token of another operator")
             raise forbidden("operator: this token may not speak for them")
         if wait_s := self._minted.count(token.name):
-            raise too_many_tokens(wait_s)
+            raise too_many("too_many_tokens", wait_s)
         value = await self._tokens.mint(token, body.operator, wanted, valid_s=body.valid_s)
         note_of(request).operator = body.operator
         note_of(request).complete(institution=place_of(wanted), detail="minted for an agent")

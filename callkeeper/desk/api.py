@@ -42,8 +42,7 @@ from callkeeper.desk.problems import (
     forbidden,
     invalid,
     not_found,
-    too_many_searches,
-    too_often,
+    too_many,
     unauthorized,
     unavailable,
 )
@@ -198,7 +197,7 @@ class DeskApi:
             async with turn:
                 page = await self._listing.page(token, query, phase, limit)
         except QuotaUsed:
-            raise too_many_searches() from None
+            raise too_many("too_many_searches") from None
         except FilterWrong as wrong:
             raise invalid(wrong.name, str(wrong)) from None
         except ValueError:
@@ -327,7 +326,7 @@ class DeskApi:
         who = network_of(request.scope.get("client"))
         note_of(request).deny(detail=f"wrong {reason}")
         if wait_s := self._limiter.count(who):
-            return too_often(wait_s)
+            return too_many("too_often", wait_s)
         self._log.warning("desk_refused", reason=reason)
         if self._limiter.wait_s(who):
             self._log.warning("attempts_limited", where="desk", address=who)

@@ -88,6 +88,14 @@ _PLACE: Final = (
     _parameter("institution", "path", "The institution's key.", {"type": "string", "minLength": 1}),
     _parameter("voice_id", "path", "The call's voice id or alternate id.", {"type": "string", "minLength": 1}),
 )
+_INSTITUTION: Final = _parameter(
+    "institution",
+    "query",
+    "Only calls of this institution; 401 if the token may not see it, 400 if it does not exist.",
+    _TEXT,
+)
+_PHONE: Final = _parameter("phone", "query", "Only calls from this number.", _TEXT)
+_ID: Final = _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT)
 _TIME: Final = "A time such as `2026-11-22T10:40` (UTC) or a span before now such as `24h`."
 _WAIT: Final = _parameter(
     "wait", "query", "Seconds to wait for the outcome.", {"type": "number", "minimum": 0, "maximum": 10}
@@ -122,13 +130,8 @@ def _schema(view: type) -> dict[str, Any]:
 
 def _list() -> dict[str, Any]:
     filters = (
-        _parameter(
-            "institution",
-            "query",
-            "Only calls of this institution; 401 if the token may not see it, 400 if it does not exist.",
-            _TEXT,
-        ),
-        _parameter("phone", "query", "Only calls from this number.", _TEXT),
+        _INSTITUTION,
+        _PHONE,
         _parameter(
             "q",
             "query",
@@ -136,7 +139,7 @@ def _list() -> dict[str, Any]:
             '`outcome:enrolled`, `person:ID`, `operator:NAME`, `rule:"NAME"`, `digest:DIGEST`.',
             _TEXT,
         ),
-        _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
+        _ID,
         _parameter(
             "phase",
             "query",
@@ -197,14 +200,9 @@ def _stream() -> dict[str, Any]:
         _parameter(
             "Last-Event-ID", "header", "Resume after this event.", {"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
         ),
-        _parameter(
-            "institution",
-            "query",
-            "Only calls of this institution; 401 if the token may not see it, 400 if it does not exist.",
-            _TEXT,
-        ),
-        _parameter("phone", "query", "Only calls from this number.", _TEXT),
-        _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
+        _INSTITUTION,
+        _PHONE,
+        _ID,
     )
     operation = _operation("stream", "Follow the calls that change", parameters, {}, "400")
     operation["responses"]["200"] = {

@@ -81,34 +81,14 @@ def unauthorized() -> Problem:
     return Problem(401, "unauthorized", headers={"WWW-Authenticate": 'Bearer realm="desk"'})
 
 
-def too_often(wait_s: int) -> Problem:
-    """Refuse a client that sends too many unauthenticated requests."""
-    return Problem(429, "too_often", headers={"Retry-After": str(wait_s)})
+def too_many(code: str, wait_s: int = 5) -> Problem:
+    """Refuse for now. The same request can be repeated after a wait, a statement under the same Idempotency-Key."""
+    return Problem(429, code, headers={"Retry-After": str(wait_s)})
 
 
 def forbidden(detail: str) -> Problem:
     """Refuse what a token's role, or its list of operators, does not include."""
     return Problem(403, "forbidden", detail)
-
-
-def too_many_streams() -> Problem:
-    """Refuse another stream of a token."""
-    return Problem(429, "too_many_streams", headers={"Retry-After": "5"})
-
-
-def too_many_searches() -> Problem:
-    """Refuse another search of a token."""
-    return Problem(429, "too_many_searches", headers={"Retry-After": "5"})
-
-
-def too_many_tokens(wait_s: int) -> Problem:
-    """Refuse to mint another token for an agent."""
-    return Problem(429, "too_many_tokens", headers={"Retry-After": str(wait_s)})
-
-
-def too_many_waiting() -> Problem:
-    """Refuse a statement while too many about the same call wait. It can be repeated under the same Idempotency-Key."""
-    return Problem(429, "too_many_waiting", headers={"Retry-After": "5"})
 
 
 def not_found() -> Problem:

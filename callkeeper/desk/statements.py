@@ -28,7 +28,7 @@ from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from callkeeper.desk.feed import Feed
-from callkeeper.desk.problems import Problem, not_found, too_many_waiting
+from callkeeper.desk.problems import Problem, not_found, too_many
 from callkeeper.service.tracing import SpanKind, new_trace, span
 
 POLL_EVERY_S: Final = 1.0
@@ -189,7 +189,7 @@ class Actions:
         try:
             _, wake = await self._store.note(call_id, statement, even_settled=True, wake=True)
         except InboxFull:
-            raise too_many_waiting() from None
+            raise too_many("too_many_waiting") from None
         if wake:
             await self._wake()
 

@@ -23,7 +23,7 @@ from callkeeper.calls.store.keys import KEYS, CallId, Keys
 from callkeeper.desk.access.access_changes import AccessChanges
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.feed import CallChange, Feed, Listener
-from callkeeper.desk.problems import invalid, too_many_streams, unauthorized
+from callkeeper.desk.problems import invalid, too_many, unauthorized
 from callkeeper.desk.quotas import OpenStreams, QuotaUsed
 from callkeeper.desk.signed_tokens import FROM_THE_FUTURE_S, Signer, key_for
 from callkeeper.desk.views import GoneView, TicketView, call_view
@@ -161,7 +161,7 @@ class Stream:
         try:
             return streams.response(token.holder, events)
         except QuotaUsed:
-            raise too_many_streams() from None
+            raise too_many("too_many_streams") from None
 
     async def _events(self, wanted: "_Wanted", after: str | None) -> AsyncGenerator[bytes]:
         with self._feed.listen() as listener:
