@@ -4,7 +4,6 @@ import asyncio
 import os
 import platform
 import pwd
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -20,6 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from callkeeper.app.connections import blocking_redis, worker_redis
 from callkeeper.app.settings import StoreSettings
 from callkeeper.app.terminal import Failed, Misused
+from callkeeper.calls.call_query import parse_span
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.keys import Keys
@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 COMMAND: Final = "command"
 """The user name of commands in the audit log."""
-
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
@@ -150,9 +148,6 @@ class Span(click.ParamType[timedelta]):
     name = "span"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        found = re.fullmatch(r"(\d{1,4})([mhd])", str(value))
-        if found is None:
+        if (found := value if isinstance(value, timedelta) else parse_span(str(value))) is None:
             self.fail(f"{value!r} is no span: write for example 30m, 24h or 7d", param, ctx)
-        return timedelta(**{_UNITS[found.group(2)]: int(found.group(1))})
+        return found

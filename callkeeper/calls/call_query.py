@@ -289,13 +289,19 @@ _SPAN: Final = re.compile(r"(\d{1,5})([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 
 
+def parse_span(text: str) -> timedelta | None:
+    """Read a length of time such as ``30m``, ``24h`` or ``7d``; None if it is none."""
+    span = _SPAN.fullmatch(text)
+    return timedelta(**{_UNITS[span[2]]: int(span[1])}) if span else None
+
+
 def _instant_of(name: str, given: Mapping[str, str], now: datetime) -> datetime | None:
     """Return the instant that a filter names: ``24h`` before now, or a date with or without a time, UTC by default."""
     text = given.get(name)
     if text is None:
         return None
-    if span := _SPAN.fullmatch(text):
-        return now - timedelta(**{_UNITS[span[2]]: int(span[1])})
+    if span := parse_span(text):
+        return now - span
     try:
         at = datetime.fromisoformat(text)
         at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
