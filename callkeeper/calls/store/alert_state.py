@@ -17,22 +17,14 @@ LEADS_MS: Final = 30_000
 KEPT_S: Final = 7 * 86400
 
 
-class AlertState:
+class AlertState(Leadership):
     """Reads and writes the state of alerts."""
 
     def __init__(self, redis: "Redis", keys: Keys, process: str) -> None:
         """Set up. ``process`` is a name that no other process has."""
+        super().__init__(redis, keys, at=keys.alert_leader, process=process, leads_ms=LEADS_MS)
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._leadership = Leadership(redis, keys, at=keys.alert_leader, process=process, leads_ms=LEADS_MS)
         self._keys = keys
-
-    async def lead(self, *, lets_go: bool = False) -> bool:
-        """Become or stay the leader if nobody else leads; return whether this process leads. ``lets_go``: step down.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down or refuses writes.
-        """
-        return await self._leadership.lead(lets_go=lets_go)
 
     async def load(self) -> dict[str, OpenAlert]:
         """Return the alerts that were sent. Entries in another version's format are left out."""
