@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from io import TextIOWrapper
 from types import TracebackType
 from typing import Any, Final
@@ -98,11 +98,16 @@ def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = Fal
     return console
 
 
-def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, width_if_piped: int) -> None:
-    """Print a table without lines. Long cells are folded, not cut; empty ones and zeros are blank."""
+def say_table(
+    columns: Iterable[str], rows: Iterable[Iterable[object]], *, width_if_piped: int, whole: Collection[str] = ()
+) -> None:
+    """Print a table without lines. Long cells are folded, not cut; empty ones and zeros are blank.
+
+    The columns named in ``whole`` are not folded.
+    """
     lines = Table(box=None, padding=(0, 1, 0, 0))
     for name in columns:
-        lines.add_column(name, overflow="fold")
+        lines.add_column(name, overflow="fold", no_wrap=name in whole)
     for row in rows:
         lines.add_row(*(str(cell or "") for cell in row))
     terminal_console(width_if_piped=width_if_piped).print(lines)

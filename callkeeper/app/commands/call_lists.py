@@ -10,13 +10,12 @@ from typing import Any
 import click
 import msgspec
 from redis.asyncio import Redis
-from rich.table import Table
 
 from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings, StoreSettings
-from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, terminal_console
+from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, say_table, terminal_console
 from callkeeper.calls.call_query import (
     NEEDS_PERSON,
     OPEN,
@@ -201,12 +200,9 @@ def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool
         for call in calls:
             say_json(msgspec.json.encode({**json_of(call), "state": state_of(call, book).name}))
     else:
-        table = Table(box=None, padding=(0, 1, 0, 0))
-        for name in ("began (UTC)", "institution", "voice id", "digits", "person", "state", "checks", "effects"):
-            table.add_column(name, overflow="fold", no_wrap=name == "voice id")
-        for call in calls:
-            table.add_row(*_cells(call, book))
-        terminal_console(width_if_piped=_PIPED_WIDTH).print(table)
+        columns = ("began (UTC)", "institution", "voice id", "digits", "person", "state", "checks", "effects")
+        rows = (_cells(call, book) for call in calls)
+        say_table(columns, rows, width_if_piped=_PIPED_WIDTH, whole=("voice id",))
 
 
 def _cells(call: Call, book: RuleBook) -> list[str]:

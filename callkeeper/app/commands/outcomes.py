@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 import click
 import msgspec
 from redis.asyncio import Redis
-from rich.table import Table
 
 from callkeeper.app.commands.calls import find_call
 from callkeeper.app.redis_query import Span, note_command, query_redis
-from callkeeper.app.terminal import Failed, Misused, say, say_json, terminal_console
+from callkeeper.app.terminal import Failed, Misused, say, say_json, say_table
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, Replays, place_of
 from callkeeper.calls.store.keys import Keys
@@ -38,12 +37,8 @@ def log(message_id: str | None, limit: int, *, failed: bool, as_json: bool) -> N
         for attempt in shown:
             say_json(msgspec.json.encode(attempt))
         return
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for name in ("at (UTC)", "message id", "attempt", "result", "took", "next (UTC)"):
-        table.add_column(name, overflow="fold", no_wrap=name != "result")
-    for attempt in shown:
-        table.add_row(*_cells(attempt))
-    terminal_console(width_if_piped=160).print(table)
+    columns = ("at (UTC)", "message id", "attempt", "result", "took", "next (UTC)")
+    say_table(columns, map(_cells, shown), width_if_piped=160, whole={*columns} - {"result"})
 
 
 def _cells(attempt: Attempt) -> list[str]:
