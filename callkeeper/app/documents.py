@@ -1,6 +1,6 @@
 """Generates docs/rules.md and docs/configuration.md from the code.
 
-The prose is in the ``.md`` files beside this module. A name in braces marks the place of a generated part. Commands:
+The prose is in the ``.md`` files beside this module. A name in double braces marks the place of a generated part. Commands:
 ``callkeeper rules docs > docs/rules.md``, ``python -m callkeeper.app.documents > docs/configuration.md``
 """
 
@@ -357,8 +357,7 @@ def configuration_document() -> str:
         ]
         text = "\n".join(wrap(texts[name], 116, break_on_hyphens=False))
         sections.append(f"### `{name}`\n\n{text}\n\n- {', '.join(needs)}\n- example: `{variable.example}`")
-    text = (files("callkeeper.app") / "configuration_document.md").read_text(encoding="utf-8")
-    return text.replace("{variables}", "\n\n".join(sections))
+    return filled("configuration_document.md", {"variables": "\n\n".join(sections)})
 
 
 if __name__ == "__main__":
