@@ -1,8 +1,8 @@
 """Run benchmarks: ``python -m benchmarks [QUESTION ...]``. Print tables; fail if a promise does not hold."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import click
 import msgspec
@@ -29,32 +29,12 @@ from benchmarks.effort import SMOKE, Effort
 from benchmarks.goals import GOALS
 from benchmarks.machine import Stolen, machine
 
-SPEED: dict[str, Callable[[Effort], Answer]] = {
-    "checks": checks.answer,
-    "push": push.answer,
-    "assigning": assigning.answer,
-    "replicas": replicas.answer,
-    "limits": limits.answer,
-    "scale": scale.answer,
-    "capacity": capacity.answer,
-    "startup": startup.answer,
-    "archive": archive.answer,
-    "backlog": backlog.answer,
-}
+SPEED = (checks, push, assigning, replicas, limits, scale, capacity, startup, archive, backlog)
 """Questions whose answers depend on this machine."""
 
-QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
-    "decisions": decisions.answer,
-    "recovery": lambda _: recovery.answer(),
-    "replay": lambda _: replay.answer(),
-    "requests": requests.answer,
-    "schedule": lambda _: schedule.answer(),
-    **SPEED,
+QUESTIONS: dict[str, ModuleType] = {
+    module.__name__.rpartition(".")[2]: module for module in (decisions, recovery, replay, requests, schedule, *SPEED)
 }
-
-_MODULES = {"assigning": assigning, "checks": checks, "push": push, "replicas": replicas, "scale": scale}
-_MODULES |= {"capacity": capacity, "limits": limits, "startup": startup, "archive": archive, "backlog": backlog}
-_MODULES |= {"decisions": decisions, "recovery": recovery, "replay": replay, "requests": requests, "schedule": schedule}
 
 
 @click.command()
@@ -71,17 +51,17 @@ def main(*, names: tuple[str, ...], only_list: bool, output: Path | None, rounds
     if unknown:
         raise click.UsageError(f"no question {', '.join(sorted(unknown))}: there are {', '.join(QUESTIONS)}")
     if only_list:
-        for name in QUESTIONS:
-            click.echo(f"{name}: {(_MODULES[name].__doc__ or '').splitlines()[0]}")
+        for name, module in QUESTIONS.items():
+            click.echo(f"{name}: {(module.__doc__ or '').splitlines()[0]}")
         return
     effort = SMOKE if smoke else Effort(rounds)
     before = machine()
     click.echo(", ".join(f"{what} {value}" for what, value in before.items()) + "\n")
     answers: dict[str, Answer] = {}
     stolen_percent: dict[str, float] = {}
-    for name in names or (SPEED if smoke else QUESTIONS):
+    for name in names or [name for name, module in QUESTIONS.items() if module in SPEED or not smoke]:
         stolen = Stolen()
-        found = answers[name] = QUESTIONS[name](effort)
+        found = answers[name] = QUESTIONS[name].answer(effort)
         stolen_percent[name] = round(stolen.percent(), 1)
         click.echo(f"## {name}: {found.question}\n")
         for table in found.tables if not smoke else (table for table in found.tables if table.title != GOALS):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.answer import Answer, Table
+from benchmarks.effort import Effort
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.crashpoints import MID_REQUEST_S
@@ -62,7 +63,7 @@ class Case:
         return (f"{self.killed}: {len(late)} times longer than {self.bound_s:g} s",) if late else ()
 
 
-def answer() -> Answer:
+def answer(_effort: Effort) -> Answer:
     """Kill each process in turn, and measure."""
     with (
         tempfile.TemporaryDirectory() as data,

@@ -10,6 +10,7 @@ from itertools import accumulate, chain, repeat
 from random import Random
 
 from benchmarks.answer import Answer, Cell, Table
+from benchmarks.effort import Effort
 from benchmarks.live_calls import watch
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.fit import fit
@@ -42,10 +43,17 @@ WRONG = {
 Laws = tuple[Lognormal, Lognormal]
 
 
-def answer(*, calls: int = 1000, fitted: int = 2000) -> Answer:
-    """Measure everything: ``calls`` live calls for each distribution, ``fitted`` simulated calls for each fit."""
-    live, live_broken = _live(calls)
-    fits, fits_broken = _fits(fitted)
+CALLS_LIVE = 1000
+"""Live calls for each distribution."""
+
+CALLS_FITTED = 2000
+"""Simulated calls for each fit."""
+
+
+def answer(_effort: Effort) -> Answer:
+    """Measure everything."""
+    live, live_broken = _live(CALLS_LIVE)
+    fits, fits_broken = _fits(CALLS_FITTED)
     optimiser, optimiser_broken = _optimiser()
     others, others_broken = _others()
     tables = (optimiser, others, live, _wrong(), fits, _lost_check())
