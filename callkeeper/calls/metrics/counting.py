@@ -44,6 +44,22 @@ def unscaled(stored: int) -> float:
     return stored / _MILLION
 
 
+def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float | None:
+    """Return approximately the ``q`` quantile of a histogram, interpolated within its bucket; None if it is empty.
+
+    For values above the highest bound that bound is returned.
+    """
+    wanted, seen = q * sum(counts), 0
+    if not any(counts):
+        return None
+    for n, bound in enumerate(bounds):
+        count, low = counts[n], bounds[n - 1] if n else 0.0
+        if count and seen + count >= wanted:
+            return low + (bound - low) * (wanted - seen) / count
+        seen += count
+    return bounds[-1]
+
+
 MOST_WORDS: Final = 120
 """Most characters of words that are kept."""
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.metrics.counting import quantile
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.keys import KEYS, Keys
 
@@ -83,19 +84,8 @@ class Sums:
         return self.numbers[len(Slot) :]
 
     def delay(self, share: float) -> float | None:
-        """Return about which delay a share of the calls did not exceed, in seconds; None if there was none.
-
-        It is interpolated within its bucket. For those beyond the last bound that bound is returned.
-        """
-        wanted, seen = share * sum(self.delays), 0
-        if not any(self.delays):
-            return None
-        for n, bound in enumerate(DELAY_BOUNDS):
-            count, low = self.delays[n], DELAY_BOUNDS[n - 1] if n else 0.0
-            if count and seen + count >= wanted:
-                return low + (bound - low) * max(0.0, wanted - seen) / count
-            seen += count
-        return DELAY_BOUNDS[-1]
+        """Return about which delay a share of the calls did not exceed, in seconds; None if there was none."""
+        return quantile(DELAY_BOUNDS, self.delays, share)
 
     def add(self, other: "Sums") -> None:
         self.numbers = [mine + theirs for mine, theirs in zip(self.numbers, other.numbers, strict=True)]

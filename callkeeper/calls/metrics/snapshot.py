@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import without_service_words
 from callkeeper.calls.metrics.catalogue import Figure
-from callkeeper.calls.metrics.counting import SUM, parse_field, unscaled
+from callkeeper.calls.metrics.counting import SUM, parse_field, quantile, unscaled
 from callkeeper.calls.metrics.process_activity import Doing, parse_doing
 from callkeeper.calls.metrics.writing import host_of
 from callkeeper.calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
@@ -47,19 +47,7 @@ class Spread:
         return self.total / self.n if self.n else None
 
     def quantile(self, q: float) -> float | None:
-        """Return approximately the ``q`` quantile, interpolated within its bucket; None if empty.
-
-        For values above the highest bound that bound is returned.
-        """
-        wanted, seen = q * self.n, 0
-        if not self.n:
-            return None
-        for n, count in enumerate(self.counts[:-1]):
-            if seen + count >= wanted and count:
-                low = self.bounds[n - 1] if n else 0.0
-                return low + (self.bounds[n] - low) * (wanted - seen) / count
-            seen += count
-        return self.bounds[-1]
+        return quantile(self.bounds, self.counts, q)
 
     def add(self, other: "Spread") -> None:
         """Add another histogram of the same figure."""
