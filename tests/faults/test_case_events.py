@@ -14,9 +14,7 @@ END = Happening(Kind.END, 40)
 
 async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:
     """If CallEnd is lost, stored details show the end, and the call settles (B3)."""
-    call = rig.stage.call(END)
-    await rig.push(call)
-    await rig.run(60)
+    call = await rig.begin_call(END, run_s=60)
     assert (await rig.record(call)).life.reason is Reason.UNDECIDED
 
 

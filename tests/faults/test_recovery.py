@@ -145,9 +145,7 @@ async def test_hint_is_not_dropped_while_the_queue_cannot_be_listed(rig: Rig) ->
     """A hint is kept while listings fail, and its call is assigned within ten seconds of the first that succeeds."""
     await rig.run(10)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
-    call = rig.stage.call(Happening(Kind.END, 600))
-    await rig.push(call)
-    await rig.run(180)
+    call = await rig.begin_call(Happening(Kind.END, 600), run_s=180)
     assert await rig.find(call.voice_id) is not None
     assert "hint_dropped" not in {entry["event"] for entry in rig.log.entries}
     rig.stage.sandbox.faults.clear()
@@ -164,9 +162,7 @@ async def test_hint_of_an_inactive_institution_is_not_dropped_unlisted(rig: Rig)
     child.record = replace(child.record, status=InstitutionStatus.REVIEW)
     await rig.run(120)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
-    call = rig.stage.call(Happening(Kind.END, 600))
-    await rig.push(call)
-    await rig.run(60)
+    call = await rig.begin_call(Happening(Kind.END, 600), run_s=60)
     record = await rig.record(call)
     assert (record.last_claim.standing, rig.ledger(call)) == ("not_active", {})
 

@@ -40,6 +40,7 @@ from callkeeper.service.config import LoginPolicy
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call as SandboxCall
+from callkeeper_sandbox.service.state import Happening
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claimed_call import Tools
@@ -225,6 +226,13 @@ class Rig:
     async def push(self, call: SandboxCall, kind: str = "CallStart", **changes: Any) -> None:
         """Record a push about a call of the stand-in, as the receiver would."""
         await self.intake.record(replace(self.event(call, kind), **changes), event_id=f"ev-{next(self._events)}")
+
+    async def begin_call(self, *script: Happening, run_s: float, **options: Any) -> SandboxCall:
+        """Begin a call of the stand-in, push its start, and let time pass."""
+        call = self.stage.call(*script, **options)
+        await self.push(call)
+        await self.run(run_s)
+        return call
 
     def event(self, call: SandboxCall, kind: str) -> PushEvent:
         """Return a push about a call of the stand-in."""

@@ -207,9 +207,7 @@ async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_u
 
 async def test_calls_show_finds_a_call_by_its_alternate_id(rig: Rig, redis_url: str) -> None:
     """The story of a call is found under the id that the agent's software happens to have."""
-    call = rig.stage.call(Happening(Kind.END, 60))
-    await rig.push(call)
-    await rig.run(3)
+    call = await rig.begin_call(Happening(Kind.END, 60), run_s=3)
     told = await callkeeper(redis_url, "calls", "show", call.alternate_id)
     assert told.exit_code == 0, told.output
     assert call.voice_id in told.output

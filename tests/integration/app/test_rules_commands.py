@@ -40,9 +40,7 @@ def type_in(*words: str, redis_url: str = "") -> Result:
 async def enrolled(begun_now: None, sandbox_asgi: Asgi, redis: Redis, redis_url: str) -> tuple[str, str]:
     """Run a call to its end on a real Redis; return the Redis's URL and the call's voice id."""
     rig = Rig(sandbox_asgi, redis, load_rules("demo"))
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 30))
-    await rig.push(call)
-    await rig.run(45)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 30), run_s=45)
     return redis_url, call.voice_id
 
 

@@ -363,9 +363,7 @@ async def find(rig: BoardRig, text: str) -> httpx.Response:
 
 async def test_find_leads_to_a_call_by_either_id(rig: BoardRig) -> None:
     """Either id leads to the call's page, another one is answered in words."""
-    call = rig.stage.call(END)
-    await rig.push(call)
-    await rig.run(3)
+    call = await rig.begin_call(END, run_s=3)
     for voice_id in (call.voice_id, call.alternate_id):
         answer = await find(rig, str(voice_id))
         assert (answer.status_code, answer.headers["location"]) == (303, f"/board{of(call)}")

@@ -72,9 +72,7 @@ async def test_check_whose_second_try_gets_a_401_too_has_failed(desk: DeskRig) -
 
 async def test_distrusted_rejects_once_by_the_real_voice_id(desk: DeskRig) -> None:
     """An agent who names the call by its alternate id has the voice rejected under its real id, once."""
-    call = desk.stage.call(END)
-    await desk.push(call)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5)
     said = await desk.http.post(
         f"/calls/{KEY}/{call.alternate_id}/distrusted", json={"operator": OPERATOR, "reason": "wrong answers"}
     )

@@ -19,10 +19,7 @@ pytestmark = pytest.mark.usefixtures("begun_now")
 
 async def another(rig: BoardRig) -> Call:
     """Return a call that this release can read."""
-    call = rig.stage.call(Happening(Kind.END, 300))
-    await rig.push(call)
-    await rig.run(5)
-    return call
+    return await rig.begin_call(Happening(Kind.END, 300), run_s=5)
 
 
 async def test_board_and_desk_name_the_remedy(rig: BoardRig) -> None:

@@ -61,9 +61,7 @@ async def test_distrust_about_a_call_that_is_only_hinted_rejects_it(desk: DeskRi
     await desk.run(20)
     if "fault" in late:
         desk.stage.sandbox.faults.add(late["fault"])
-    call = desk.stage.call(END, listed_after_s=late.get("listed_after_s", 0.0))
-    await desk.push(call)
-    await desk.run(2)
+    call = await desk.begin_call(END, listed_after_s=late.get("listed_after_s", 0.0), run_s=2)
     said = await say_by(desk, call.voice_id)
     await desk.run(120)
     assert await state_by(desk, call.voice_id, said) == ("done", [])
@@ -191,9 +189,7 @@ async def test_distrust_by_an_alternate_id_in_capitals_reaches_the_call(desk: De
 async def test_statement_by_an_alternate_id_waits_for_the_service_to_confirm_it(desk: DeskRig) -> None:
     """What a push alone says of two ids is no reason to act: while the id cannot be read, nothing is sent for the call."""
     await desk.run(20)
-    call = desk.stage.call(END, voice_id="v-1", alternate_id="alt-1")
-    await desk.push(call)
-    await desk.run(5)
+    call = await desk.begin_call(END, voice_id="v-1", alternate_id="alt-1", run_s=5)
     desk.mixed_up.mix["alt-1"] = ("v-2", 10**6)
     desk.stage.call(END, voice_id="v-2", phone_number="5550100002")
     said = await say_by(desk, "alt-1")
@@ -296,9 +292,7 @@ async def test_statement_with_a_repeated_key_keeps_its_place(desk: DeskRig) -> N
 
 async def test_statements_that_wait_are_bounded_and_none_that_was_taken_is_lost(desk: DeskRig) -> None:
     """With 100 statements waiting the next one is refused with 429 and leaves nothing; said again later it is heard."""
-    call = desk.stage.call(END)
-    await desk.push(call)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5)
     place = desk.call_id(call)
     for n in range(MOST_WAITING):
         person = AssignWish(person_id=f"p-{n}", operator="ann", said_at=desk.clock.now, wish=f"{n:032x}")
@@ -326,9 +320,7 @@ async def test_statements_that_wait_are_bounded_and_none_that_was_taken_is_lost(
 async def test_statement_that_a_merge_carries_is_pending_until_it_was_read(desk: DeskRig) -> None:
     """The trail of a call has the line of a merged record before its own record knows the statement."""
     await desk.run(20)
-    call = desk.stage.call(END, listed_after_s=1.0)
-    await desk.push(call)
-    await desk.run(5)
+    call = await desk.begin_call(END, listed_after_s=1.0, run_s=5)
     said = await say_by(desk, call.alternate_id)
     place, other = CallId(KEY, call.alternate_id), CallId(KEY, call.voice_id)
     [held] = [found for found in await desk.store.claim(10) if found.member == place.member]

@@ -46,9 +46,7 @@ def rejects(rig: DeskRig, call: Call) -> int:
 
 async def test_distrust_outlasts_a_pause_that_is_longer_than_a_call(short: DeskRig) -> None:
     """Said before the end, held until the pause is over, then carried out; the call is not lost meanwhile."""
-    call = short.stage.call(Happening(Kind.END, 60))
-    await short.push(call)
-    await short.run(20)
+    call = await short.begin_call(Happening(Kind.END, 60), run_s=20)
     await pause(short)
     await short.say(call, "distrusted", reason="wrong voice")
     await short.run(AGE_S + 100)
@@ -61,9 +59,7 @@ async def test_distrust_outlasts_a_pause_that_is_longer_than_a_call(short: DeskR
 async def test_distrust_outlasts_a_review_of_the_institution(short: DeskRig) -> None:
     """Said while the service has the institution in Review, carried out once it is active, and not before."""
     short.stage.world.add_institution(KEY, status=InstitutionStatus.REVIEW)
-    call = short.stage.call(Happening(Kind.END, 60))
-    await short.push(call)
-    await short.run(20)
+    call = await short.begin_call(Happening(Kind.END, 60), run_s=20)
     await short.say(call, "distrusted", reason="wrong voice")
     await short.run(AGE_S + 100)
     assert rejects(short, call) == 0
@@ -74,9 +70,7 @@ async def test_distrust_outlasts_a_review_of_the_institution(short: DeskRig) -> 
 
 async def test_distrust_of_a_call_that_is_almost_given_up_outlasts_a_pause(short: DeskRig) -> None:
     """The call is not given up while the word waits."""
-    call = short.stage.call(Happening(Kind.END, 2 * AGE_S))
-    await short.push(call)
-    await short.run(AGE_S - 100)
+    call = await short.begin_call(Happening(Kind.END, 2 * AGE_S), run_s=AGE_S - 100)
     await pause(short)
     await short.say(call, "distrusted", reason="wrong voice")
     await short.run(600)
@@ -88,9 +82,7 @@ async def test_distrust_of_a_call_that_is_almost_given_up_outlasts_a_pause(short
 @pytest.mark.parametrize("by_alternate", [False, True])
 async def test_word_about_a_call_that_was_given_up_counts_under_either_id(short: DeskRig, by_alternate: bool) -> None:
     """The record under the alternate id is merged into the other one, which is then read and acted on."""
-    call = short.stage.call(Happening(Kind.END, 2 * AGE_S))
-    await short.push(call)
-    await short.run(AGE_S + 100)
+    call = await short.begin_call(Happening(Kind.END, 2 * AGE_S), run_s=AGE_S + 100)
     assert (await short.record(call)).life.reason is Reason.LOST
     voice_id = call.alternate_id if by_alternate else call.voice_id
     said = await short.http.post(
@@ -103,9 +95,7 @@ async def test_word_about_a_call_that_was_given_up_counts_under_either_id(short:
 
 async def test_word_that_is_taken_back_enrolls_nobody_hours_later(desk: DeskRig) -> None:
     """A pause outlasted the ten minutes of the enroll. A distrust that is said by mistake must not bring it back."""
-    call = desk.stage.call(Happening(Kind.MFA_VALIDATED, 60), Happening(Kind.END, 120))
-    await desk.push(call)
-    await desk.run(100)
+    call = await desk.begin_call(Happening(Kind.MFA_VALIDATED, 60), Happening(Kind.END, 120), run_s=100)
     await pause(desk)
     await desk.run(800)
     await resume(desk)
@@ -123,9 +113,7 @@ async def test_clock_of_the_web_process_does_not_decide_whether_a_word_is_in_tim
     desk: DeskRig, web_ahead_h: int, after_s: float, enrolls: int
 ) -> None:
     """Redis's clock does, by which the end was noticed too."""
-    call = desk.stage.call(Happening(Kind.END, 60))
-    await desk.push(call)
-    await desk.run(100 + after_s)
+    call = await desk.begin_call(Happening(Kind.END, 60), run_s=100 + after_s)
     desk.desk.actions._now = lambda: desk.clock.now + timedelta(hours=web_ahead_h)
     await desk.say(call, "verified", person_id="p-1", validation_type="OneTimePasswordAuth")
     await desk.run(40)
@@ -137,9 +125,7 @@ async def test_ten_minutes_of_a_word_begin_at_the_end_though_no_worker_ran(
     desk: DeskRig, after_s: float, enrolls: int
 ) -> None:
     """The end was pushed, a person verified the caller afterwards, and an hour later a worker noticed both."""
-    call = desk.stage.call(Happening(Kind.END, 60))
-    await desk.push(call)
-    await desk.run(50)
+    call = await desk.begin_call(Happening(Kind.END, 60), run_s=50)
     desk.clock.advance(20)
     await desk.push(call, "CallEnd")
     desk.clock.advance(after_s)
@@ -157,9 +143,7 @@ async def test_unconfirmed_call_hears_a_second_word(desk: DeskRig) -> None:
     missing = faults.add(
         Fault(target="details", action=Action.REFUSED, body='{"success": false, "error": "Phone call not found."}')
     )
-    call = desk.stage.call(Happening(Kind.END, 600))
-    await desk.push(call)
-    await desk.run(2)
+    call = await desk.begin_call(Happening(Kind.END, 600), run_s=2)
     await desk.say(call, "distrusted", reason="x")
     await desk.run(150)
     assert (await desk.record(call)).life.reason is Reason.UNCONFIRMED

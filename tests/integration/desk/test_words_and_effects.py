@@ -24,10 +24,7 @@ H, OTP = Happening, {"person_id": "p-1", "validation_type": "OneTimePasswordAuth
 
 async def live(rig: Rig, *script: Happening, run: float = 30, end: float = 900) -> Call:
     """Push a call and let it run for some seconds."""
-    call = rig.stage.call(*script, H(Kind.END, end))
-    await rig.push(call)
-    await rig.run(run)
-    return call
+    return await rig.begin_call(*script, H(Kind.END, end), run_s=run)
 
 
 def facts(rig: Rig, record: Record) -> Facts:

@@ -30,9 +30,7 @@ def correct(rig: Rig, call: Call) -> None:
 
 async def test_voice_of_one_member_authenticates_no_other(rig: Rig) -> None:
     """A caller who is authenticated as himself and then treated as another member is not green, and is checked anew."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 300))
-    await rig.push(call)
-    await rig.run(60)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 300), run_s=60)
     record = await rig.record(call)
     assert facts_of_record(record, rig.book.policies).green
     checks = record.plan.checks_used
@@ -47,9 +45,7 @@ async def test_voice_of_one_member_authenticates_no_other(rig: Rig) -> None:
 async def test_enroll_of_one_member_vouches_for_no_other(sandbox_asgi: Asgi, redis: Redis) -> None:
     """An agent who is told that a person verified the caller must not be told so of somebody else."""
     rig = Rig(sandbox_asgi, redis, EAGER)
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 900))
-    await rig.push(call)
-    await rig.run(500)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 900), run_s=500)
     assert rig.ledger(call)["enroll"] == 1
     assert facts_of_record(await rig.record(call), rig.book.policies).manual
     correct(rig, call)
@@ -73,9 +69,7 @@ async def test_mismatch_with_one_member_rejects_no_other(sandbox_asgi: Asgi, red
     """The number's only candidate was the wrong person. The voice was not theirs, which says nothing of the right one."""
     rig = Rig(sandbox_asgi, redis, DEMO)
     rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
-    call = rig.stage.call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 200))
-    await rig.push(call)
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 200), run_s=20)
     assert (await rig.record(call)).seen.mismatch
     correct(rig, call)
     rig.stage.happen(call, Kind.HIGH_RISK)
@@ -87,9 +81,7 @@ async def test_mismatch_with_one_member_rejects_no_other(sandbox_asgi: Asgi, red
 
 async def test_policy_that_stands_on_the_record_authenticates_no_other_member(rig: Rig) -> None:
     """A caller authenticates as himself, and then another member is put on the call, whose record keeps the policy."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
-    await rig.push(call)
-    await rig.run(60)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     await rig.run(60)
     record = await rig.record(call)
@@ -101,9 +93,7 @@ async def test_policy_that_stands_on_the_record_authenticates_no_other_member(ri
 
 async def test_mismatch_that_stands_on_the_record_counts_once_it_is_checked_anew(rig: Rig) -> None:
     """The flag is the first member's until a check has compared the voice with the second one's."""
-    call = rig.stage.call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 900))
-    await rig.push(call)
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 900), run_s=20)
     record = await rig.record(call)
     assert record.seen.reading is not None
     now = rig.clock.now
@@ -119,9 +109,7 @@ async def test_mismatch_that_stands_on_the_record_counts_once_it_is_checked_anew
 async def test_checks_of_a_member_prove_nothing_after_another_one_in_between(sandbox_asgi: Asgi, redis: Redis) -> None:
     """The mismatch of the first time is forgotten when the member comes back, so its checks do not count either."""
     rig = Rig(sandbox_asgi, redis, EAGER)
-    call = rig.stage.call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 900))
-    await rig.push(call)
-    await rig.run(245)
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 3), Happening(Kind.END, 900), run_s=245)
     assert (await rig.record(call)).seen.mismatch
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     call.is_mismatch = call.provider.is_mismatch = False
@@ -155,18 +143,14 @@ async def test_verification_is_the_members_whom_we_assigned_if_details_name_nobo
 ) -> None:
     """`personId` is nullable. The member is the one of the queue, or of our assign."""
     rig = Rig(sandbox_asgi, redis, transport=NoPerson(sandbox_asgi.transport))
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 200))
-    await rig.push(call)
-    await rig.run(300)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 200), run_s=300)
     assert (await rig.record(call)).seen.person_id == "p-1"
     assert rig.ledger(call).get("enroll") == 1
 
 
 async def test_voice_that_may_be_the_member_before_is_not_enrolled(rig: Rig) -> None:
     """The green policy is no evidence for p-2, and still speaks against an enroll, also beside a red one for a reject."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
-    await rig.push(call)
-    await rig.run(60)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     await rig.run(60)
     said = Verified(
@@ -185,9 +169,7 @@ async def test_voice_that_may_be_the_member_before_is_not_enrolled(rig: Rig) -> 
 
 async def test_member_who_comes_back_has_what_was_there_before(rig: Rig) -> None:
     """Another member stood there by mistake for 20 s."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
-    await rig.push(call)
-    await rig.run(60)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     await rig.run(20)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
@@ -198,9 +180,7 @@ async def test_member_who_comes_back_has_what_was_there_before(rig: Rig) -> None
 
 async def test_doubt_about_evidence_outlasts_a_merge(rig: Rig) -> None:
     """The record that stays takes the member from the other one, with what may be about the member before."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900))
-    await rig.push(call)
-    await rig.run(60)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     await rig.run(60)
     record, now = await rig.record(call), rig.clock.now
@@ -214,9 +194,7 @@ async def test_doubt_about_evidence_outlasts_a_merge(rig: Rig) -> None:
 async def test_enroll_of_another_member_after_one_was_taken_back_is_followed(sandbox_asgi: Asgi, redis: Redis) -> None:
     """A later reject of the second member finds the call; closing one question does not close the next."""
     rig = Rig(sandbox_asgi, redis, EAGER)
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 2900))
-    await rig.push(call)
-    await rig.run(500)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 2900), run_s=500)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     await rig.run(70)
     assert ENROLLED_AS_ANOTHER in (await rig.queries.attention()).values()

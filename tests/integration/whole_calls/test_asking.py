@@ -37,9 +37,7 @@ async def stage(sandbox_asgi: Asgi) -> Asgi:
 async def test_ask_puts_the_call_before_a_person_and_sends_nothing(stage: Asgi, redis: Redis) -> None:
     """Attention, an outcome for the webhook, a line in the trail with the sentence; no enroll, no reject."""
     rig = Rig(stage, redis, book(ASK))
-    call = rig.stage.call(ZEBRA, END)
-    await rig.push(call)
-    await rig.run(3)
+    call = await rig.begin_call(ZEBRA, END, run_s=3)
     assert (await rig.record(call)).statements.asked is None, "one check has shown it"
     await rig.run(10)
     record = await rig.record(call)

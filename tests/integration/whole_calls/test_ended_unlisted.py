@@ -44,9 +44,7 @@ async def test_call_with_both_pushes_is_read_once_too(rig: Rig) -> None:
 async def test_start_that_no_queue_lists_is_not_read(rig: Rig) -> None:
     """Without a pushed end there is no read, and the hint is dropped."""
     await rig.run(30)
-    ghost = rig.stage.call(Happening(Kind.END, 600), listed_after_s=500)
-    await rig.push(ghost)
-    await rig.run(30)
+    ghost = await rig.begin_call(Happening(Kind.END, 600), listed_after_s=500, run_s=30)
     assert await rig.find(ghost.voice_id) is None
     assert "read" not in rig.ledger(ghost)
 

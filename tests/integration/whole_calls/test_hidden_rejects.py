@@ -13,10 +13,7 @@ H = Happening
 
 async def live(rig: Rig, *script: Happening, run: float = 30, end: float = 900) -> Call:
     """Push a call and let it run for some seconds."""
-    call = rig.stage.call(*script, H(Kind.END, end))
-    await rig.push(call)
-    await rig.run(run)
-    return call
+    return await rig.begin_call(*script, H(Kind.END, end), run_s=run)
 
 
 @pytest.mark.parametrize("gap", [1, 2, 4])

@@ -49,9 +49,7 @@ async def test_call_goes_from_push_to_settled(sandbox_asgi: Asgi, redis: Redis) 
     """Pushed, confirmed, assigned by voice id alone, checked until green, read to its end, settled."""
     spy = Spy(sandbox_asgi.transport)
     rig = Rig(sandbox_asgi, redis, transport=spy)
-    call = rig.stage.call(Happening(Kind.GREEN, 20), END)
-    await rig.push(call)
-    await rig.run(62)
+    call = await rig.begin_call(Happening(Kind.GREEN, 20), END, run_s=62)
     record = await rig.record(call)
     assert (record.life.phase, record.life.reason) == (Phase.SETTLED, Reason.AUTHENTICATED)
     assert spy.bodies["assign"] == [{"personId": "p-1", "voiceId": call.voice_id}]
@@ -62,9 +60,7 @@ async def test_call_goes_from_push_to_settled(sandbox_asgi: Asgi, redis: Redis) 
 
 async def test_call_that_the_service_verified_is_enrolled_once_and_settled(rig: Rig) -> None:
     """From push to settled with one assign and one enroll, whatever is looked at again in between (promise 3)."""
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END)
-    await rig.push(call)
-    await rig.run(62)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 12), END, run_s=62)
     assert (await rig.record(call)).life.reason is Reason.ENROLLED
     assert rig.ledger(call)["enroll"] == rig.ledger(call)["assign"] == 1
 
@@ -80,9 +76,7 @@ UNASSIGNABLE: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("persons", UNASSIGNABLE.values(), ids=UNASSIGNABLE)
 async def test_call_without_exactly_one_candidate_is_not_assigned(rig: Rig, persons: list[dict[str, Any]]) -> None:
     """Only an unambiguous candidate is assigned; an unassigned call spends no checks (D10)."""
-    call = rig.stage.call(END, persons=persons)
-    await rig.push(call)
-    await rig.run(62)
+    call = await rig.begin_call(END, persons=persons, run_s=62)
     assert set(rig.ledger(call)) == {"read"}
     assert (await rig.record(call)).life.reason is Reason.UNASSIGNED
 
@@ -178,9 +172,7 @@ async def test_push_of_an_end_before_the_start_leaves_a_settled_record(rig: Rig)
 
 async def test_push_of_a_false_end_ends_nothing(rig: Rig) -> None:
     """A pushed end is believed only if stored details say so; the call goes on."""
-    call = rig.stage.call(Happening(Kind.GREEN, 20), END)
-    await rig.push(call)
-    await rig.run(5)
+    call = await rig.begin_call(Happening(Kind.GREEN, 20), END, run_s=5)
     await rig.push(call, "CallEnd")
     await rig.run(20)
     record = await rig.record(call)
@@ -189,9 +181,7 @@ async def test_push_of_a_false_end_ends_nothing(rig: Rig) -> None:
 
 async def test_push_of_an_end_that_details_show_late_is_followed_up(rig: Rig) -> None:
     """After a pushed end stored details are read every second for a while, until they say so."""
-    call = rig.stage.call(Happening(Kind.END, 18))
-    await rig.push(call)
-    await rig.run(15)
+    call = await rig.begin_call(Happening(Kind.END, 18), run_s=15)
     await rig.push(call, "CallEnd")
     await rig.run(4.5)
     ended_at = (await rig.record(call)).life.ended_at
@@ -210,9 +200,7 @@ async def test_call_whose_end_was_never_pushed_is_settled(rig: Rig) -> None:
 
 async def test_call_listed_late_is_found(rig: Rig) -> None:
     """An event may outrun the queue by seconds (B10)."""
-    call = rig.stage.call(END, listed_after_s=3)
-    await rig.push(call)
-    await rig.run(4.5)
+    call = await rig.begin_call(END, listed_after_s=3, run_s=4.5)
     assert rig.ledger(call)["assign"] == 1
 
 
@@ -287,9 +275,7 @@ async def test_push_that_is_no_call_event_touches_nothing(rig: Rig, changes: dic
 async def test_push_with_a_foreign_key_sends_nothing_with_it(rig: Rig) -> None:
     """With the key of an institution that is not ours no request is ever made (A12)."""
     rig.stage.world.add_institution("cu-9", owned=False)
-    call = rig.stage.call(END, key="cu-9")
-    await rig.push(call)
-    await rig.run(30)
+    await rig.begin_call(END, key="cu-9", run_s=30)
     assert asked(rig, "cu-9") == set()
 
 
@@ -297,9 +283,7 @@ async def test_institution_added_after_the_login_is_found(rig: Rig) -> None:
     """A push with a key that the login did not name leads to a new login, and the call is handled (B13)."""
     await rig.run(65)
     rig.stage.world.add_institution("cu-2")
-    call = rig.stage.call(END, key="cu-2", persons=TWO[:1])
-    await rig.push(call)
-    await rig.run(20)
+    call = await rig.begin_call(END, key="cu-2", persons=TWO[:1], run_s=20)
     assert rig.ledger(call)["assign"] == 1
 
 
@@ -315,9 +299,7 @@ FORBIDDEN: dict[str, dict[str, Any]] = {
 async def test_institution_that_may_not_be_served_gets_reads_only(rig: Rig, standing: dict[str, Any]) -> None:
     """Not active, in test mode or without voice authentication: its calls are looked at, and nothing else."""
     rig.stage.world.add_institution("cu-2", **standing)
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 10), END, key="cu-2", persons=TWO[:1])
-    await rig.push(call)
-    await rig.run(62)
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 10), END, key="cu-2", persons=TWO[:1], run_s=62)
     assert asked(rig, "cu-2") <= {"queue", "read"}
     assert (await rig.record(call)).life.phase is Phase.SETTLED
 
@@ -363,9 +345,7 @@ async def test_call_that_never_ends_is_lost_at_the_maximum_age(rig: Rig) -> None
 
 async def test_trail_tells_the_whole_story(rig: Rig) -> None:
     """What happened, in order: the push, the listing, the assign with its intention, the checks, the end (promise 7)."""
-    call = rig.stage.call(Happening(Kind.GREEN, 12), END)
-    await rig.push(call)
-    await rig.run(62)
+    call = await rig.begin_call(Happening(Kind.GREEN, 12), END, run_s=62)
     whats = [what for what in await rig.whats(call) if not what.startswith("decided")]
     story = [
         "pushed start",
@@ -388,8 +368,6 @@ async def test_institution_in_test_mode_is_handled_where_the_settings_name_it(sa
     institution = sandbox_asgi.world.state.institutions[KEY]
     institution.record = replace(institution.record, is_test_mode=True)
     rig = Rig(sandbox_asgi, redis, in_test=frozenset({KEY}))
-    call = rig.stage.call(END)
-    await rig.push(call)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10)
     assert rig.ledger(call)["assign"] == 1
     assert (await rig.listings.standings())[KEY].obstacle is None

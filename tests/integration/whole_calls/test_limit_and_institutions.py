@@ -23,8 +23,6 @@ async def test_pushed_call_does_not_wait_behind_idle_queues(sandbox_asgi: Asgi, 
     rig = Rig(sandbox_asgi, redis, rps=RPS)
     await rig.run(40)
     for _ in range(5):
-        call = rig.stage.call(END, key=KEY)
-        await rig.push(call)
-        await rig.run(WINDOWS_S + 0.25)
+        call = await rig.begin_call(END, key=KEY, run_s=WINDOWS_S + 0.25)
         assert call.aliases
         await rig.run(5)

@@ -111,9 +111,7 @@ async def test_foreign_name_in_the_due_set_is_removed(rig: Rig) -> None:
 async def test_service_that_is_down_stops_nothing_for_good(rig: Rig) -> None:
     """After an outage of 30 s, calls are found, assigned and settled."""
     rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=503))
-    call = rig.stage.call(Happening(Kind.END, 130))
-    await rig.push(call)
-    await rig.run(30)
+    call = await rig.begin_call(Happening(Kind.END, 130), run_s=30)
     rig.stage.sandbox.faults.clear()
     await rig.run(60)
     assert rig.ledger(call)["assign"] == 1

@@ -147,9 +147,7 @@ async def test_pause_of_all_between_claim_and_booking_makes_no_automatic_check(r
 
 async def test_pause_between_intention_and_request_sends_nothing(rig: Rig) -> None:
     """The write that books an effect asks once more: a pause that came after the claim is obeyed."""
-    call = rig.stage.call(Happening(Kind.END, 120))
-    await rig.push(call)
-    await rig.run(5)
+    call = await rig.begin_call(Happening(Kind.END, 120), run_s=5)
     await verify(rig, call)
     keep = rig.store.keep
     asked: list[datetime] = []
@@ -174,9 +172,7 @@ async def test_pause_between_intention_and_request_sends_nothing(rig: Rig) -> No
 
 async def test_pause_keeps_a_call_open_that_only_waits_to_be_rejected(rig: Rig) -> None:
     """A reject is allowed after the end: a call that a pause alone keeps from it is settled only when it was sent."""
-    call = rig.stage.call(Happening(Kind.END, 20))
-    await rig.push(call)
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 20), run_s=10)
     await pause(rig)
     await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason="odd"))
     await rig.run(60)
@@ -191,9 +187,7 @@ async def test_pause_keeps_a_call_open_that_only_waits_to_be_rejected(rig: Rig) 
 async def test_pause_keeps_a_call_open_that_waits_to_be_enrolled_for_ten_minutes(rig: Rig) -> None:
     """An enroll is allowed after the end, so a pause does not lose it; ten minutes after the end it is over."""
     for paused_s, is_enrolled in ((120, True), (630, False)):
-        call = rig.stage.call(Happening(Kind.END, 20))
-        await rig.push(call)
-        await rig.run(10)
+        call = await rig.begin_call(Happening(Kind.END, 20), run_s=10)
         await pause(rig)
         await verify(rig, call)
         await rig.run(paused_s)

@@ -107,9 +107,7 @@ async def test_second_entry_in_the_queue_makes_no_mismatch_forgotten(sandbox_asg
     sandbox_asgi.world.add_member(KEY, "p-2", ["5550100002"])
     wire = TwiceListed(sandbox_asgi.transport)
     rig = Rig(sandbox_asgi, redis, transport=wire)
-    call = rig.stage.call(*MISMATCHED)
-    await rig.push(call)
-    await rig.run(50)
+    call = await rig.begin_call(*MISMATCHED, run_s=50)
     assert (await rig.record(call)).seen.mismatch
     wire.person_id = "p-2"
     await rig.run(12)
@@ -122,9 +120,7 @@ async def test_second_entry_in_the_queue_makes_no_mismatch_forgotten(sandbox_asg
 async def test_mismatch_counts_again_for_a_member_who_comes_back(rig: Rig) -> None:
     """An operator put another member on the call by mistake, and corrected it ten seconds later."""
     rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
-    call = rig.stage.call(*MISMATCHED)
-    await rig.push(call)
-    await rig.run(50)
+    call = await rig.begin_call(*MISMATCHED, run_s=50)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     await rig.run(10)
     assert not (await rig.record(call)).seen.mismatch

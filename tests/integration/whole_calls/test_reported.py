@@ -21,13 +21,12 @@ from workers.managed_institutions import Institutions
 async def test_a_policy_without_a_colour_is_logged_once_a_call_and_holds(sandbox_asgi: Asgi, redis: Redis) -> None:
     """An unclassified policy is logged, and prevents an enroll while it is applied."""
     rig = Rig(sandbox_asgi, redis, DEMO)
-    call = rig.stage.call(
+    call = await rig.begin_call(
         Happening(Kind.POLICY, 3, "Yellow Review"),
         Happening(Kind.MFA_VALIDATED, 6, "operator-2"),
         Happening(Kind.END, 40),
+        run_s=60,
     )
-    await rig.push(call)
-    await rig.run(60)
     logged = [entry for entry in rig.log.entries if entry["event"] == "policy_unclassified"]
     assert [(entry["voice_id"], entry["policy"]) for entry in logged] == [(call.voice_id, "Yellow Review")]
     assert Operation.ENROLL not in rig.ledger(call)
@@ -39,9 +38,7 @@ async def test_an_unassigned_call_spends_its_share_of_checks(sandbox_asgi: Asgi,
     """``[checks] unassigned`` is how many checks a call may spend while nobody is assigned; none unless it says so."""
     sandbox_asgi.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")
     rig = Rig(sandbox_asgi, redis, replace(DEMO, checks_unassigned=share))
-    call = rig.stage.call(Happening(Kind.END, 60))
-    await rig.push(call)
-    await rig.run(50)
+    call = await rig.begin_call(Happening(Kind.END, 60), run_s=50)
     assert rig.ledger(call).get(Operation.CHECK, 0) == share
     said = [entry.because for entry in await rig.trail(call) if entry.asked == "assign"]
     assert said == ["2 candidates, exactly one is needed"]
@@ -52,9 +49,7 @@ async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, 
     sandbox_asgi.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")
     book = replace(DEMO, checks_unassigned=2, schedule=Schedule((4.0, 8.0, 16.0), 2))
     rig = Rig(sandbox_asgi, redis, book)
-    call = rig.stage.call(Happening(Kind.CLAIMED, 20, "operator-1", "p-1"), Happening(Kind.END, 90))
-    await rig.push(call)
-    await rig.run(50)
+    call = await rig.begin_call(Happening(Kind.CLAIMED, 20, "operator-1", "p-1"), Happening(Kind.END, 90), run_s=50)
     record = await rig.record(call)
     assert record.plan.watch_from is not None
     assert 18 <= (record.plan.watch_from - START).total_seconds() <= 27

@@ -111,16 +111,12 @@ async def test_lower_setting_frees_what_is_older(kept: Rig) -> None:
     old = kept.stage.call(BRIEF)
     await kept.push(old)  # a listing may miss so short a call
     await kept.run(20)
-    closed = kept.stage.call(BRIEF)
-    await kept.push(closed)
-    await kept.run(20)
+    closed = await kept.begin_call(BRIEF, run_s=20)
     kept.stage.advance(3 * DAY_S)
     await age(kept.redis, 3 * DAY_S)
     seen = Resolved(applied=False, operator="ann", said_at=kept.clock.now)
     await kept.store.note(kept.call_id(closed), seen, even_settled=True)  # it is kept from when she has closed it
-    young = kept.stage.call(BRIEF)
-    await kept.push(young)
-    await kept.run(20)
+    young = await kept.begin_call(BRIEF, run_s=20)
     lower = Store(kept.redis, now_ms=kept.now_ms, kept_s=DAY_S)
     await Tidying([lower], kept.clock.monotonic).tidy()
     left_s = {call.voice_id: await kept.redis.ttl(Keys().item(kept.call_id(call).member)) for call in (old, closed)}
@@ -135,9 +131,7 @@ async def test_lower_setting_frees_what_is_older(kept: Rig) -> None:
 
 async def test_lower_setting_also_holds_for_what_would_expire_soon(kept: Rig) -> None:
     """A call that has fewer days left than the lower setting keeps in all, but is older than that, goes at once."""
-    call = kept.stage.call(BRIEF)
-    await kept.push(call)
-    await kept.run(20)
+    call = await kept.begin_call(BRIEF, run_s=20)
     item, passed_s = Keys().item(kept.call_id(call).member), (DAYS - 1) * DAY_S - 60
     kept.stage.advance(passed_s)
     await age(kept.redis, passed_s)
@@ -173,9 +167,7 @@ async def test_lower_setting_frees_a_full_redis(kept: Rig) -> None:
 
 async def test_settled_call_is_found_by_its_alternate_id_as_long_as_it_is_kept(kept: Rig) -> None:
     """The alternate id leads to the call until it is gone, and is gone with it: neither sooner nor later."""
-    call = kept.stage.call(BRIEF)
-    await kept.push(call)
-    await kept.run(20)
+    call = await kept.begin_call(BRIEF, run_s=20)
     alias = Keys().alias(KEY, call.alternate_id)
     assert DAY_S < await kept.redis.ttl(alias) <= DAYS * DAY_S
     await age(kept.redis, DAYS * DAY_S + 60)

@@ -32,9 +32,7 @@ def arrived(rig: Rig, call: Call) -> int:
 
 async def test_checks_follow_the_schedule_at_the_calls_own_pace(rig: Rig) -> None:
     """Checks are made at the paced slots after the assignment, and not once more when the budget is spent."""
-    call = rig.stage.call()
-    await rig.push(call)
-    await rig.run(120)
+    call = await rig.begin_call(run_s=120)
     record = await rig.record(call)
     assert record.plan.watch_from is not None
     offset = (record.plan.watch_from - call.started_at).total_seconds()
@@ -68,9 +66,7 @@ async def test_lost_answer_of_a_check_is_read_for_free(rig: Rig) -> None:
 
 async def test_outage_costs_reads_not_checks(rig: Rig) -> None:
     """While the service answers nobody, one check is spent; the next follows the first read that is answered."""
-    call = rig.stage.call(Happening(Kind.GREEN, 15))
-    await rig.push(call)
-    await rig.run(15)
+    call = await rig.begin_call(Happening(Kind.GREEN, 15), run_s=15)
     for target in ("check", "read", "queue"):
         rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=503))
     await rig.run(60)

@@ -53,11 +53,9 @@ async def watched(rig: Rig) -> None:
     silent = rig.stage.call(Happening(Kind.GREEN, 40), Happening(Kind.END, 200))
     await rig.run(10)
     assert silent.aliases, "a call that nobody pushed is assigned within ten seconds"
-    pushed = rig.stage.call(
-        Happening(Kind.GREEN, 40), Happening(Kind.END, 200), phone_number="5550100777", persons=PERSONS
+    pushed = await rig.begin_call(
+        Happening(Kind.GREEN, 40), Happening(Kind.END, 200), phone_number="5550100777", persons=PERSONS, run_s=2
     )
-    await rig.push(pushed)
-    await rig.run(2)
     assert pushed.aliases, "a call that was pushed is assigned at once"
     await rig.run(60)
     for call in (silent, pushed):

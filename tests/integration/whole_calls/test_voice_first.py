@@ -31,9 +31,7 @@ async def say(rig: Rig, call: Call, *, late_s: float = 0.0, person_id: str = "p-
 async def live_until(asgi: Asgi, redis: Redis, book: str, *script: Happening, run_s: float = 130) -> tuple[Rig, Call]:
     """Let one call happen; return the rig and the call."""
     rig = Rig(asgi, redis, load_rules(book))
-    call = rig.stage.call(*script)
-    await rig.push(call)
-    await rig.run(run_s)
+    call = await rig.begin_call(*script, run_s=run_s)
     return rig, call
 
 
@@ -96,9 +94,7 @@ async def test_shipped_rules_enroll_nobody_in_the_call_on_the_services_word(sand
 async def test_rules_may_enroll_in_the_call_once_the_voice_was_checked(sandbox_asgi: Asgi, redis: Redis) -> None:
     """18 answers that brought nothing are the voice's say: rules that do not wait for the end enroll then, not before."""
     rig = Rig(sandbox_asgi, redis, EAGER)
-    call = rig.stage.call(PASSCODE)
-    await rig.push(call)
-    await rig.run(200)
+    call = await rig.begin_call(PASSCODE, run_s=200)
     assert (call.feedback, rig.ledger(call)["check"]) == ([], 17)
     await rig.run(50)
     assert (call.feedback, call.ended_at, rig.ledger(call)["check"]) == (["SUCCESSFUL"], None, 18)
@@ -132,9 +128,7 @@ async def test_caller_who_hangs_up_before_the_voice_was_heard_asks_a_person(sand
 async def test_sign_of_an_earlier_call_asks_a_person(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Caught once, the caller hangs up earlier the next time: what the first call showed is not forgotten."""
     rig, _ = await live_until(sandbox_asgi, redis, "default", PASSCODE, Happening(Kind.RED, 12), END)
-    again = rig.stage.call(PASSCODE, Happening(Kind.END, 30))
-    await rig.push(again)
-    await rig.run(60)
+    again = await rig.begin_call(PASSCODE, Happening(Kind.END, 30), run_s=60)
     assert again.feedback == []
     assert "asked by rule 'verified, but suspected before'" in (await rig.queries.attention()).values()
 
@@ -142,9 +136,7 @@ async def test_sign_of_an_earlier_call_asks_a_person(sandbox_asgi: Asgi, redis: 
 async def test_sign_that_vanishes_is_remembered(sandbox_asgi: Asgi, redis: Redis) -> None:
     """A risky device and a red policy that the record shows for some seconds only still count at the end."""
     rig = Rig(sandbox_asgi, redis, load_rules("default"))
-    call = rig.stage.call(PASSCODE, Happening(Kind.HIGH_RISK, 10), END)
-    await rig.push(call)
-    await rig.run(30)
+    call = await rig.begin_call(PASSCODE, Happening(Kind.HIGH_RISK, 10), END, run_s=30)
     call.is_high_risk_device = False
     await rig.run(100)
     assert call.feedback == []

@@ -20,9 +20,7 @@ END = Happening(Kind.END, 60)
 
 async def test_counted_call_that_was_pushed(rig: Rig) -> None:
     """A pushed call is found by its push, and settled with no push missing."""
-    call = rig.stage.call(Happening(Kind.GREEN, 20), END)
-    await rig.push(call)
-    await rig.run(62)
+    call = await rig.begin_call(Happening(Kind.GREEN, 20), END, run_s=62)
     await rig.push(call, "CallEnd")
     await rig.run(20)
     totals = await rig.counted()
@@ -105,9 +103,7 @@ async def test_call_that_came_and_went_in_an_outage_does_not_count_as_unlisted(r
     await rig.run(10)
     faults = rig.stage.sandbox.faults
     outage = faults.add(Fault(target="*", action=Action.ANSWER, status=503))
-    call = rig.stage.call(Happening(Kind.END, 30))
-    await rig.push(call)
-    await rig.run(100)
+    call = await rig.begin_call(Happening(Kind.END, 30), run_s=100)
     faults.add(Fault(target="read", action=Action.ANSWER, status=404))
     faults.clear(outage.id)
     await rig.run(200)
@@ -118,9 +114,7 @@ async def test_call_that_came_and_went_in_an_outage_does_not_count_as_unlisted(r
 async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
     """Every check is counted once, with what came back; late ones are measured."""
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, skip=2, times=1))
-    call = rig.stage.call(Happening(Kind.GREEN, 40), END)
-    await rig.push(call)
-    await rig.run(90)
+    call = await rig.begin_call(Happening(Kind.GREEN, 40), END, run_s=90)
     totals = await rig.counted()
     assert totals.by(figure.CHECKS, "outcome")["ServiceUnavailable"] == 1
     assert totals.count(figure.CHECKS) == rig.ledger(call)["check"] == (await rig.record(call)).plan.checks_used
@@ -142,9 +136,7 @@ async def test_counted_detection_lag_is_no_shorter_than_the_true_one(rig: Rig) -
 
 async def test_counted_decisions_and_effects(rig: Rig) -> None:
     """Verdicts are counted by rule, stage and outcome; each effect by every state that its ledger came to."""
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END)
-    await rig.push(call)
-    await rig.run(80)
+    await rig.begin_call(Happening(Kind.MFA_VALIDATED, 12), END, run_s=80)
     totals = await rig.counted()
     assert totals.count(figure.DECISIONS, rule="passcode validated", stage="live", outcome="enroll") == 1
     for kind in ("assign", "enroll"):
@@ -154,9 +146,7 @@ async def test_counted_decisions_and_effects(rig: Rig) -> None:
 async def test_counted_requests_are_those_the_service_saw(rig: Rig) -> None:
     """Requests are counted by endpoint and outcome, logins too; each has its duration."""
     rig.stage.sandbox.faults.add(Fault(target="read", action=Action.ANSWER, status=500, times=3))
-    call = rig.stage.call(END)
-    await rig.push(call)
-    await rig.run(62)
+    call = await rig.begin_call(END, run_s=62)
     totals = await rig.counted()
     ledger = rig.ledger(call)
     assert totals.by(figure.SERVICE_REQUESTS, "outcome", endpoint="details")["ServiceUnavailable"] == 3
@@ -168,12 +158,8 @@ async def test_counted_requests_are_those_the_service_saw(rig: Rig) -> None:
 
 async def test_present_tells_calls_by_phase(rig: Rig) -> None:
     """Each call is counted as unconfirmed, live or settled, and lateness is reported."""
-    gone = rig.stage.call(Happening(Kind.END, 5))
-    await rig.push(gone)
-    await rig.run(30)
-    live = rig.stage.call(END)
-    await rig.push(live)
-    await rig.run(5)
+    await rig.begin_call(Happening(Kind.END, 5), run_s=30)
+    live = await rig.begin_call(END, run_s=5)
     await rig.push(live, voice_id="nobody-knows-this-one")
     await rig.run(1)
     present = await read_present(rig.redis, now_ms=rig.now_ms())

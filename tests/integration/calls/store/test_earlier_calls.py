@@ -44,10 +44,7 @@ def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
 
 async def begun(rig: Rig, *script: Happening, phone_number: str = HOME, **more: Any) -> Call:
     """Return a live call that was found and assigned."""
-    call = rig.stage.call(*script, END, phone_number=phone_number, **more)
-    await rig.push(call)
-    await rig.run(4)
-    return call
+    return await rig.begin_call(*script, END, phone_number=phone_number, **more, run_s=4)
 
 
 async def reject(rig: Rig, call: Call) -> None:

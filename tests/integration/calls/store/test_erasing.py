@@ -92,9 +92,7 @@ async def lived(rig: Archivist) -> tuple[Call, Call]:
         ),
         Distrusted(operator="ann", said_at=rig.clock.now, wish="b" * 32, reason=REASON),
     ):
-        call = rig.stage.call(Happening(Kind.END, 40), phone_number=NUMBER)
-        await rig.push(call)
-        await rig.run(5)
+        call = await rig.begin_call(Happening(Kind.END, 40), phone_number=NUMBER, run_s=5)
         await rig.note(call, said)
         await rig.run(35)
         await rig.push(call, "CallEnd")

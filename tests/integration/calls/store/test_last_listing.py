@@ -43,9 +43,7 @@ async def test_look_after_a_push_goes_back_to_the_newest_call_that_is_known(rig:
     await rig.run(10)
     service = Asked(rig)
     rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=service))
-    second = rig.stage.call(END)
-    await rig.push(second)
-    await rig.run(0.2)
+    second = await rig.begin_call(END, run_s=0.2)
     assert service.since == [first.started_at - OVERLAP]
     assert (await rig.record(second)).seen.person_id is not None
     service.since.clear()

@@ -38,9 +38,7 @@ def newer(record: bytes, **changes: Any) -> bytes:
 
 async def with_newer_record(rig: Rig) -> tuple[SandboxCall, str, bytes]:
     """Return a call that a newer release has saved, its member, and its record."""
-    call = rig.stage.call(*LEFT)
-    await rig.push(call)
-    await rig.run(15)
+    call = await rig.begin_call(*LEFT, run_s=15)
     member = rig.call_id(call).member
     stored = newer(await rig.redis.hget(KEYS.item(member), "rec"))
     await rig.redis.hset(KEYS.item(member), "rec", stored)
@@ -78,9 +76,7 @@ async def test_newer_record_is_left_for_a_newer_worker(rig: Rig) -> None:
     counted = await rig.counted()
     assert counted.count(figure.STORED_UNREADABLE) == 1
     assert counted.count(figure.STEPS_FAILED) == 0
-    other = rig.stage.call(END)
-    await rig.push(other)
-    await rig.run(5)
+    other = await rig.begin_call(END, run_s=5)
     assert rig.ledger(other)["assign"] == 1
 
 
@@ -145,9 +141,7 @@ async def test_newer_record_needs_a_person_after_a_minute(rig: Rig) -> None:
 )
 async def test_newer_note_leaves_its_call_for_a_newer_worker(rig: Rig, note: dict[str, Any]) -> None:
     """A note of an unknown kind, or one that holds a newer record, stays in the inbox, and no step fails."""
-    call = rig.stage.call(*LEFT)
-    await rig.push(call)
-    await rig.run(15)
+    call = await rig.begin_call(*LEFT, run_s=15)
     member = rig.call_id(call).member
     before = await rig.redis.hget(KEYS.item(member), "rec")
     await rig.redis.hset(KEYS.inbox(member), "later", json.dumps(note))
@@ -160,9 +154,7 @@ async def test_newer_note_leaves_its_call_for_a_newer_worker(rig: Rig, note: dic
 
 async def test_note_that_cannot_be_read_is_a_fault_of_its_call(rig: Rig) -> None:
     """A note of a known kind that has not our format is no newer release's: the call is parked."""
-    call = rig.stage.call(*LEFT)
-    await rig.push(call)
-    await rig.run(15)
+    call = await rig.begin_call(*LEFT, run_s=15)
     await rig.redis.hset(KEYS.inbox(rig.call_id(call).member), "later", b'{"type":"pushed"}')
     await rig.run(70)
     assert await rig.queries.attention() == {rig.call_id(call).member: "parked"}
@@ -185,9 +177,7 @@ async def test_late_release_of_a_newer_record_changes_nothing(rig: Rig) -> None:
 
 async def test_newer_fields_survive_a_save(rig: Rig) -> None:
     """A field of the record that this release does not know is still there after it has handled the call."""
-    call = rig.stage.call(*LEFT)
-    await rig.push(call)
-    await rig.run(15)
+    call = await rig.begin_call(*LEFT, run_s=15)
     item = KEYS.item(rig.call_id(call).member)
     invented = {"since": "2027-01-01", "numbers": [1, 2.50, 3], "name": "äöü\n"}
     record = {**json.loads(await rig.redis.hget(item, "rec")), "invented_later": invented}
@@ -201,9 +191,7 @@ async def test_newer_fields_survive_a_save(rig: Rig) -> None:
 
 async def test_newer_fields_are_not_archived(rig: Rig) -> None:
     """They may be personal, and this release could not erase them."""
-    call = rig.stage.call(*LEFT)
-    await rig.push(call)
-    await rig.run(15)
+    call = await rig.begin_call(*LEFT, run_s=15)
     record = json.loads(await rig.redis.hget(KEYS.item(rig.call_id(call).member), "rec"))
     known = parse_call(json.dumps({**record, "invented_later": "Ann Smith"}).encode())
     assert "Ann Smith" not in content_of(known, await rig.trail(call)).body
@@ -212,9 +200,7 @@ async def test_newer_fields_are_not_archived(rig: Rig) -> None:
 async def test_newer_record_is_left_out_of_lists(rig: Rig) -> None:
     """Lists have the other calls; one call alone is refused with the remedy; the feed does not say that it is gone."""
     call, member, _ = await with_newer_record(rig)
-    other = rig.stage.call(END)
-    await rig.push(other)
-    await rig.run(5)
+    other = await rig.begin_call(END, run_s=5)
     assert [known.voice_id async for known in rig.queries.live()] == [other.voice_id]
     assert [known.voice_id async for known in rig.queries.recordings()] == [other.voice_id]
     lookup = Lookup(rig.redis)
