@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.site import Site, Stage, site
+from tests.harness.archivist import database
 from tests.harness.virtual_time import rig
 from tests.longest_first import longest_first
 
-__all__ = ["rig"]
+__all__ = ["database", "rig"]
 
 LONGEST_FIRST = [
     "crash_matrix",

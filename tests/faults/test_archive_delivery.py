@@ -1,8 +1,7 @@
 """Delivery of settled calls to the archive: at least once, in order, and before they expire in Redis."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.archivist import Archivist, sqlite_archive
+from tests.harness.archivist import Archivist
 from tests.sandbox_fixtures import KEY, Asgi
 from workers.archive_delivery import AT_ONCE, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries
 
@@ -43,13 +42,6 @@ class Faulty(Writer):
         if error is not None:
             raise error
         return written
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Return an empty archive."""
-    with sqlite_archive(tmp_path) as database:
-        yield database
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
 """A rig whose settled calls are archived, and settled calls for tests without a rig."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pytest
 
 from callkeeper.archive.database import Database
 from callkeeper.archive.lines import Content, content_of
@@ -38,6 +41,13 @@ def sqlite_archive(folder: Path) -> Database:
     if not file.exists():
         file.write_bytes(_empty_archive())
     return Database(f"sqlite:///{file}")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Return an empty archive."""
+    with sqlite_archive(tmp_path) as database:
+        yield database
 
 
 def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[Entry, ...]]:

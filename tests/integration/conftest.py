@@ -1,15 +1,16 @@
-"""What tests over one real thing ask for by name: rigs in virtual time, and a store whose clock is moved by hand."""
+"""What tests over one real thing ask for by name: rigs in virtual time, an archive, a store with a clock moved by hand."""
 
 import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.store.claims import Store
+from tests.harness.archivist import database
 from tests.harness.courier import courier
 from tests.harness.desk import board_rig, desk
 from tests.harness.virtual_time import rig
 from tests.integration.calls.hand import Hand
 
-__all__ = ["board_rig", "courier", "desk", "rig"]
+__all__ = ["board_rig", "courier", "database", "desk", "rig"]
 
 
 @pytest.fixture

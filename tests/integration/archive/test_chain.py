@@ -1,7 +1,6 @@
 """The hash chain of an institution: verify names every line that was changed."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,6 @@ from callkeeper.service.secret import Secret
 from tests.harness.archivist import INSTITUTION, START, content, settled, sqlite_archive
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Return an empty archive."""
-    with sqlite_archive(tmp_path) as database:
-        yield database
 
 
 @pytest.fixture

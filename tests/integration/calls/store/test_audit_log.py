@@ -1,10 +1,8 @@
 """The audit log in the archive: copied once, chained, trimmed in Redis only afterwards, and read from both."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from redis.asyncio import Redis
 from sqlalchemy import delete, update
 
@@ -20,17 +18,9 @@ from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.audit_log import KEPT, AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.archived_calls import ArchivedCalls, audited_or_archived
-from tests.harness.archivist import sqlite_archive
 from workers.archive_delivery import AT_ONCE, ArchiveDeliveries
 
 EVERYTHING = AuditFilter()
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Return an empty archive."""
-    with sqlite_archive(tmp_path) as database:
-        yield database
 
 
 def entry(n: int) -> AuditEntry:

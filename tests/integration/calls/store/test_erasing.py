@@ -35,7 +35,7 @@ from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.archivist import START, Archivist, settled, sqlite_archive
+from tests.harness.archivist import START, Archivist, settled
 from tests.harness.virtual_time import KEY
 from tests.records import with_stored
 from tests.sandbox_fixtures import Asgi
@@ -51,13 +51,6 @@ EXPORTS = (
     ("outcomes", "log"),
     ("audit", "--json"),
 )
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Return an empty archive."""
-    with sqlite_archive(tmp_path) as database:
-        yield database
 
 
 @pytest.fixture

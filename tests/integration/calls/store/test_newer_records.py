@@ -1,9 +1,7 @@
 """A record or a note that a newer release wrote is left as it is, for a worker of that release."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,7 +19,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.archivist import Archivist, sqlite_archive
+from tests.harness.archivist import Archivist
 from tests.harness.courier import Courier
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_unreadable import noticed
@@ -230,13 +228,6 @@ async def test_outcomes_of_a_newer_record_wait(sandbox_asgi: Any, redis: Any) ->
     assert [message["type"] for message in courier.receiver.taken] == ["call.authenticated"]
     assert await courier.queries.attention() == {}
     await courier.deliveries.client.aclose()
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Return an empty archive."""
-    with sqlite_archive(tmp_path) as database:
-        yield database
 
 
 async def test_newer_record_is_not_archived(sandbox_asgi: Any, redis: Any, database: Database) -> None:
