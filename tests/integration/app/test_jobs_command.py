@@ -12,26 +12,12 @@ from redis import Redis
 from rq import Queue, SimpleWorker
 from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
-from rq.timeouts import TimerDeathPenalty
 
 from callkeeper.app.cli import main
 from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.readable_jobs import UNREADABLE
-
-TAKEN: list[str] = []
-"""What the jobs of a test did."""
-
-
-def take(text: str) -> None:
-    """Succeed."""
-    TAKEN.append(text)
-
-
-def fail(text: str) -> None:
-    """Fail like a shift with a bug."""
-    TAKEN.append(text)
-    raise ZeroDivisionError(text)
+from tests.integration.stock_worker import TAKEN, failed_job, take, work
 
 
 @pytest.fixture
@@ -53,27 +39,6 @@ def command(queue: Queue, *arguments: str, typed: str | None = None) -> Result:
     place = queue.connection.connection_pool.connection_kwargs
     url = f"unix://{place['path']}" if "path" in place else f"redis://{place['host']}:{place['port']}/{place['db']}"
     return CliRunner(env={"REDIS_URL": url}).invoke(main, ["jobs", *arguments], input=typed)
-
-
-class BriefWorker(SimpleWorker):
-    """A stock worker that hears no commands: its listener takes up to a second to leave."""
-
-    def subscribe(self) -> None:
-        """Hear nothing."""
-
-
-def work(queue: Queue) -> None:
-    """Run every waiting job in this process."""
-    worker = BriefWorker([queue], connection=queue.connection, serializer=JSONSerializer)
-    worker.death_penalty_class = TimerDeathPenalty
-    worker.work(burst=True, logging_level="CRITICAL")
-
-
-def failed_job(queue: Queue, text: str = "boom") -> str:
-    """Let a job fail and return its id."""
-    job = queue.enqueue(fail, text, description="advance: 3 calls, 1 check")
-    work(queue)
-    return job.id
 
 
 def failed_ids(queue: Queue) -> list[str]:

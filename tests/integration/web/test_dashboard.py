@@ -14,7 +14,6 @@ from redis.retry import Retry
 from rq import Queue, SimpleWorker
 from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
-from rq.timeouts import TimerDeathPenalty
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
@@ -30,6 +29,7 @@ from callkeeper.desk.dashboard import pages as flask_pages
 from callkeeper.desk.readable_jobs import MAX_SHOWN
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis
+from tests.integration.stock_worker import failed_job, work
 from tests.signed_in import gate_of
 
 LOGIN = ("ops", "pässword-of-ops")
@@ -40,11 +40,6 @@ OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk"}
 def report(text: str) -> dict[str, str]:
     """Return a result like that of a shift."""
     return {"summary": text}
-
-
-def fail(text: str) -> None:
-    """Fail like a shift with a bug."""
-    raise ZeroDivisionError(text)
 
 
 @pytest.fixture
@@ -85,27 +80,6 @@ def ops(browser: httpx.AsyncClient) -> httpx.AsyncClient:
     """Return the same client with the login."""
     browser.headers["Authorization"] = f"Basic {b64encode(':'.join(LOGIN).encode()).decode()}"
     return browser
-
-
-class BriefWorker(SimpleWorker):
-    """A stock worker that hears no commands: its listener takes up to a second to leave."""
-
-    def subscribe(self) -> None:
-        """Hear nothing."""
-
-
-def work(queue: Queue) -> None:
-    """Run every waiting job in this process."""
-    worker = BriefWorker([queue], connection=queue.connection, serializer=JSONSerializer)
-    worker.death_penalty_class = TimerDeathPenalty
-    worker.work(burst=True, logging_level="CRITICAL")
-
-
-def failed_job(queue: Queue, text: str = "boom") -> str:
-    """Let a job fail and return its id."""
-    job = queue.enqueue(fail, text, description="advance: 3 calls, 1 check")
-    work(queue)
-    return job.id
 
 
 async def test_dashboard_shows_what_a_shift_did(ops: httpx.AsyncClient, queue: Queue) -> None:
