@@ -28,6 +28,19 @@ def correct(rig: Rig, call: Call) -> None:
     call.voice_validated = call.fully_authenticated = call.is_mismatch = call.provider.is_mismatch = False
 
 
+async def put(rig: Rig, call: Call, person_id: str, *, run_s: float) -> None:
+    """Let an operator elsewhere put a member on the call, and let time pass."""
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", person_id)
+    await rig.run(run_s)
+
+
+async def green_then_another(rig: Rig) -> Call:
+    """Return a call that is p-2's, whose voice was recognised as the one of p-1 before."""
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
+    await put(rig, call, "p-2", run_s=60)
+    return call
+
+
 async def test_voice_of_one_member_authenticates_no_other(rig: Rig) -> None:
     """A caller who is authenticated as himself and then treated as another member is not green, and is checked anew."""
     call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 300), run_s=60)
@@ -81,9 +94,7 @@ async def test_mismatch_with_one_member_rejects_no_other(sandbox_asgi: Asgi, red
 
 async def test_policy_that_stands_on_the_record_authenticates_no_other_member(rig: Rig) -> None:
     """A caller authenticates as himself, and then another member is put on the call, whose record keeps the policy."""
-    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
-    await rig.run(60)
+    call = await green_then_another(rig)
     record = await rig.record(call)
     assert record.seen.reading is not None
     assert record.seen.reading.policies
@@ -114,8 +125,7 @@ async def test_checks_of_a_member_prove_nothing_after_another_one_in_between(san
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
     call.is_mismatch = call.provider.is_mismatch = False
     await rig.run(20)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
-    await rig.run(20)
+    await put(rig, call, "p-1", run_s=20)
     rig.stage.happen(call, Kind.MFA_VALIDATED)
     await rig.run(100)
     assert "enroll" not in rig.ledger(call)
@@ -150,9 +160,7 @@ async def test_verification_is_the_members_whom_we_assigned_if_details_name_nobo
 
 async def test_voice_that_may_be_the_member_before_is_not_enrolled(rig: Rig) -> None:
     """The green policy is no evidence for p-2, and still speaks against an enroll, also beside a red one for a reject."""
-    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
-    await rig.run(60)
+    call = await green_then_another(rig)
     said = Verified(
         person_id="p-2", validation_type="OneTimePasswordAuth", operator="ann", said_at=rig.clock.now, wish="w"
     )
@@ -170,19 +178,15 @@ async def test_voice_that_may_be_the_member_before_is_not_enrolled(rig: Rig) -> 
 async def test_member_who_comes_back_has_what_was_there_before(rig: Rig) -> None:
     """Another member stood there by mistake for 20 s."""
     call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
-    await rig.run(20)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
-    await rig.run(1100)
+    await put(rig, call, "p-2", run_s=20)
+    await put(rig, call, "p-1", run_s=1100)
     record = await rig.record(call)
     assert (record.life.reason, facts_of_record(record, rig.book.policies).green) == ("authenticated", True)
 
 
 async def test_doubt_about_evidence_outlasts_a_merge(rig: Rig) -> None:
     """The record that stays takes the member from the other one, with what may be about the member before."""
-    call = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 900), run_s=60)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
-    await rig.run(60)
+    call = await green_then_another(rig)
     record, now = await rig.record(call), rig.clock.now
     assert record.seen.reading is not None
     other = Record(institution_key=record.institution_key, voice_id="other", life=Life(first_seen_at=now))
@@ -195,8 +199,7 @@ async def test_enroll_of_another_member_after_one_was_taken_back_is_followed(san
     """A later reject of the second member finds the call; closing one question does not close the next."""
     rig = Rig(sandbox_asgi, redis, EAGER)
     call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 2900), run_s=500)
-    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
-    await rig.run(70)
+    await put(rig, call, "p-2", run_s=70)
     assert ENROLLED_AS_ANOTHER in (await rig.queries.attention()).values()
     await rig.note(call, Resolved(operator="bob", said_at=rig.clock.now, wish="seen", applied=False, effect=None))
     await rig.run(5)
