@@ -12,8 +12,7 @@ import pytest
 import uvicorn
 
 from callkeeper_sandbox.service.access import Credentials
-from callkeeper_sandbox.service.app import create_app
-from callkeeper_sandbox.service.server import address, bind, create_server, serve
+from callkeeper_sandbox.service.server import address, bind, create_app, create_server, serve
 from callkeeper_sandbox.service.service import Sandbox
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from callkeeper_sandbox.service.world import World

@@ -6,14 +6,24 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
-from callkeeper_sandbox.service.app import create_app
+from callkeeper_sandbox.service import control, endpoint, page
 from callkeeper_sandbox.service.connection import CuttableProtocol
 from callkeeper_sandbox.service.service import Sandbox
 
 TICK_S = 0.02
 _GRACE_S = 1
 _BACKLOG = 2048
+
+
+def create_app(sandbox: Sandbox) -> Starlette:
+    """Combine the interface of the service, the control interface and the page."""
+    return Starlette(
+        routes=[*endpoint.routes(sandbox), *control.routes(sandbox), *page.routes(sandbox)],
+        middleware=[Middleware(page.SameOrigin)],
+    )
 
 
 def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
