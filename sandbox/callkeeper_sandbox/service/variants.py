@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from callkeeper_sandbox.service.faults import Fault
 from callkeeper_sandbox.service.options import Options
@@ -62,15 +62,10 @@ def _find(name: str) -> tuple[Question, Variant]:
 
 def aimed(faults: Iterable[Fault], last_key: str | None) -> list[Fault]:
     """Return copies of faults. Those of the last institution get its key."""
-    return [_aim(fault, last_key) if fault.institution_key == THE_LAST else _copy(fault) for fault in faults]
-
-
-def _aim(fault: Fault, key: str | None) -> Fault:
-    return msgspec.structs.replace(fault, institution_key=key)
-
-
-def _copy(fault: Fault) -> Fault:
-    return msgspec.structs.replace(fault)
+    return [
+        replace(fault, institution_key=last_key if fault.institution_key == THE_LAST else fault.institution_key)
+        for fault in faults
+    ]
 
 
 def listed() -> list[dict[str, Any]]:

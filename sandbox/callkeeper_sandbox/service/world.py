@@ -145,7 +145,6 @@ class World:
         started_at: dt.datetime | None = None,
         listed_after_s: float = 0.0,
         persons: list[dict[str, Any]] | None = None,
-        destination: str = "5550000000",
     ) -> Call:
         """Start a call, now unless `started_at` says otherwise, and schedule its script.
 
@@ -166,7 +165,7 @@ class World:
             alternate_id=alternate_id,
             institution_key=institution_key,
             phone_number=phone_number,
-            destination=destination,
+            destination="5550000000",
             started_at=started_at,
             listed_at=started_at + dt.timedelta(seconds=listed_after_s),
             updated_at=started_at,
