@@ -67,8 +67,7 @@ def versions(database: Database) -> dict[str, int]:
 
 async def test_settled_call_is_archived_and_then_expires(archivist: Archivist, database: Database) -> None:
     """A call is archived when it is settled, not before, and expires in Redis only afterwards."""
-    call = archivist.stage.call(GREEN, END)
-    await archivist.run(20)
+    call = await archivist.begin_call(GREEN, END, run_s=20, is_pushed=False)
     assert versions(database) == {}
     await archivist.run(60)
     assert versions(database) == {call.voice_id: 1}
@@ -185,8 +184,7 @@ async def test_heads_are_logged_while_a_backlog_is_written(
 
 async def test_call_that_changes_later_is_archived_again(archivist: Archivist, database: Database) -> None:
     """A statement about a settled call makes a second version in the archive."""
-    call = archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    call = await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     place = archivist.call_id(call)
     await archivist.store.note(place, Distrusted(operator="ann", said_at=archivist.clock.now), even_settled=True)
     await archivist.run(60)
@@ -272,8 +270,7 @@ async def test_calls_settled_before_there_was_an_archive_are_archived(archivist:
 
 async def test_restored_redis_adds_and_removes_nothing(archivist: Archivist, database: Database) -> None:
     """After Redis was restored the archive is unchanged; a later change of the call makes another version."""
-    call = archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    call = await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     keys, member = Keys(), archivist.call_id(call).member
     await archivist.redis.rpop(keys.trail(member))
     await archivist.redis.hdel(keys.item(member), "archived")

@@ -57,8 +57,7 @@ async def _green(rig: Rig, call: Call) -> None:
 
 async def test_green_between_decision_and_enroll_stops_it(rig: Rig, meanwhile: Meanwhile) -> None:
     """If the confirming read before an enroll shows a green voice, the enroll is withdrawn (E2)."""
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     meanwhile.happens = lambda: _green(rig, call)
     assert await rig.note(call, VERIFIED)
     await rig.run(20)
@@ -75,8 +74,7 @@ async def test_enroll_sees_what_others_did_meanwhile(rig: Rig, meanwhile: Meanwh
     async def elsewhere() -> None:
         rig.stage.happen(call, kind)
 
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     meanwhile.happens = elsewhere
     assert await rig.note(call, VERIFIED)
     await rig.run(20)
@@ -90,8 +88,7 @@ async def test_reject_sees_that_somebody_else_rejected_meanwhile(rig: Rig, meanw
     async def elsewhere() -> None:
         rig.stage.happen(call, Kind.REJECTED)
 
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     meanwhile.happens = elsewhere
     assert await rig.note(call, Distrusted(operator="ann", said_at=SAID_AT))
     await rig.run(20)
@@ -105,8 +102,7 @@ async def test_reject_whose_trace_may_be_overwritten_is_never_called_absent(rig:
 
     If the service carried it out and a later activity replaced its status, a person must resolve it.
     """
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     rig.stage.happen(call, Kind.VIEWED)
     rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.RESET, applied=is_overwritten, times=1))
     assert await rig.note(call, Distrusted(operator="ann", said_at=SAID_AT))
@@ -121,8 +117,7 @@ async def test_reject_whose_trace_may_be_overwritten_is_never_called_absent(rig:
 
 async def test_enroll_that_somebody_may_have_undone_is_never_called_absent(rig: Rig) -> None:
     """If an enroll's answer was lost and a reject elsewhere removed its traces, a person must resolve it (E1, E3)."""
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.RESET, applied=True, times=1))
     assert await rig.note(call, VERIFIED)
     await rig.run(0.2)
@@ -136,8 +131,7 @@ async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi,
     """If the answer of check 20 is lost, it stays booked, and no 21st is made, even if the desk asks for it (E4)."""
     schedule = Schedule(tuple(float(n) for n in range(1, 21)), reserve=0)
     rig = Rig(sandbox_asgi, redis, load_rules(None).with_schedule(schedule))
-    call = rig.stage.call(END)
-    await rig.run(20.5)
+    call = await rig.begin_call(END, run_s=20.5, is_pushed=False)
     seen = rig.ledger(call)[Operation.CHECK]
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.RESET, applied=True, skip=19 - seen))
     await rig.run(30)
@@ -153,8 +147,7 @@ async def test_statement_between_decision_and_enroll_counts(rig: Rig, meanwhile:
     async def distrusts() -> None:
         assert await rig.note(call, Distrusted(operator="bob", said_at=SAID_AT))
 
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     meanwhile.happens = distrusts
     assert await rig.note(call, VERIFIED)
     await rig.run(20)

@@ -21,8 +21,7 @@ async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:
 async def test_start_without_a_push_is_found_in_the_queue(rig: Rig) -> None:
     """If CallStart is lost, a listing finds the call within 10 s, and it is assigned (B4)."""
     await rig.run(1)
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     assert rig.ledger(call)[Operation.ASSIGN] == 1
 
 

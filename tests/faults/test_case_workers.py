@@ -25,8 +25,7 @@ VERIFIED = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", oper
 
 async def test_shifts_worked_again_repeat_no_effect(rig: Rig) -> None:
     """However often ``advance`` jobs are requeued, an enroll and a reject are sent once each (C9)."""
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     assert await rig.note(call, VERIFIED)
     for n in range(40):
         await asyncio.gather(*(rig.tick() for _ in range(5)))

@@ -22,8 +22,7 @@ async def test_queue_that_fails_stops_no_check_and_no_effect(rig: Rig, idle: lis
         rig.stage.world.add_institution(key, key)
     verified = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 120), Happening(Kind.END, 295)) for _ in range(3)]
     rig.stage.world.add_member(KEY, "p-9", ["5550100999"])
-    distrusted = rig.stage.call(Happening(Kind.END, 295), phone_number="5550100999")
-    await rig.run(15)
+    distrusted = await rig.begin_call(Happening(Kind.END, 295), phone_number="5550100999", run_s=15, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=500))
     await rig.run(60)
     assert await service_away(rig.redis) is None
@@ -101,8 +100,7 @@ async def test_provider_that_answers_with_errors_is_spared(rig: Rig) -> None:
     calls = [rig.stage.call(Happening(Kind.ERROR, 1, "Provider timeout"), Happening(Kind.END, 400)) for _ in range(6)]
     await rig.run(100)
     assert sum([(await rig.record(call)).plan.checks_used for call in calls]) <= 3 + 100 / 8 + 6
-    well = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 400))
-    await rig.run(60)
+    well = await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 400), run_s=60, is_pushed=False)
     assert (await rig.record(well)).seen.authenticated
     assert "checks_back" in {entry["event"] for entry in rig.log.entries}
 
@@ -119,8 +117,7 @@ async def test_provider_error_of_one_call_throttles_nobody(rig: Rig) -> None:
 async def test_checks_of_one_call_that_fail_leave_some(rig: Rig) -> None:
     """Checks of a single call fail for 100 s while reads work: at most two thirds of them are spent."""
     rig.stage.sandbox.faults.add(CHECK_FAULTS["503"])
-    call = rig.stage.call(Happening(Kind.GREEN, 30), Happening(Kind.END, 400))
-    await rig.run(100)
+    call = await rig.begin_call(Happening(Kind.GREEN, 30), Happening(Kind.END, 400), run_s=100, is_pushed=False)
     assert (await rig.record(call)).plan.checks_used <= 12
     rig.stage.sandbox.faults.clear()
     await rig.run(30)

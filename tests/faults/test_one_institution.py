@@ -51,8 +51,7 @@ def events(rig: Rig) -> Counter[str]:
 
 async def lives(rig: Rig, *, refused: bool) -> list[list[float]]:
     """Run five calls of the first institution beside one of the second; return when the five were checked."""
-    other = rig.stage.call(END, key=OTHER)
-    await rig.run(10)
+    other = await rig.begin_call(END, key=OTHER, run_s=10, is_pushed=False)
     if refused:
         refuse(rig)
     calls = [rig.stage.call(END, voice_id=f"v-{n}") for n in range(5)]
@@ -77,8 +76,7 @@ async def test_refused_institution_delays_no_check_of_another(rig: Rig) -> None:
 
 async def test_refused_institution_is_left_alone_and_shown(rig: Rig) -> None:
     """A refused institution gets few requests and at most two checks; log, metric, trail and breakers show it."""
-    call = rig.stage.call(END, key=OTHER)
-    await rig.run(10)
+    call = await rig.begin_call(END, key=OTHER, run_s=10, is_pushed=False)
     refuse(rig)
     before = len(rig.stage.sandbox.ledger.arrivals(call.voice_id))
     booked = len(checks(rig, call))
@@ -106,13 +104,11 @@ async def test_refused_institution_is_tried_by_one_request_at_a_time(rig: Rig) -
 
 async def test_refused_institution_recovers_by_itself(rig: Rig) -> None:
     """Within ten seconds of the end of the refusal new calls are assigned; then all calls are checked again."""
-    old = rig.stage.call(END, key=OTHER)
-    await rig.run(10)
+    old = await rig.begin_call(END, key=OTHER, run_s=10, is_pushed=False)
     refuse(rig)
     await rig.run(120)
     rig.stage.sandbox.faults.clear()
-    new = rig.stage.call(END, key=OTHER)
-    await rig.run(10)
+    new = await rig.begin_call(END, key=OTHER, run_s=10, is_pushed=False)
     assert rig.ledger(new).get("assign") == 1
     await rig.run(60)
     assert checks(rig, new)
@@ -181,7 +177,6 @@ async def test_institution_that_cannot_be_read_by_its_key_stops_no_other(rig: Ri
     rig = Rig(rig.stage, rig.redis, login=LoginPolicy(min_interval_s=0.0))
     rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.REFUSED))
     rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=OTHER, **answer))
-    mine = rig.stage.call(END)
-    await rig.run(10)
+    mine = await rig.begin_call(END, run_s=10, is_pushed=False)
     assert mine.person_id == "p-1"
     assert await service_away(rig.redis, rig.store.keys) is None

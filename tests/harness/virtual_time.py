@@ -227,10 +227,11 @@ class Rig:
         """Record a push about a call of the stand-in, as the receiver would."""
         await self.intake.record(replace(self.event(call, kind), **changes), event_id=f"ev-{next(self._events)}")
 
-    async def begin_call(self, *script: Happening, run_s: float, **options: Any) -> SandboxCall:
+    async def begin_call(self, *script: Happening, run_s: float, is_pushed: bool = True, **options: Any) -> SandboxCall:
         """Begin a call of the stand-in, push its start, and let time pass."""
         call = self.stage.call(*script, **options)
-        await self.push(call)
+        if is_pushed:
+            await self.push(call)
         await self.run(run_s)
         return call
 

@@ -43,8 +43,7 @@ async def find(rig: BoardRig, text: str) -> int:
 
 async def test_viewer_sees_no_names_and_no_numbers(rig: BoardRig) -> None:
     """Pages, streams and search show a viewer no caller's name or number, and no operator's name or reason."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await rig.fill(f"{of(call)}/distrusted", reason="the voice of Mrs Canary")
     pause = Pause(scope=PauseScope.EFFECTS, operator="ann", because="asked by Mrs Canary", at=rig.clock.now)
     await Pausing(rig.redis, keys=Keys()).pause(None, pause)
@@ -65,8 +64,7 @@ async def test_viewer_sees_no_names_and_no_numbers(rig: BoardRig) -> None:
 
 async def test_viewer_has_no_forms(rig: BoardRig) -> None:
     """Pages have only the forms that the role includes."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     rig.visitor.person = VIEWER
     for path in ("", f"/institutions/{KEY}", of(call)):
         page = await rig.page(path)
@@ -78,8 +76,7 @@ async def test_viewer_has_no_forms(rig: BoardRig) -> None:
 
 async def test_person_of_another_institution_sees_and_finds_nothing(rig: BoardRig) -> None:
     """A person of another institution gets the same answers as if the institution and its calls did not exist."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
     rig.visitor.person = ELSEWHERE
     seen = [await rig.page(path) for path in ("", "/pausing", "/outcomes", "/calls")]

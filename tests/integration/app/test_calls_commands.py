@@ -31,8 +31,7 @@ async def callkeeper(redis_url: str, *arguments: str) -> Result:
 
 async def doubtful(rig: Rig) -> Call:
     """Return a call whose reject nobody can prove: its answer was lost and its status overwritten."""
-    call = rig.stage.call(Happening(Kind.END, 120))
-    await rig.run(3)
+    call = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.RESET, applied=False, times=1))
     await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now))
     await rig.run(2)
@@ -58,8 +57,7 @@ async def test_calls_list_shows_a_call_and_what_needs_a_person(rig: Rig, redis_u
 
 async def test_calls_list_shows_whole_ids(rig: Rig, redis_url: str) -> None:
     """The voice id can be copied into the other commands; where the output is piped, a call is one line."""
-    call = rig.stage.call(Happening(Kind.END, 120))
-    await rig.run(3)
+    call = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     assert len(call.voice_id) == 36
     for command in ("list", "find"):
         told = await callkeeper(redis_url, "calls", command, KEY)
@@ -69,8 +67,7 @@ async def test_calls_list_shows_whole_ids(rig: Rig, redis_url: str) -> None:
 @pytest.mark.parametrize("command", ["list", "find"])
 async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, command: str) -> None:
     """Words, institution and time mean the same in both commands, and all output formats show the same calls."""
-    live = rig.stage.call(Happening(Kind.END, 120))
-    await rig.run(3)
+    live = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     # The rig's clock runs ahead of the machine's, which the commands go by.
     for fits in (("watching",), (PHONE[-4:], "ada"), ("--institution", KEY), ("--since", "1h"), (live.voice_id[:7],)):
         told = await callkeeper(redis_url, "calls", command, *fits)
@@ -194,8 +191,7 @@ async def test_calls_resolve_names_the_effect_where_two_are_in_doubt(rig: Rig, r
 
 async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_url: str) -> None:
     """Resolving a call without an unresolved effect changes nothing and says so; so does an unknown id."""
-    call = rig.stage.call(Happening(Kind.END, 60))
-    await rig.run(3)
+    call = await rig.begin_call(Happening(Kind.END, 60), run_s=3, is_pushed=False)
     for voice_id, words in ((call.voice_id, "no effect"), ("no-such-call", "nothing is known")):
         told = await callkeeper(redis_url, "calls", "resolve", voice_id, "--applied", "--operator", "ann")
         assert told.exit_code == 1
@@ -223,8 +219,7 @@ async def test_calls_say_in_one_line_that_redis_does_not_answer() -> None:
 
 async def test_calls_find_by_what_is_known(rig: Rig, redis_url: str) -> None:
     """Digits and a member's name lead to the call, in columns, as JSON lines and as CSV; what fits no call exits with 1."""
-    call = rig.stage.call(Happening(Kind.END, 120))
-    await rig.run(3)
+    call = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     digits = PHONE[-4:]
     for words in ((digits,), ("ada", KEY), (call.voice_id,), (call.voice_id[:7],)):
         told = await callkeeper(redis_url, "calls", "find", *words)

@@ -28,8 +28,7 @@ async def push(rig: Rig, voice_id: str, *, phone: str = PHONE, kind: str = "Call
 async def test_pushes_under_another_id_are_recognised_by_the_number(rig: Rig, redis: Redis) -> None:
     """A push from the caller's number that names no id of the call is a stray one; others' pushes and samples are not."""
     began_at = rig.clock.now - timedelta(seconds=1)
-    call = rig.stage.call(Happening(Kind.END, 10))
-    await rig.run(2)
+    call = await rig.begin_call(Happening(Kind.END, 10), run_s=2, is_pushed=False)
     await push(rig, call.voice_id.upper())
     await push(rig, "another-id")
     await push(rig, "a-sample", is_test=True)
@@ -49,8 +48,7 @@ async def test_pushes_under_another_id_are_recognised_by_the_number(rig: Rig, re
 
 async def test_outcomes_count_once_the_receiver_accepted_them(rig: Rig, redis: Redis) -> None:
     """Each outcome of the call is due once; a failed attempt that was repeated with success counts as accepted."""
-    call = rig.stage.call(Happening(Kind.END, 5))
-    await rig.run(30)
+    call = await rig.begin_call(Happening(Kind.END, 5), run_s=30, is_pushed=False)
     log, call_id, now = DeliveryLog(redis, KEYS.outbox), rig.call_id(call), rig.clock.now
     await log.announce("https://receiver.example")
     due = len(outcomes(await rig.queries.trail(call_id)))

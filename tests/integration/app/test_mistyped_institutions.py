@@ -21,8 +21,7 @@ async def callkeeper(redis_url: str | None, *arguments: str) -> Result:
 @pytest.fixture
 async def voice_id(begun_now: None, rig: Rig) -> str:
     """Return the id of a live call of cu-1."""
-    call = rig.stage.call(Happening(Kind.END, 120))
-    await rig.run(3)
+    call = await rig.begin_call(Happening(Kind.END, 120), run_s=3, is_pushed=False)
     return call.voice_id
 
 

@@ -42,8 +42,7 @@ def run(courier: Courier, redis_url: str) -> Run:
 async def test_log_and_replay(courier: Courier, run: Run) -> None:
     """What was posted is listed by its id; by that id it is posted again; what failed is posted when that is asked."""
     courier.receiver.status = lambda: 400
-    call = courier.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 30))
-    await courier.run(60)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 30), run_s=60, is_pushed=False)
     told = await run("log", "--failed", "--json")
     rows = [json.loads(line) for line in told.output.splitlines()]
     assert {row["status"] for row in rows} == {400}

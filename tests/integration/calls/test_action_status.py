@@ -20,8 +20,7 @@ async def told_of(rig: Rig, call: Call, wish: str) -> ActionStatus:
 
 async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: Rig) -> None:
     """Asked for when the voice is green: declined with the reason, once, and nothing waits for a check any more (E5)."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=20, is_pushed=False)
     made = rig.ledger(call)["check"]
     await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now, wish="w-1"))
     await rig.run(10)
@@ -34,8 +33,7 @@ async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: R
 async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
     """After the service refused our automatic assign for good, a person's assign of the same caller is sent once more."""
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED, times=3))
-    call = rig.stage.call(END)
-    await rig.run(30)
+    call = await rig.begin_call(END, run_s=30, is_pushed=False)
     assert (await rig.record(call)).ledger.assign.state is EffectState.REFUSED
     wish = AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish="w-1")
     await rig.note(call, wish)
@@ -52,8 +50,7 @@ async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
 async def test_assign_that_is_refused_again_and_again_ends(rig: Rig) -> None:
     """Three attempts of ours, then one for each statement of a person, who is told that it was refused."""
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED))
-    call = rig.stage.call(END)
-    await rig.run(30)
+    call = await rig.begin_call(END, run_s=30, is_pushed=False)
     assert rig.ledger(call)["assign"] == 3
     for n in range(2):
         await rig.note(call, AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish=f"w-{n}"))

@@ -31,9 +31,7 @@ def who(rig: Rig, operator: str, person: str) -> list[Statement]:
 async def unassigned(rig: Rig) -> SandboxCall:
     """Return a live call that nobody is assigned to."""
     rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
-    call = rig.stage.call(END, persons=[])
-    await rig.run(20)
-    return call
+    return await rig.begin_call(END, persons=[], run_s=20, is_pushed=False)
 
 
 @pytest.mark.parametrize("operators", PAIRS, ids="-".join)
@@ -71,8 +69,7 @@ async def test_repetition_of_a_statement_does_not_beat_its_correction(rig: Rig) 
 
 async def test_statement_is_folded_once(rig: Rig) -> None:
     """A statement that the client repeats after it was folded causes nothing more: one check, one assign."""
-    call = rig.stage.call(END)
-    await rig.run(4)
+    call = await rig.begin_call(END, run_s=4, is_pushed=False)
     before = rig.ledger(call).get("check", 0)
     wish = CheckWish(operator="ann", said_at=rig.clock.now, wish=next(WISHES))
     for _ in range(2):
@@ -85,8 +82,7 @@ async def test_statement_is_folded_once(rig: Rig) -> None:
 async def test_repeated_assign_that_was_refused_is_sent_three_times(rig: Rig) -> None:
     """One statement asks three times for an assign that the service refuses, however often the client repeats it."""
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED))
-    call = rig.stage.call(END, persons=[])
-    await rig.run(4)
+    call = await rig.begin_call(END, persons=[], run_s=4, is_pushed=False)
     wish = AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish=next(WISHES))
     for _ in range(2):
         assert await rig.note(call, wish)

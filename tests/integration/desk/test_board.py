@@ -34,8 +34,7 @@ END = Happening(Kind.END, 300)
 
 async def test_board_shows_live_calls_without_anybody_s_name(rig: BoardRig) -> None:
     """A live call is a line with state, checks, last digits and what comes next; names are on its own page only."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     board, own = await rig.page(), await rig.page(of(call))
     for shown in ("Watching", PHONE[-4:], "of 20 checks used", "First Example Credit Union", "check"):
         assert shown in board
@@ -57,8 +56,7 @@ async def test_board_counts_states_and_folds_the_many(rig: BoardRig) -> None:
 
 async def test_pages_bring_nothing_inline_and_nothing_from_elsewhere(rig: BoardRig) -> None:
     """Every page lives on files of its own host: no script, style or handler within it, no other address."""
-    call = rig.stage.call(END)
-    await rig.run(3)
+    call = await rig.begin_call(END, run_s=3, is_pushed=False)
     for path in ("", of(call), "/pausing", "/outcomes", "/plots", "/rules", "/processes", f"/institutions/{KEY}"):
         page = await rig.page(path)
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", page), path
@@ -83,8 +81,7 @@ async def test_pages_show_hostile_text_as_text(rig: BoardRig) -> None:
 
 async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
     """An administrator's word goes the desk's way: one enroll, by that name; the page says what became of it."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     said = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="OneTimePasswordAuth")
     assert said.status_code == 303
     assert "A worker takes it up" in await rig.page(said.headers["location"].removeprefix("/board"))
@@ -98,8 +95,7 @@ async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
 
 async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
     """A foreign page can send the login along, never the token: nothing is said, and the page tells why."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     old = rig.tokens.issue()
     rig.clock.advance(13 * 3600)
     for token in ("", "1.00", old):
@@ -115,8 +111,7 @@ async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
 
 async def test_form_that_cannot_be_done_says_why_and_keeps_what_was_typed(rig: BoardRig) -> None:
     """What the law forbids is refused with its meaning; a missing field is named; nobody speaks in another's name."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     held = await rig.fill(f"{of(call)}/verified", person_id="p-other", validation_type="Other")
     assert held.status_code == 303
     await rig.run(5)
@@ -152,8 +147,7 @@ async def test_form_with_an_unknown_field_is_refused(path: str, rig: BoardRig) -
 
 async def test_form_too_large_or_of_another_kind_is_refused(rig: BoardRig) -> None:
     """A body is bounded and of one kind."""
-    call = rig.stage.call(END)
-    await rig.run(3)
+    call = await rig.begin_call(END, run_s=3, is_pushed=False)
     big = await rig.fill(f"{of(call)}/distrusted", reason="x" * 9000)
     other = await rig.browser.post(f"/board{of(call)}/distrusted", json={"operator": "ann"})
     assert (big.status_code, other.status_code) == (413, 415)
@@ -161,8 +155,7 @@ async def test_form_too_large_or_of_another_kind_is_refused(rig: BoardRig) -> No
 
 async def test_pause_on_the_page_holds_and_resumes(rig: BoardRig) -> None:
     """A pause by form holds the enroll, the board says so and by whom, and after the resumption it is decided again."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     assert (await rig.fill("/pause", scope="effects", because="drill", institution=KEY)).status_code == 303
     word = Verified(person_id="p-1", validation_type="Other", operator="teller", said_at=rig.clock.now)
     assert await rig.note(call, word)
@@ -291,8 +284,7 @@ async def test_page_of_an_unknown_institution_names_the_nearest(rig: BoardRig) -
 
 async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: BoardRig) -> None:
     """What nothing can prove is shown first, with what to do; a person's word closes it."""
-    call = rig.stage.call(END)
-    await rig.run(3)
+    call = await rig.begin_call(END, run_s=3, is_pushed=False)
     record = await rig.record(call)
     [call_id] = await rig.queries.find(call.voice_id)
     keys = Keys()
@@ -311,8 +303,7 @@ async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: Boar
 
 async def test_voice_enrolled_as_another_member_stands_on_top_and_is_closed_by_a_form(rig: BoardRig) -> None:
     """Somebody changes the member after the enroll: the page says what to do, until a person has seen it."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="OneTimePasswordAuth")
     await rig.run(5)
     rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-2")
@@ -332,8 +323,7 @@ async def test_what_a_rule_asks_stands_on_top_until_somebody_has_seen_it(rig: Bo
     ask = Rule("another voice", (("voice_mismatch", True),), Outcome.ASK, "Is it really her?")
     book = with_fields(rig.book, rules=(ask, *rig.book.rules))
     rig.shift.tools = with_fields(rig.tools, book=book)
-    call = rig.stage.call(Happening(Kind.MISMATCH, 2), END)
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 2), END, run_s=20, is_pushed=False)
     board = html.unescape(await rig.page())
     assert "Rule 'another voice' asks" in board
     assert "Is it really her? Nothing is sent." in board
@@ -373,8 +363,7 @@ async def test_find_leads_to_a_call_by_either_id(rig: BoardRig) -> None:
 
 async def test_find_lists_calls_by_what_an_operator_has(rig: BoardRig) -> None:
     """Digits, a number in any notation, a name, a person id, a beginning, an institution, a time, a state: also together."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     record = await rig.find(call.voice_id)
     assert record is not None
     began = record.life.started_at
@@ -420,8 +409,7 @@ async def test_board_has_nothing_by_another_name(path: str, rig: BoardRig) -> No
 
 async def test_settled_calls_are_listed_with_what_they_came_to(rig: BoardRig) -> None:
     """The last calls that were closed can be looked up from the board."""
-    call = rig.stage.call(Happening(Kind.END, 5))
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.END, 5), run_s=20, is_pushed=False)
     assert 'href="/board/calls?state=settled"' in await rig.page()
     settled = await rig.page("/calls?state=settled")
     assert "Undecided" in settled.partition("<tbody>")[2]
@@ -442,8 +430,7 @@ async def test_no_worker_is_an_alarm(rig: BoardRig) -> None:
 async def test_frames_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, logged: LogCapture) -> None:
     """Frames follow the feed while a page is open, and stop when nobody looks."""
     rig.desk.feed.start()
-    call = rig.stage.call(END)
-    await rig.run(2)
+    call = await rig.begin_call(END, run_s=2, is_pushed=False)
     async with rig.frames.watching():
         frame = await rig.frames.next(0, 5)
         assert frame is not None
@@ -491,8 +478,7 @@ async def test_board_without_redis_says_so(rig: BoardRig, redis: Redis, monkeypa
         monkeypatch.setattr(redis.connection_pool, "get_connection", refused)
         await redis.connection_pool.disconnect()
 
-    call = rig.stage.call(END)
-    await rig.run(3)
+    call = await rig.begin_call(END, run_s=3, is_pushed=False)
     rig.desk.feed.start()
     async with rig.frames.watching():
         frame = await rig.frames.next(0, 5)
@@ -515,8 +501,7 @@ async def test_board_without_redis_says_so(rig: BoardRig, redis: Redis, monkeypa
 async def test_form_cannot_enroll_the_wrong_person(rig: BoardRig) -> None:
     """Of two candidates none is chosen for anybody, somebody else may be named, and how it was verified has to be said."""
     rig.stage.world.add_member(KEY, "p-2", [PHONE], first_name="Bea", last_name="Example")
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     page = await rig.page(of(call))
     assert page.count('<option value="">choose …</option>') == 2 + 1, "the person in two forms, and the method"
     assert "selected" not in page
@@ -533,8 +518,7 @@ async def test_form_cannot_enroll_the_wrong_person(rig: BoardRig) -> None:
 async def test_verified_assigns_a_caller_whom_nobody_is_assigned_to(rig: BoardRig) -> None:
     """Whoever verified the caller does not have to assign first: one form, one assign, one enroll for that person."""
     rig.stage.world.add_member(KEY, "p-2", [PHONE], first_name="Bea", last_name="Example")
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     said = await rig.fill(f"{of(call)}/verified", person_id="p-2", validation_type="OneTimePasswordAuth")
     assert said.status_code == 303, said.text
     await rig.run(12)
@@ -546,8 +530,7 @@ async def test_verified_assigns_a_caller_whom_nobody_is_assigned_to(rig: BoardRi
 
 async def test_distrust_has_to_be_confirmed(rig: BoardRig) -> None:
     """It says what it does, and a submission without the tick changes nothing and keeps the reason."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     assert "their voice is then no longer enrolled" in await rig.page(of(call))
     refused = await rig.browser.post(
         f"/board{of(call)}/distrusted",

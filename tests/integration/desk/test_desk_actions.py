@@ -25,8 +25,7 @@ VERIFIED = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
 
 async def test_verified_enrolls_once_as_the_operator(desk: DeskRig) -> None:
     """An agent's word leads to one enroll, with her validation type and her name, and the story says over which token."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     said = await desk.say(call, "verified", notes="passcode sent to the number on file", **VERIFIED)
     assert said.status_code == 202
     pending = await desk.outcome(said)
@@ -84,8 +83,7 @@ async def test_distrusted_rejects_once_by_the_real_voice_id(desk: DeskRig) -> No
 
 async def test_verified_and_distrusted_at_once_have_one_outcome(desk: DeskRig) -> None:
     """Two desks contradict each other in the same moment: one word is done, the other is told why it was not."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     verified, distrusted = await asyncio.gather(
         desk.say(call, "verified", **VERIFIED),
         desk.say(call, "distrusted", reason="a second voice", operator="agent-8"),
@@ -99,8 +97,7 @@ async def test_verified_and_distrusted_at_once_have_one_outcome(desk: DeskRig) -
 
 async def test_two_operators_who_verify_different_people_lose_no_word(desk: DeskRig) -> None:
     """The later word stands; the earlier one is in the story and is told that it was superseded, or why it was held."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     first = await desk.say(call, "verified", **VERIFIED)
     second = await desk.say(call, "verified", **VERIFIED, operator="agent-8")
     await desk.run(5)
@@ -138,8 +135,7 @@ async def test_word_that_the_law_holds_is_recorded_with_the_reason(
     desk: DeskRig, script: tuple[Happening, ...], action: str, body: dict[str, Any], reason: str
 ) -> None:
     """Every word is accepted and in the story. The answer names why nothing follows, and nothing reaches the service."""
-    call = desk.stage.call(*script, Happening(Kind.END, 300))
-    await desk.run(14)
+    call = await desk.begin_call(*script, Happening(Kind.END, 300), run_s=14, is_pushed=False)
     before = desk.ledger(call)
     answer = await desk.say(call, action, **body)
     assert answer.status_code == 202
@@ -154,8 +150,7 @@ async def test_word_that_the_law_holds_is_recorded_with_the_reason(
 @pytest.mark.parametrize("method", ["NoAuth", "VoiceAuth"])
 async def test_method_that_proves_nothing_is_no_verification(desk: DeskRig, method: str) -> None:
     """It is refused with the ones that are: nothing is written into the story."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     await desk.say(call, "verified", **VERIFIED)
     await desk.run(5)
     assert desk.ledger(call)["enroll"] == 1
@@ -166,8 +161,7 @@ async def test_method_that_proves_nothing_is_no_verification(desk: DeskRig, meth
 
 async def test_resolve_closes_what_nothing_could_prove(desk: DeskRig) -> None:
     """A person who looked at the service says that the reject was applied: it is so from then on, and nothing is sent."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     doubtful = with_stored(await desk.record(call), reject=Effect(state=EffectState.UNRESOLVED, sent_at=desk.clock.now))
     member = CallId(call.institution_key, call.voice_id).member
     await desk.redis.hset(desk.store.keys.item(member), "rec", encode_call(doubtful))
@@ -188,8 +182,7 @@ async def test_word_during_a_pause_is_held_and_decided_again_after_it(
     desk: DeskRig, action: str, body: dict[str, Any], effect: str
 ) -> None:
     """Nothing is sent while effects are paused, and the agent is told so. After the resume it is sent, once."""
-    call = desk.stage.call(Happening(Kind.END, 300))
-    await desk.run(5)
+    call = await desk.begin_call(Happening(Kind.END, 300), run_s=5, is_pushed=False)
     await desk.redis.hset(desk.store.keys.pause, "*", PAUSE)
     said = await desk.say(call, action, **body)
     await desk.run(30)
@@ -203,8 +196,7 @@ async def test_word_during_a_pause_is_held_and_decided_again_after_it(
 
 async def test_every_word_is_answered_although_nothing_else_changes(desk: DeskRig) -> None:
     """The same word twice during a pause, and a verification after a reject: a worker decides after each of them."""
-    call = desk.stage.call(Happening(Kind.END, 300))
-    await desk.run(5)
+    call = await desk.begin_call(Happening(Kind.END, 300), run_s=5, is_pushed=False)
     await desk.redis.hset(desk.store.keys.pause, "*", PAUSE)
     said = []
     for _ in range(2):
@@ -223,8 +215,7 @@ async def test_every_word_is_answered_although_nothing_else_changes(desk: DeskRi
 
 async def test_verification_that_a_pause_outlasts_expires_and_says_so(desk: DeskRig) -> None:
     """An enroll counts for ten minutes after the end. The agent is told that it was held too long, for good."""
-    call = desk.stage.call(Happening(Kind.END, 30))
-    await desk.run(5)
+    call = await desk.begin_call(Happening(Kind.END, 30), run_s=5, is_pushed=False)
     await desk.redis.hset(desk.store.keys.pause, "*", PAUSE)
     said = await desk.say(call, "verified", **VERIFIED)
     await desk.run(300)
@@ -244,8 +235,7 @@ async def test_word_under_rules_that_only_watch_never_causes_an_effect(
     """It is recorded, and decided in shadow. When the rules go live, nothing follows from it; said again, it counts."""
     live = desk.tools
     desk.tools = desk.shift.tools = changed(live, book=load_rules("watch-only"))
-    call = desk.stage.call(Happening(Kind.END, 600))
-    await desk.run(5)
+    call = await desk.begin_call(Happening(Kind.END, 600), run_s=5, is_pushed=False)
     assigned = await desk.say(call, "assign", person_id="p-1")
     await desk.run(10)
     assert (await desk.outcome(assigned))["state"] == "done"
@@ -274,8 +264,7 @@ async def test_word_is_taken_back_before_it_was_sent(
     desk: DeskRig, action: str, body: dict[str, Any], effect: str
 ) -> None:
     """A withdrawal during a pause counts: after the resume nothing is sent, and both words have an answer."""
-    call = desk.stage.call(Happening(Kind.END, 300))
-    await desk.run(5)
+    call = await desk.begin_call(Happening(Kind.END, 300), run_s=5, is_pushed=False)
     nothing = await desk.say(call, "withdraw", what=action)
     await desk.redis.hset(desk.store.keys.pause, "*", PAUSE)
     said = await desk.say(call, action, **body)
@@ -299,8 +288,7 @@ async def test_word_is_taken_back_before_it_was_sent(
 
 async def test_outcome_tells_what_the_mover_decided_otherwise(desk: DeskRig) -> None:
     """E2: what was possible when it was said and no longer is when it is heard is told as held, with the reason."""
-    call = desk.stage.call(END)
-    await desk.run(8)
+    call = await desk.begin_call(END, run_s=8, is_pushed=False)
     said = await desk.say(call, "verified", **VERIFIED)
     desk.stage.happen(call, Kind.REJECTED, "elsewhere")
     await desk.run(5)
@@ -311,8 +299,7 @@ async def test_outcome_tells_what_the_mover_decided_otherwise(desk: DeskRig) -> 
 
 async def test_repetition_under_a_key_is_one_action(desk: DeskRig) -> None:
     """The same request under the same Idempotency-Key is the same action, before and after it was heard."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     answers = [await desk.say(call, "verified", key="k-1", **VERIFIED)]
     await desk.run(5)
     answers += [await desk.say(call, "verified", key="k-1", **VERIFIED) for _ in range(2)]
@@ -326,8 +313,7 @@ async def test_repetition_under_a_key_is_one_action(desk: DeskRig) -> None:
 
 async def test_repetition_without_a_key_sends_nothing_twice(desk: DeskRig) -> None:
     """An agent who clicks twice has one enroll: the second click is answered as done."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     for _ in range(3):
         last = await desk.say(call, "verified", **VERIFIED)
         await desk.run(3)
@@ -337,8 +323,7 @@ async def test_repetition_without_a_key_sends_nothing_twice(desk: DeskRig) -> No
 
 async def test_check_spends_one_now_as_the_operator(desk: DeskRig) -> None:
     """The desk's check is made at once, outside the schedule, and brings what the provider knows."""
-    call = desk.stage.call(Happening(Kind.GREEN, 4), END)
-    await desk.run(5)
+    call = await desk.begin_call(Happening(Kind.GREEN, 4), END, run_s=5, is_pushed=False)
     used = (await desk.show(call))["checks_used"]
     said = await desk.say(call, "check")
     await desk.run(0)
@@ -358,8 +343,7 @@ async def test_mistyped_action_is_answered_with_the_actions_there_are(desk: Desk
 async def test_assign_chooses_among_candidates(desk: DeskRig) -> None:
     """Two candidates wait for a person's word; the desk shows both by name and type, and her choice is assigned as hers."""
     desk.stage.world.add_member(KEY, "p-2", [PHONE], first_name="Bea", last_name="Example")
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     shown = await desk.show(call)
     assert [person["person_id"] for person in shown["candidates"]] == ["p-1", "p-2"]
     assert set(shown["candidates"][0]) == {"person_id", "name", "person_type"}
@@ -372,8 +356,7 @@ async def test_assign_chooses_among_candidates(desk: DeskRig) -> None:
 async def test_assign_replaces_our_own_assignment(desk: DeskRig) -> None:
     """The only candidate was assigned by itself and is not the caller: the desk's word replaces it, once."""
     desk.stage.world.add_member(KEY, "p-2", ["5559990000"], first_name="Bea", last_name="Example")
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     assert (await desk.show(call))["assigned_by_us"] is True
     said = await desk.say(call, "assign", person_id="p-2")
     await desk.run(10)
@@ -385,8 +368,7 @@ async def test_assign_replaces_our_own_assignment(desk: DeskRig) -> None:
 async def test_assign_never_replaces_an_operators(desk: DeskRig) -> None:
     """An operator who claims the call between the word and the sending keeps it: the assign is withdrawn unsent."""
     desk.stage.world.add_member(KEY, "p-2", ["5559990000"], first_name="Bea", last_name="Example")
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     said = await desk.say(call, "assign", person_id="p-2")
     desk.stage.happen(call, Kind.CLAIMED, "elsewhere", "p-1")
     await desk.run(10)
@@ -401,8 +383,7 @@ async def test_assign_never_replaces_an_operators(desk: DeskRig) -> None:
 )
 async def test_assign_is_held_after_an_effect_for_another(desk: DeskRig, before: str, reason: str) -> None:
     """After an enroll or a reject the person of a call stays: what was sent was about them."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     await desk.say(call, before, **(VERIFIED if before == "verified" else {"reason": "wrong answers"}))
     await desk.run(5)
     answer = await desk.say(call, "assign", person_id="p-2")

@@ -31,8 +31,7 @@ async def test_desk_lets_nobody_in_without_a_token(desk: DeskRig, name: str | No
 
 async def test_desk_refuses_unknown_parameters(desk: DeskRig) -> None:
     """A parameter that an address does not have, or one twice, is refused: a misspelt filter would show everything."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     path = f"/calls/{KEY}/{call.voice_id}"
     for method, address in (
         *(("GET", each) for each in ("/calls", "/stream", path, f"{path}/actions/x")),
@@ -68,8 +67,7 @@ async def test_desk_finds_a_call_by_whatever_id(desk: DeskRig, voice_id: str) ->
 
 async def test_desk_hides_other_institutions(desk: DeskRig) -> None:
     """For a token that is limited to other institutions a call does not exist, in any list and under any address."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     async with desk.client("ivr") as http:
         assert (await http.get("/calls")).json() == {"calls": [], "next": None}
         for path in (f"/calls/{KEY}/{call.voice_id}", f"/calls/{KEY}/{call.voice_id}/actions/w"):
@@ -150,8 +148,7 @@ async def test_desk_refuses_to_filter_by_an_institution_that_does_not_exist(desk
 
 async def test_desk_tells_the_story_in_words(desk: DeskRig) -> None:
     """A call is shown with everything that happened to it, and nothing of a caller that is kept nowhere."""
-    call = desk.stage.call(Happening(Kind.GREEN, 10), END)
-    await desk.run(80)
+    call = await desk.begin_call(Happening(Kind.GREEN, 10), END, run_s=80, is_pushed=False)
     answer = await desk.http.get(f"/calls/{KEY}/{call.voice_id}")
     told = answer.json()
     assert (told["call"]["green"], told["call"]["reason"]) == (True, "authenticated")
@@ -181,8 +178,7 @@ async def test_desk_refuses_malformed_bodies(
     desk: DeskRig, content: bytes, headers: dict[str, str], status: int
 ) -> None:
     """What cannot be read exactly is refused with a fixed shape, and nothing of it is repeated."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     path = f"/calls/{KEY}/{call.voice_id}/check"
     answer = await desk.http.post(path, content=content, headers={"Content-Type": "application/json"} | headers)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")

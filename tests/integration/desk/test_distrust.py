@@ -22,8 +22,7 @@ END = Happening(Kind.END, 300)
 
 async def ended(desk: DeskRig, *script: Happening, ended_s: float = 60.0) -> Call:
     """Return a call that was settled, and ended so many seconds ago."""
-    call = desk.stage.call(*script, Happening(Kind.END, 20))
-    await desk.run(40)
+    call = await desk.begin_call(*script, Happening(Kind.END, 20), run_s=40, is_pushed=False)
     desk.stage.advance(ended_s - 20)
     assert (await desk.record(call)).is_settled
     return call
@@ -41,8 +40,7 @@ def rejects(desk: DeskRig, call: Call) -> int:
 )
 async def test_distrust_is_sent_whatever_the_service_itself_found(desk: DeskRig, happening: Happening) -> None:
     """Neither fraud that a research case found nor a validation rule's reject stands in a person's way."""
-    call = desk.stage.call(happening, END)
-    await desk.run(10)
+    call = await desk.begin_call(happening, END, run_s=10, is_pushed=False)
     said = await desk.say(call, "distrusted", reason="a second voice")
     await desk.run(8)
     assert (await desk.outcome(said))["state"] == "done"
@@ -131,8 +129,7 @@ async def test_two_distrusts_at_once_are_one_reject(desk: DeskRig) -> None:
 
 async def test_statement_after_a_refused_reject_asks_anew(desk: DeskRig) -> None:
     """The service declined the reject twice: nothing repeats it but another statement, and that one once."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     desk.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.REFUSED, times=2))
     first = await desk.say(call, "distrusted", reason="a second voice")
     await desk.run(10)
@@ -179,8 +176,7 @@ async def test_late_reject_in_doubt_is_read_and_never_repeated(desk: DeskRig) ->
 
 async def test_refused_reject_says_why_in_words_that_name_nobody(desk: DeskRig) -> None:
     """The story and the log have the service's reason; a name in it stays out."""
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     body = '{"success": false, "error": "Voice already rejected for Ada Example"}'
     desk.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.REFUSED, times=1, body=body))
     await desk.say(call, "distrusted", reason="a second voice")

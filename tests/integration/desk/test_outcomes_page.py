@@ -63,8 +63,7 @@ async def rig(
 async def test_page_shows_each_attempt_and_nothing_of_the_member(rig: PageRig) -> None:
     """When, which outcome of which call, the answer, how long, when again; no number, no name, no path of the receiver."""
     rig.receiver.status = lambda: 503
-    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=10, is_pushed=False)
     page = await rig.page("/outcomes")
     for shown in (
         "call.authenticated",
@@ -131,8 +130,7 @@ async def test_forms_of_the_page_refuse_what_they_must(rig: PageRig) -> None:
 async def test_message_shows_payload_and_each_answer(rig: PageRig) -> None:
     """An attempt leads to its message: what was posted, what the receiver answered each time, and a replay."""
     rig.receiver.status, rig.receiver.text = lambda: 503, "busy <b>now</b>, key whsec_Y2FuYXJ5LXdvcmtlci0wMTIz"
-    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=20, is_pushed=False)
     rig.receiver.status, rig.receiver.text = lambda: 200, "taken"
     await rig.run(60)
     [address, *_] = re.findall(r'href="/board(/outcomes/message\?id=[^"]*authenticated)"', await rig.page("/outcomes"))
@@ -180,8 +178,7 @@ async def test_message_of_another_institution_is_refused(rig: PageRig) -> None:
 
 async def test_message_of_a_forgotten_call_still_shows_its_attempts(rig: PageRig) -> None:
     """If the call is no longer kept, the attempts are shown without payload and without the button."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(80)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     [newest, *_] = await rig.deliveries.attempts.read()
     member = f"c:{call.institution_key}:{call.voice_id}"
     await rig.redis.delete(Keys().item(member), Keys().trail(member))

@@ -113,8 +113,7 @@ async def test_call_that_is_listed_after_all_is_watched_and_its_statement_heard(
     said = await say_by(desk, "v-late")
     await desk.run(100)
     assert (await state_by(desk, "v-late", said))[0] == "held"
-    call = desk.stage.call(END, voice_id="v-late")
-    await desk.run(30)
+    call = await desk.begin_call(END, voice_id="v-late", run_s=30, is_pushed=False)
     assert await state_by(desk, "v-late", said) == ("done", [])
     assert desk.ledger(call)["reject_voice"] == 1
     assert (await desk.record(call)).life.reason is None
@@ -220,8 +219,7 @@ async def test_distrust_by_an_alternate_id_that_nothing_confirms_says_what_to_do
 async def test_distrust_by_the_alternate_id_after_the_call_is_closed_is_heard(desk: DeskRig) -> None:
     """A distrust on a hint by the alternate id of a call that is settled meanwhile rejects the voice all the same."""
     await desk.run(20)
-    call = desk.stage.call(Happening(Kind.END, 15))
-    await desk.run(40)
+    call = await desk.begin_call(Happening(Kind.END, 15), run_s=40, is_pushed=False)
     assert (await desk.record(call)).is_settled
     await desk.push(call, voice_id=None)
     await desk.run(1)
@@ -247,8 +245,7 @@ async def test_statement_that_comes_while_the_hint_is_dropped_is_heard(desk: Des
 async def test_statement_is_found_through_several_merges(desk: DeskRig) -> None:
     """Under an id whose record was merged into one that was merged again, the statement is still answered."""
     await desk.run(5)
-    call = desk.stage.call(END, voice_id="v-3")
-    await desk.run(5)
+    call = await desk.begin_call(END, voice_id="v-3", run_s=5, is_pushed=False)
     for voice_id, into in (("v-1", "v-2"), ("v-2", "v-3")):
         place = CallId(KEY, voice_id)
         said = Distrusted(operator="ann", said_at=desk.clock.now, wish=voice_id[-1] * 32)
@@ -278,8 +275,7 @@ async def test_statements_of_one_operator_that_wait_together_are_all_answered(de
 async def test_statement_with_a_repeated_key_keeps_its_place(desk: DeskRig) -> None:
     """A client that repeats its request under one Idempotency-Key does not beat a correction that came in between."""
     desk.stage.world.add_member(KEY, "p-2", ["5550100002"])
-    call = desk.stage.call(END, persons=[])
-    await desk.run(10)
+    call = await desk.begin_call(END, persons=[], run_s=10, is_pushed=False)
     first = await desk.say(call, "assign", key="4711", person_id="p-1")
     second = await desk.say(call, "assign", operator="agent-8", person_id="p-2")
     repeated = await desk.say(call, "assign", key="4711", person_id="p-1")
@@ -334,8 +330,7 @@ async def test_statement_that_a_merge_carries_is_pending_until_it_was_read(desk:
 async def test_call_that_is_merged_during_a_look_is_found(desk: DeskRig) -> None:
     """A look resolves the id first, and then reads the record. Between the two a worker may merge it."""
     await desk.run(5)
-    call = desk.stage.call(END)
-    await desk.run(5)
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
     place, other = CallId(KEY, call.alternate_id), CallId(KEY, call.voice_id)
     said = Distrusted(operator="ann", said_at=desk.clock.now, wish="1" * 32)
     await desk.store.note(place, said)

@@ -264,8 +264,7 @@ async def test_distrust_that_came_under_the_other_id_ends_what_was_verified_too(
 
 async def test_enroll_that_cannot_log_in_for_an_hour_is_not_tried_every_three_seconds(desk: DeskRig) -> None:
     """The password was changed, and reads go on with the old token. Once logins are accepted, it is sent."""
-    call = desk.stage.call(Happening(Kind.VIEWED, 5), Happening(Kind.END, 7200))
-    await desk.run(40)
+    call = await desk.begin_call(Happening(Kind.VIEWED, 5), Happening(Kind.END, 7200), run_s=40, is_pushed=False)
     desk.stage.sandbox.faults.add(Fault(target="enroll", action=Action.UNAUTHORIZED, times=1))
     desk.stage.sandbox.faults.add(Fault(target="token", action=Action.REFUSED))
     await desk.say(call, "verified", person_id="p-1", validation_type="OneTimePasswordAuth")

@@ -63,8 +63,7 @@ async def test_ask_puts_the_call_before_a_person_and_sends_nothing(stage: Asgi, 
 async def test_rule_that_asks_again_asks_since_the_first_time(stage: Asgi, redis: Redis) -> None:
     """A statement lets the rules decide anew: the same question is asked since the same instant, and logged once."""
     rig = Rig(stage, redis, book(ASK))
-    call = rig.stage.call(ZEBRA, Happening(Kind.END, 600))
-    await rig.run(12)
+    call = await rig.begin_call(ZEBRA, Happening(Kind.END, 600), run_s=12, is_pushed=False)
     asked, decided = (await rig.record(call)).statements.asked, (await rig.whats(call)).count("decided ask")
     verified = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now)
     await rig.note(call, verified)
@@ -77,8 +76,7 @@ async def test_rule_that_asks_again_asks_since_the_first_time(stage: Asgi, redis
 async def test_a_person_s_word_answers_what_a_rule_asks(stage: Asgi, redis: Redis) -> None:
     """Who is distrusted is rejected by the rule that comes first, and nothing is asked any more."""
     rig = Rig(stage, redis, book(ASK))
-    call = rig.stage.call(ZEBRA, END)
-    await rig.run(12)
+    call = await rig.begin_call(ZEBRA, END, run_s=12, is_pushed=False)
     assert await rig.queries.attention()
     await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now))
     await rig.run(5)
@@ -90,8 +88,7 @@ async def test_time_since_the_assignment_is_not_late(stage: Asgi, redis: Redis) 
     """A rule on seconds since the assignment decides when they have passed, whatever else is due."""
     late = Rule("nothing for long", (("assigned_s", Between(31)),), Outcome.ASK, "Nothing came.")
     rig = Rig(stage, redis, replace(book(late), reads_undecided_s=20.0))
-    call = rig.stage.call(END)
-    await rig.run(28)
+    call = await rig.begin_call(END, run_s=28, is_pushed=False)
     assert (await rig.record(call)).statements.asked is None
     await rig.run(5)
     record = await rig.record(call)
@@ -104,8 +101,7 @@ async def test_rule_comes_into_force_in_the_midst_of_a_call(stage: Asgi, redis: 
     """Dates are held against the call's clock: before, the rule is passed over, and from its instant on it decides."""
     begins_at = stage.clock.now + timedelta(seconds=20)
     rig = Rig(stage, redis, book(replace(ASK, when=(("assigned", True),), valid_from=begins_at)))
-    call = rig.stage.call(END)
-    await rig.run(19)
+    call = await rig.begin_call(END, run_s=19, is_pushed=False)
     assert (await rig.record(call)).statements.asked is None
     await rig.run(3)
     record = await rig.record(call)
@@ -125,8 +121,7 @@ async def test_red_alone_rejects_only_whom_nobody_has_verified(stage: Asgi, redi
         on_red_alone=True,
     )
     rig = Rig(stage, redis, replace(book(rule), red_alone=frozenset({KEY})))
-    call = rig.stage.call(Happening(Kind.RED, 8), END)
-    await rig.run(3)
+    call = await rig.begin_call(Happening(Kind.RED, 8), END, run_s=3, is_pushed=False)
     if verified:
         person = (await rig.record(call)).seen.person_id or ""
         word = Verified(person_id=person, validation_type="Other", operator="ann", said_at=rig.clock.now)
@@ -157,8 +152,7 @@ async def test_rule_is_applied_when_the_hour_comes(stage: Asgi, redis: Redis) ->
     later = Rule("after hours", (("hour", (now.hour + 1) % 24),), Outcome.ASK, "The desk is closed.")
     rig = Rig(stage, redis, replace(book(later), zones={"": ZoneInfo("UTC")}))
     stage.advance(3600 - now.minute * 60 - now.second - 60)
-    call = rig.stage.call(Happening(Kind.END, 600))
-    await rig.run(55)
+    call = await rig.begin_call(Happening(Kind.END, 600), run_s=55, is_pushed=False)
     assert (await rig.record(call)).statements.asked is None
     await rig.run(6)
     assert (await rig.record(call)).statements.asked is not None

@@ -63,8 +63,7 @@ async def test_every_request_of_a_call_carries_the_event_it_moves_by(spied: tupl
 async def test_newest_of_several_events_is_followed(spied: tuple[Rig, Spy]) -> None:
     """Events that wait together are folded together, and further requests carry the last one's trace."""
     rig, spy = spied
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     for event_id, kind in ((END_EVENT, "CallEnd"), (START, "CallStart")):
         await push(rig, call, kind, event_id)
         rig.clock.advance(0.1)

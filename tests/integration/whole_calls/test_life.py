@@ -95,8 +95,7 @@ async def test_call_of_another_person_type_is_not_assigned(sandbox_asgi: Asgi, r
     cautious = load_rules(None)
     joint = changed(cautious, assign=changed(cautious.assign, person_types=frozenset({"Joint"})))
     rig = Rig(sandbox_asgi, redis, joint)
-    call = rig.stage.call(END)
-    await rig.run(20)
+    call = await rig.begin_call(END, run_s=20, is_pushed=False)
     assert set(rig.ledger(call)) == {"read"}
 
 
@@ -114,8 +113,7 @@ async def test_call_assigned_by_somebody_else_is_watched(rig: Rig) -> None:
 
 async def test_call_is_assigned_at_the_word_of_the_desk(rig: Rig) -> None:
     """Of several candidates the desk names one; that person is assigned once, in the operator's name."""
-    call = rig.stage.call(END, persons=TWO)
-    await rig.run(10)
+    call = await rig.begin_call(END, persons=TWO, run_s=10, is_pushed=False)
     await rig.note(call, AssignWish(person_id="p-2", operator="ann", said_at=rig.clock.now))
     await rig.run(10)
     assert (call.person_id, call.core_username, rig.ledger(call)["assign"]) == ("p-2", "ann", 1)
@@ -127,8 +125,7 @@ async def test_call_whose_push_was_lost_is_found_within_ten_seconds(rig: Rig, ca
     for _ in range(calls_before):
         rig.stage.call(Happening(Kind.END, 300))
     await rig.run(33.3)
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     assert rig.ledger(call)["assign"] == 1
 
 
@@ -192,8 +189,7 @@ async def test_push_of_an_end_that_details_show_late_is_followed_up(rig: Rig) ->
 
 async def test_call_whose_end_was_never_pushed_is_settled(rig: Rig) -> None:
     """Reads and listings find the end without a push (B3)."""
-    call = rig.stage.call(END)
-    await rig.run(80)
+    call = await rig.begin_call(END, run_s=80, is_pushed=False)
     assert (await rig.record(call)).life.phase is Phase.SETTLED
     assert not await rig.listings.has_open(KEY)
 
@@ -310,8 +306,7 @@ NOT_FOUND = '{"success": false, "error": "Phone call not found."}'
 
 async def test_call_the_service_does_not_know_any_more_is_lost(rig: Rig) -> None:
     """Details that are "not found" for a minute settle a call that the queue does not list either (D8)."""
-    call = rig.stage.call(Happening(Kind.END, 500))
-    await rig.run(5)
+    call = await rig.begin_call(Happening(Kind.END, 500), run_s=5, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED, body=NOT_FOUND))
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
     await rig.run(50)
@@ -322,8 +317,7 @@ async def test_call_the_service_does_not_know_any_more_is_lost(rig: Rig) -> None
 
 async def test_call_that_could_not_be_read_is_not_lost(rig: Rig) -> None:
     """One "not found" and then an outage is no proof that the call is gone."""
-    call = rig.stage.call(Happening(Kind.END, 500))
-    await rig.run(5)
+    call = await rig.begin_call(Happening(Kind.END, 500), run_s=5, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="read", action=Action.REFUSED, body=NOT_FOUND, times=1))
     rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500))
     await rig.run(120)
@@ -336,8 +330,7 @@ async def test_call_that_never_ends_is_lost_at_the_maximum_age(rig: Rig) -> None
     """Listed for ever, never ended: settled at the maximum age (D8)."""
     rig.tools = changed(rig.tools, book=changed(rig.book, maximum_age_s=40))
     rig.shift.tools = rig.tools
-    call = rig.stage.call(Happening(Kind.END, 500))
-    await rig.run(62)
+    call = await rig.begin_call(Happening(Kind.END, 500), run_s=62, is_pushed=False)
     assert (await rig.record(call)).life.reason is Reason.LOST
     await rig.run(62)
     assert (await rig.record(call)).life.phase is Phase.SETTLED, "listing it again opens nothing"

@@ -25,8 +25,7 @@ def forgets(rig: Rig) -> None:
 
 async def lose(rig: Rig, *script: Happening) -> Call:
     """Return a call that was settled as lost."""
-    call = rig.stage.call(*script, Happening(Kind.END, 400))
-    await rig.run(5)
+    call = await rig.begin_call(*script, Happening(Kind.END, 400), run_s=5, is_pushed=False)
     forgets(rig)
     await rig.run(100)
     assert (await rig.record(call)).life.reason is Reason.LOST
@@ -122,8 +121,7 @@ async def test_word_about_a_call_that_stays_lost_is_told_as_held(rig: Rig) -> No
 @pytest.mark.parametrize("kind", ["verified", "distrusted", "check"])
 async def test_word_just_before_a_call_is_given_up_as_lost_is_acted_on(rig: Rig, kind: str) -> None:
     """The last seconds of the minute are over, but a person has just spoken: the call is read before it is given up."""
-    call = rig.stage.call(Happening(Kind.END, 3000))
-    await rig.run(5)
+    call = await rig.begin_call(Happening(Kind.END, 3000), run_s=5, is_pushed=False)
     forgets(rig)
     while (missing := (await rig.record(call)).life.not_found_since) is None or (rig.clock.now - missing).seconds < 57:
         await rig.run(1)
@@ -150,8 +148,7 @@ def lives_for(rig: Rig, seconds: int) -> None:
 async def test_word_about_a_call_that_is_too_old_is_acted_on_if_it_can_be_read(rig: Rig, said_after_s: int) -> None:
     """A distrusted caller is rejected although the call is given up for its age a moment later, or was before."""
     lives_for(rig, 40)
-    call = rig.stage.call(Happening(Kind.END, 3000))
-    await rig.run(said_after_s)
+    call = await rig.begin_call(Happening(Kind.END, 3000), run_s=said_after_s, is_pushed=False)
     assert await rig.note(call, replace(SAID["distrusted"], said_at=rig.clock.now), even_settled=True)
     await rig.run(20)
     assert rig.ledger(call)["reject_voice"] == 1

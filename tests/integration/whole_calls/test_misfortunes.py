@@ -126,13 +126,11 @@ async def test_redis_clock_set_back_stops_nothing(rig: Rig) -> None:
     rig.store._now_ms = lambda: rig.now_ms() - behind[0]
     for part in (rig.store, rig.intake):
         part._scripts._now_ms = rig.store._now_ms
-    call = rig.stage.call(Happening(Kind.GREEN, 40), Happening(Kind.END, 100))
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.GREEN, 40), Happening(Kind.END, 100), run_s=20, is_pushed=False)
     behind[0] = 3_600_000
     await rig.run(60)
     assert (await rig.record(call)).seen.authenticated
-    late = rig.stage.call(Happening(Kind.END, 500))
-    await rig.run(50)
+    late = await rig.begin_call(Happening(Kind.END, 500), run_s=50, is_pushed=False)
     assert rig.ledger(late)["assign"] == 1
     assert (await rig.record(call)).life.phase is Phase.SETTLED
     rig.stage.world.state.institutions[KEY].ignored.append(late.phone_number)
@@ -215,15 +213,13 @@ async def test_listing_that_fails_is_tried_again_soon(rig: Rig) -> None:
     """One failed look delays the finding of a call by little."""
     await rig.run(20)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=500, times=1))
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     assert rig.ledger(call)["assign"] == 1
 
 
 async def test_call_that_is_not_listed_any_more_is_read_not_ended(rig: Rig) -> None:
     """Absence from a full listing is no proof: the stored details are read, and the live call goes on."""
-    call = rig.stage.call(Happening(Kind.END, 500))
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 500), run_s=10, is_pushed=False)
     rig.stage.world.state.institutions[KEY].ignored.append(call.phone_number)
     await rig.run(TO_THE_END_EVERY_S + 10)
     assert "unlisted" in await rig.whats(call)

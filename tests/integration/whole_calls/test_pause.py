@@ -124,8 +124,7 @@ async def test_pause_is_in_the_trail_of_what_it_held(rig: Rig) -> None:
 @pytest.mark.parametrize("by_desk", [False, True], ids=["automatic", "asked for by a person"])
 async def test_pause_of_all_between_claim_and_booking_makes_no_automatic_check(rig: Rig, by_desk: bool) -> None:
     """The write that books a check asks once more. A check that a person asks for is made all the same."""
-    call = rig.stage.call(Happening(Kind.END, 120))
-    await rig.run(5)
+    call = await rig.begin_call(Happening(Kind.END, 120), run_s=5, is_pushed=False)
     if by_desk:
         await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now))
     else:

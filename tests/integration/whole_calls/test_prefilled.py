@@ -43,8 +43,7 @@ async def answer(rig: Rig, call: Call) -> ActionStatus:
 
 async def test_only_candidate_who_stands_on_the_record_is_assigned_once(rig: Rig) -> None:
     """Only an assign correlates the account (Spec: Rules per operation 1), so the person on the record is assigned."""
-    call = rig.stage.call(Happening(Kind.GREEN, 8), END)
-    await rig.run(70)
+    call = await rig.begin_call(Happening(Kind.GREEN, 8), END, run_s=70, is_pushed=False)
     assert rig.ledger(call)["assign"] == 1
     assert call.aliases == ["cu-1-p-1"]
     record = await rig.record(call)
@@ -57,16 +56,14 @@ async def test_only_candidate_who_stands_on_the_record_is_assigned_once(rig: Rig
 
 async def test_person_on_a_record_that_an_operator_has_claimed_is_not_assigned(rig: Rig) -> None:
     """Whoever has claimed the call has assigned its person, or will."""
-    call = rig.stage.call(Happening(Kind.CLAIMED, 0, "elsewhere", "p-1"), END)
-    await rig.run(70)
+    call = await rig.begin_call(Happening(Kind.CLAIMED, 0, "elsewhere", "p-1"), END, run_s=70, is_pushed=False)
     assert rig.ledger(call).get("assign", 0) == 0
 
 
 async def test_person_on_the_record_is_not_replaced_by_another(rig: Rig) -> None:
     """The law still forbids to replace a person whom we did not assign."""
     by_hand(rig)
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     await rig.note(call, wish(rig, "p-2"))
     await rig.run(10)
     held = await answer(rig, call)
@@ -78,8 +75,7 @@ async def test_person_on_the_record_is_not_replaced_by_another(rig: Rig) -> None
 async def test_desk_may_assign_the_person_who_stands_there(rig: Rig, script: tuple[Happening, ...]) -> None:
     """It is sent under the operator's name, once, and told as done only then."""
     by_hand(rig)
-    call = rig.stage.call(*script, END)
-    await rig.run(20)
+    call = await rig.begin_call(*script, END, run_s=20, is_pushed=False)
     assert rig.ledger(call).get("assign", 0) == 0
     await rig.note(call, wish(rig))
     await rig.run(20)
@@ -91,8 +87,7 @@ async def test_desk_may_assign_the_person_who_stands_there(rig: Rig, script: tup
 
 async def test_desk_may_assign_the_person_of_a_call_that_an_operator_has_claimed(rig: Rig) -> None:
     """A claim may have correlated nothing. The person stays, so nobody is replaced; the details are read first."""
-    call = rig.stage.call(Happening(Kind.CLAIMED, 0, "elsewhere", "p-1"), END)
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.CLAIMED, 0, "elsewhere", "p-1"), END, run_s=10, is_pushed=False)
     await rig.note(call, wish(rig))
     await rig.run(10)
     assert rig.ledger(call)["assign"] == 1

@@ -96,8 +96,7 @@ async def test_months_of_calls_leave_no_more_than_days_of_them(kept: Rig, days: 
 
 async def test_settled_call_is_kept_for_the_days_of_the_settings(kept: Rig) -> None:
     """A settled call can be read on its last day, with its trail, and not on the next."""
-    call = kept.stage.call(BRIEF)
-    await kept.run(20)
+    call = await kept.begin_call(BRIEF, run_s=20, is_pushed=False)
     await age(kept.redis, DAYS * DAY_S - 60)
     assert await kept.find(call.voice_id) is not None
     assert await kept.trail(call)
@@ -152,8 +151,7 @@ async def test_enrolls_are_kept_as_long_as_calls(kept: Rig) -> None:
 
 async def test_lower_setting_frees_a_full_redis(kept: Rig) -> None:
     """A Redis that is full takes no jobs, so what is older is freed without any command that needs memory."""
-    call = kept.stage.call(BRIEF)
-    await kept.run(20)
+    call = await kept.begin_call(BRIEF, run_s=20, is_pushed=False)
     kept.stage.advance(3 * DAY_S)
     await kept.redis.config_set("maxmemory", "1")
     try:
@@ -179,8 +177,7 @@ async def test_call_that_needs_a_person_is_kept_until_she_has_closed_it(kept: Ri
     seen = Happening(Kind.VIEWED)
     lost = Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
     kept.stage.sandbox.faults.add(lost)
-    call = kept.stage.call(Happening(Kind.END, 40))
-    await kept.run(5)
+    call = await kept.begin_call(Happening(Kind.END, 40), run_s=5, is_pushed=False)
     await kept.note(call, Distrusted(operator="ann", said_at=kept.clock.now))
     await kept.run(70)
     assert await kept.queries.attention()
@@ -197,8 +194,7 @@ async def test_call_that_needs_a_person_is_kept_until_she_has_closed_it(kept: Ri
 
 async def test_settled_call_that_comes_to_need_a_person_is_kept(kept: Rig) -> None:
     """A doubt that turns up after a call was settled, by a merge for one, lifts its expiry."""
-    call = kept.stage.call(BRIEF)
-    await kept.run(20)
+    call = await kept.begin_call(BRIEF, run_s=20, is_pushed=False)
     member = CallId(KEY, call.voice_id).member
     await kept.store.ask(CallId(KEY, call.voice_id), "nudge")
     [held] = [held for held in await kept.store.claim(10) if held.member == member]
@@ -208,8 +204,7 @@ async def test_settled_call_that_comes_to_need_a_person_is_kept(kept: Rig) -> No
 
 async def test_what_has_expired_needs_nobody(kept: Rig) -> None:
     """Expired members are removed from the list of what needs a person; others stay."""
-    call = kept.stage.call(Happening(Kind.END, 40))
-    await kept.run(5)
+    call = await kept.begin_call(Happening(Kind.END, 40), run_s=5, is_pushed=False)
     member = CallId(KEY, call.voice_id).member
     await kept.redis.hset(Keys().attention, mapping={member: "parked", "c:cu-1:gone": "parked"})
     tidying = Tidying([kept.store], kept.clock.monotonic)

@@ -131,8 +131,7 @@ async def test_claim_links_to_the_events_before(rig: Rig, sent: Sent) -> None:
 
 async def test_trace_that_no_event_began_begins_with_the_first_claim(rig: Rig, sent: Sent) -> None:
     """A call that only the queue showed: its first claim has no parent, and its later ones are below it."""
-    call = rig.stage.call(END)
-    await rig.run(30)
+    call = await rig.begin_call(END, run_s=30, is_pushed=False)
     trace = (await rig.record(call)).trace
     assert trace is not None
     first, *later = [each for each in sent.of(trace) if each.name == "claim"]
@@ -156,8 +155,7 @@ async def test_look_at_a_queue_has_a_trace_of_its_own(rig: Rig, sent: Sent) -> N
 
 async def test_statement_begins_the_trace_of_what_follows_from_it(desk: DeskRig, sent: Sent) -> None:
     """The action's id is the trace: of the span at the desk, of the claim and of the enroll."""
-    call = desk.stage.call(END)
-    await desk.run(10)
+    call = await desk.begin_call(END, run_s=10, is_pushed=False)
     said = await desk.say(call, "verified", person_id="p-1", validation_type="OneTimePasswordAuth")
     await desk.run(10)
     trace = said.json()["watch"].rpartition("/")[2]
@@ -168,8 +166,7 @@ async def test_statement_begins_the_trace_of_what_follows_from_it(desk: DeskRig,
 
 async def test_statement_that_is_repeated_has_one_span(desk: DeskRig, sent: Sent) -> None:
     """A client repeats it under one Idempotency-Key before a worker has read it. The id of a span occurs once."""
-    call = desk.stage.call(END)
-    await desk.run(10)
+    call = await desk.begin_call(END, run_s=10, is_pushed=False)
     for _ in range(2):
         said = await desk.say(call, "distrusted", key="4711", reason="wrong answers")
     trace = said.json()["action_id"]

@@ -50,8 +50,7 @@ class Starts(httpx.AsyncBaseTransport):
 async def watched(rig: Rig) -> None:
     """Let a call come that nobody pushes, and one that is pushed: both are found, assigned, checked and authenticated."""
     await rig.run(70)
-    silent = rig.stage.call(Happening(Kind.GREEN, 40), Happening(Kind.END, 200))
-    await rig.run(10)
+    silent = await rig.begin_call(Happening(Kind.GREEN, 40), Happening(Kind.END, 200), run_s=10, is_pushed=False)
     assert silent.aliases, "a call that nobody pushed is assigned within ten seconds"
     pushed = await rig.begin_call(
         Happening(Kind.GREEN, 40), Happening(Kind.END, 200), phone_number="5550100777", persons=PERSONS, run_s=2

@@ -21,8 +21,7 @@ TAKEN_BACK = "enroll taken back"
 
 async def enrolled(rig: Rig, *script: Happening, person_id: str = "p-1", **more: Any) -> Call:
     """Return a call whose caller an agent verified, and whose voice was therefore enrolled."""
-    call = rig.stage.call(*script, **more)
-    await rig.run(8)
+    call = await rig.begin_call(*script, **more, run_s=8, is_pushed=False)
     said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": f"e{call.voice_id}"}
     await rig.note(call, Verified(person_id=person_id, validation_type="OneTimePasswordAuth", **said))
     await rig.run(6)
@@ -32,8 +31,7 @@ async def enrolled(rig: Rig, *script: Happening, person_id: str = "p-1", **more:
 
 async def reject(rig: Rig, end: Happening = END) -> Call:
     """Have the voice of a new call of the same member rejected."""
-    call = rig.stage.call(end)
-    await rig.run(8)
+    call = await rig.begin_call(end, run_s=8, is_pushed=False)
     await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish=f"r{call.voice_id}"))
     await rig.run(6)
     assert call.rejected
@@ -106,8 +104,7 @@ async def test_reject_leaves_the_calls_of_others_alone(rig: Rig) -> None:
     """A reject causes no reads of other members' calls, nor of calls that were not enrolled."""
     rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
     call = await enrolled(rig, SOON, person_id="p-2", phone_number="5550100002")
-    plain = rig.stage.call(Happening(Kind.END, 10))
-    await rig.run(60)
+    plain = await rig.begin_call(Happening(Kind.END, 10), run_s=60, is_pushed=False)
     before = rig.ledger(call)["read"], rig.ledger(plain)["read"]
     await reject(rig)
     await rig.run(120)
@@ -166,8 +163,7 @@ async def test_enroll_is_taken_back_after_its_call_settled(rig: Rig) -> None:
 async def test_reject_between_an_enroll_and_its_record_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another worker rejects the member after the service enrolled, and before the enroll is recorded."""
     rig.stage.world.options = but(rig.stage.world.options, unenroll_after_s=60.0)
-    call = rig.stage.call(SOON)
-    await rig.run(8)
+    call = await rig.begin_call(SOON, run_s=8, is_pushed=False)
     follow = rig.store.members.follow
     told: list[Any] = []
 

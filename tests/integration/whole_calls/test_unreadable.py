@@ -126,8 +126,7 @@ async def test_unreadable_standing_is_asked_for_again(rig: Rig) -> None:
 async def test_unreadable_trail_line_holds_up_no_outcome(sandbox_asgi: Any, redis: Any) -> None:
     """The call's other outcomes are posted, the line is shown as unreadable, and it is logged once."""
     courier = Courier(sandbox_asgi, redis)
-    call = courier.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 60))
-    await courier.run(4)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 60), run_s=4, is_pushed=False)
     await redis.rpush(KEYS.trail(courier.call_id(call).member), b'{"what":"a-later-kind-of-line"}')
     await courier.run(120)
     assert [message["type"] for message in courier.receiver.taken] == ["call.authenticated", "call.settled"]
@@ -139,8 +138,7 @@ async def test_unreadable_trail_line_holds_up_no_outcome(sandbox_asgi: Any, redi
 async def test_unreadable_delivery_cursor_begins_anew(sandbox_asgi: Any, redis: Any) -> None:
     """Nobody knows what was sent: everything is sent again, under the same ids."""
     courier = Courier(sandbox_asgi, redis)
-    call = courier.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 60))
-    await courier.run(20)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 60), run_s=20, is_pushed=False)
     await redis.hset(KEYS.outbox.item(courier.call_id(call).member), "rec", GARBAGE)
     await courier.run(120)
     types = [message["type"] for message in courier.receiver.taken]

@@ -145,8 +145,7 @@ async def test_sign_that_vanishes_is_remembered(sandbox_asgi: Asgi, redis: Redis
 
 async def test_word_of_a_person_does_not_wait_for_the_voice(rig: Rig) -> None:
     """The desk's word enrolls at once, also against a mismatch, which it overrules."""
-    call = rig.stage.call(Happening(Kind.MISMATCH, 2), END)
-    await rig.run(15)
+    call = await rig.begin_call(Happening(Kind.MISMATCH, 2), END, run_s=15, is_pushed=False)
     await say(rig, call)
     assert call.feedback == ["SUCCESSFUL"]
 
@@ -177,8 +176,7 @@ async def test_passcode_that_only_the_read_after_the_end_shows_enrolls(sandbox_a
 @pytest.mark.parametrize(("after_s", "is_enrolled"), [(1, True), (30, True), (590, True), (615, False)])
 async def test_word_after_the_end_enrolls_for_ten_minutes(rig: Rig, after_s: float, is_enrolled: bool) -> None:
     """An agent who verifies the caller after the hang-up is heard, also if the call is settled; later it is too late."""
-    call = rig.stage.call(Happening(Kind.END, 30))
-    await rig.run(31 + after_s)
+    call = await rig.begin_call(Happening(Kind.END, 30), run_s=31 + after_s, is_pushed=False)
     await say(rig, call)
     assert bool(call.feedback) is is_enrolled
     assert (await rig.record(call)).is_settled
@@ -187,8 +185,7 @@ async def test_word_after_the_end_enrolls_for_ten_minutes(rig: Rig, after_s: flo
 
 async def test_late_word_counts_from_when_it_was_said(rig: Rig) -> None:
     """A word that reached a worker late was said in time."""
-    call = rig.stage.call(Happening(Kind.END, 30))
-    await rig.run(400)
+    call = await rig.begin_call(Happening(Kind.END, 30), run_s=400, is_pushed=False)
     await say(rig, call, late_s=300)
     assert call.feedback == ["SUCCESSFUL"]
 
@@ -204,15 +201,13 @@ AGAINST: dict[str, Any] = {
 @pytest.mark.parametrize("kind", AGAINST.values(), ids=AGAINST)
 async def test_law_holds_after_the_end_as_before(rig: Rig, kind: Kind) -> None:
     """Everything else that forbids an enroll forbids it after the end too."""
-    call = rig.stage.call(Happening(kind, 5), Happening(Kind.END, 60))
-    await rig.run(70)
+    call = await rig.begin_call(Happening(kind, 5), Happening(Kind.END, 60), run_s=70, is_pushed=False)
     await say(rig, call)
     assert rig.ledger(call).get("enroll", 0) == 0
 
 
 async def test_assign_is_not_made_after_the_end(rig: Rig) -> None:
     """Whom nobody assigned in the call is not assigned after it, so nobody is enrolled either."""
-    call = rig.stage.call(Happening(Kind.END, 20), persons=[])
-    await rig.run(21)
+    call = await rig.begin_call(Happening(Kind.END, 20), persons=[], run_s=21, is_pushed=False)
     await say(rig, call)
     assert not {"assign", "enroll"} & set(rig.ledger(call))

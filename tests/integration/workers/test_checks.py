@@ -35,8 +35,7 @@ def arrived(rig: Rig, call: Call) -> int:
 async def test_budget_leaves_two_checks_to_the_desk(rig: Rig) -> None:
     """18 checks are made automatically, two when the desk asks, and then none, whoever asks."""
     use_schedule(rig, QUICK)
-    call = rig.stage.call(LONG)
-    await rig.run(40)
+    call = await rig.begin_call(LONG, run_s=40, is_pushed=False)
     assert arrived(rig, call) == 18
     for made in (19, 20, 20):
         await ask(rig, call)
@@ -71,8 +70,7 @@ async def test_budget_counts_a_check_without_an_answer(rig: Rig) -> None:
 async def test_check_after_a_401_is_booked_again_and_made_once_more(rig: Rig) -> None:
     """A lapsed token costs a booking, not the check: log in, book anew, ask once more."""
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, times=1))
-    call = rig.stage.call(LONG)
-    await rig.run(11.5)
+    call = await rig.begin_call(LONG, run_s=11.5, is_pushed=False)
     tally = rig.stage.sandbox.ledger.tally(call.voice_id)
     assert (tally.arrived["check"], tally.authenticated["check"]) == (2, 1)
     assert (await rig.record(call)).plan.checks_used == 2
@@ -82,8 +80,7 @@ async def test_check_after_a_failure_and_a_401_is_made(rig: Rig) -> None:
     """A check answered with 401 was not made: the read since the last failure is enough to make it anew."""
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, times=1))
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, times=1))
-    call = rig.stage.call(LONG)
-    await rig.run(16)
+    call = await rig.begin_call(LONG, run_s=16, is_pushed=False)
     assert not rig.shift.failures
     assert rig.stage.sandbox.ledger.tally(call.voice_id).arrived["check"] >= 3
 
@@ -91,8 +88,7 @@ async def test_check_after_a_failure_and_a_401_is_made(rig: Rig) -> None:
 async def test_people_spend_the_reserve_and_nothing_else(rig: Rig) -> None:
     """However early and often people ask, they get the two reserved checks, and the schedule keeps its 18."""
     use_schedule(rig, QUICK)
-    call = rig.stage.call(LONG)
-    await rig.run(2)
+    call = await rig.begin_call(LONG, run_s=2, is_pushed=False)
     for _ in range(4):
         await ask(rig, call)
     await rig.run(40)
@@ -103,8 +99,7 @@ async def test_people_spend_the_reserve_and_nothing_else(rig: Rig) -> None:
 async def test_check_of_the_desk_after_a_401_is_the_desks(rig: Rig) -> None:
     """The last check asked for at the desk is made for the desk, also when the token had lapsed."""
     use_schedule(rig, QUICK)
-    call = rig.stage.call(LONG)
-    await rig.run(40)
+    call = await rig.begin_call(LONG, run_s=40, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, times=1))
     await ask(rig, call)
     checks = [a for a in rig.stage.sandbox.ledger.arrivals(call.voice_id) if a.operation == "check"]
@@ -124,8 +119,7 @@ STOPS = {
 @pytest.mark.parametrize("happening", STOPS.values(), ids=STOPS)
 async def test_checks_end_with_each_stop_condition(rig: Rig, happening: Happening) -> None:
     """Once the call is decided or over no further check is made (E5)."""
-    call = rig.stage.call(happening, *([] if happening.kind is Kind.END else [LONG]))
-    await rig.run(30)
+    call = await rig.begin_call(happening, *([] if happening.kind is Kind.END else [LONG]), run_s=30, is_pushed=False)
     made = arrived(rig, call)
     await rig.run(45)
     assert 1 <= made == arrived(rig, call)
@@ -135,6 +129,5 @@ async def test_checks_before_a_person_is_known_are_as_many_as_the_rules_allow(ri
     """``[checks] unassigned`` is the number of checks for a call without a person; by default none."""
     rig.tools = replace(rig.tools, book=replace(rig.book, checks_unassigned=3))
     rig.shift.tools = rig.tools
-    call = rig.stage.call(LONG, persons=[])
-    await rig.run(60)
+    call = await rig.begin_call(LONG, persons=[], run_s=60, is_pushed=False)
     assert arrived(rig, call) == 3

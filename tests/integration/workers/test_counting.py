@@ -66,8 +66,7 @@ async def test_push_of_a_call_in_the_first_look_is_not_missed(rig: Rig) -> None:
 
 async def test_counted_call_whose_start_was_lost(rig: Rig) -> None:
     """If only the end was pushed, only the start counts as lost."""
-    call = rig.stage.call(END)
-    await rig.run(62)
+    call = await rig.begin_call(END, run_s=62, is_pushed=False)
     await rig.push(call, "CallEnd")
     await rig.run(20)
     assert (await rig.counted()).by(figure.PUSHES_LOST, "type") == {"CallStart": 1}
@@ -125,8 +124,7 @@ async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
 
 async def test_counted_detection_lag_is_no_shorter_than_the_true_one(rig: Rig) -> None:
     """The measured delay, the gap between two checks, is never shorter than the true one."""
-    call = rig.stage.call(Happening(Kind.GREEN, 30.5), END)
-    await rig.run(58)
+    call = await rig.begin_call(Happening(Kind.GREEN, 30.5), END, run_s=58, is_pushed=False)
     spread = (await rig.counted()).spread(figure.DETECTION_LAG)
     assert spread.n == 1
     shown = next(entry for entry in await rig.trail(call) if entry.what == "checked" and entry.policies)

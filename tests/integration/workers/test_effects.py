@@ -94,8 +94,7 @@ async def test_enroll_follows_the_services_own_verification(
     rig: Rig, happening: Happening, validation_type: str
 ) -> None:
     """A caller whom the service verified is enrolled once, with that validation type, as the assigned person."""
-    call = rig.stage.call(happening, END)
-    await rig.run(66)
+    call = await rig.begin_call(happening, END, run_s=66, is_pushed=False)
     assert rig.ledger(call)[ENROLLED] == 1
     assert ours(call) == [("p-1", validation_type, "bot")]
     assert call.feedback == ["SUCCESSFUL"]
@@ -104,8 +103,7 @@ async def test_enroll_follows_the_services_own_verification(
 
 async def test_enroll_follows_the_word_of_the_desk(rig: Rig) -> None:
     """A caller whom a person verified is enrolled once, in that person's name, with the given validation type."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     for _ in range(3):
         await say(rig, call)
         await rig.run(10)
@@ -115,8 +113,7 @@ async def test_enroll_follows_the_word_of_the_desk(rig: Rig) -> None:
 
 async def test_enroll_ends_the_checks(rig: Rig) -> None:
     """After an enroll no further check is made."""
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     await say(rig, call)
     await rig.run(10)
     made = rig.ledger(call)["check"]
@@ -141,8 +138,7 @@ async def test_enroll_is_held_by_the_law_and_says_why(
     rig: Rig, script: tuple[Happening, ...], person_id: str, reason: str
 ) -> None:
     """An effect that the law forbids is not sent, and the trail names the reason (E3, E6, E7, E8)."""
-    call = rig.stage.call(*script, END)
-    await rig.run(19.5)
+    call = await rig.begin_call(*script, END, run_s=19.5, is_pushed=False)
     await say(rig, call, person_id)
     await rig.run(10)
     assert ENROLLED not in rig.ledger(call)
@@ -151,8 +147,7 @@ async def test_enroll_is_held_by_the_law_and_says_why(
 
 async def test_enroll_is_not_made_for_a_green_voice(rig: Rig) -> None:
     """A voice that is authenticated needs no enroll, verified or not."""
-    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(20)
+    call = await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=20, is_pushed=False)
     await say(rig, call)
     await rig.run(20)
     assert ENROLLED not in rig.ledger(call)
@@ -171,8 +166,7 @@ MEANWHILE: dict[str, Happening] = {
 @pytest.mark.parametrize("happening", MEANWHILE.values(), ids=MEANWHILE)
 async def test_enroll_is_not_sent_when_the_call_changed_after_the_intention(rig: Rig, happening: Happening) -> None:
     """The call is read between the saved intention and the request, and new facts are used (E2, E3)."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     happened: list[str] = []
 
     def change(record: Any) -> None:
@@ -190,8 +184,7 @@ async def test_enroll_is_not_sent_when_the_call_changed_after_the_intention(rig:
 
 async def test_enroll_is_sent_only_after_a_read_of_its_own(rig: Rig) -> None:
     """The saved intention, a read, the saved sending, the request: in this order."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await say(rig, call)
     await rig.run(15)
     order = [str(a.operation) for a in rig.stage.sandbox.ledger.arrivals(call.voice_id)]
@@ -202,8 +195,7 @@ async def test_enroll_is_sent_only_after_a_read_of_its_own(rig: Rig) -> None:
 
 async def test_note_that_comes_before_the_sending_is_read_first(rig: Rig) -> None:
     """The desk's distrust that arrives after the intention stops the enroll: nothing is sent over an unread note."""
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     told: list[str] = []
 
     class Interrupted(Seam):
@@ -247,8 +239,7 @@ async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, 
     """There is one request. Stored details show whether it was applied or not (E1)."""
     fault = Fault(**{name: getattr(fault, name) for name in fault.__struct_fields__})
     rig.stage.sandbox.faults.add(fault)
-    call = rig.stage.call(MFA, END)
-    await rig.run(90)
+    call = await rig.begin_call(MFA, END, run_s=90, is_pushed=False)
     assert rig.ledger(call)[ENROLLED] == 1
     state = (await rig.record(call)).ledger.enroll.state
     assert state is (EffectState.CONFIRMED if fault.is_applied else EffectState.ABSENT)
@@ -259,8 +250,7 @@ async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, 
 async def test_reject_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, is_applied: bool) -> None:
     """One request; while nothing has overwritten the status, it proves a reject either way (E1)."""
     rig.stage.sandbox.faults.add(Fault(target=REJECTED, action=Action.RESET, applied=is_applied, times=1))
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await distrust(rig, call)
     await rig.run(30)
     assert rig.ledger(call)[REJECTED] == 1
@@ -271,8 +261,7 @@ async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: R
     """An overwritten status proves nothing, so a person must resolve the effect (E1)."""
     seen = Happening(Kind.VIEWED)
     rig.stage.sandbox.faults.add(Fault(target=REJECTED, action=Action.RESET, applied=False, times=1, happening=seen))
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await distrust(rig, call)
     await rig.run(66)
     record = await rig.record(call)
@@ -289,12 +278,10 @@ async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: R
 async def test_assign_whose_answer_was_lost_is_looked_up(rig: Rig) -> None:
     """An assign that arrived shows in the details; one that did not is made again once that is proved."""
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.RESET, applied=True, times=1))
-    arrived = rig.stage.call(END)
-    await rig.run(30)
+    arrived = await rig.begin_call(END, run_s=30, is_pushed=False)
     assert rig.ledger(arrived)["assign"] == 1
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.RESET, applied=False, times=1))
-    lost = rig.stage.call(END)
-    await rig.run(40)
+    lost = await rig.begin_call(END, run_s=40, is_pushed=False)
     assert rig.ledger(lost)["assign"] == 2
     assert lost.aliases == arrived.aliases
 
@@ -311,8 +298,7 @@ def refuse(rig: Rig, target: str, times: int | None = None) -> None:
 async def test_passing_refusal_loses_nothing(rig: Rig, target: str) -> None:
     """One ``success: false`` and then none: the effect is sent again once reads show nothing of it, and applied once."""
     refuse(rig, target, times=1)
-    call = rig.stage.call(Happening(Kind.END, 90))
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 90), run_s=10, is_pushed=False)
     await (distrust if target == REJECTED else say)(rig, call)
     await rig.run(60)
     assert rig.ledger(call)[target] == 2
@@ -325,8 +311,7 @@ async def test_passing_refusal_loses_nothing(rig: Rig, target: str) -> None:
 async def test_refusal_that_stands_is_told(rig: Rig, target: str, times: int) -> None:
     """A refused effect is sent twice, an assign three times (D3). Then a person is told, with the service's words."""
     refuse(rig, target)
-    call = rig.stage.call(Happening(Kind.END, 200))
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 200), run_s=10, is_pushed=False)
     if target != "assign":
         await (distrust if target == REJECTED else say)(rig, call)
     await rig.run(100)
@@ -351,8 +336,7 @@ async def test_refusal_that_stands_is_told(rig: Rig, target: str, times: int) ->
 async def test_later_word_reopens_what_was_refused(rig: Rig, target: str) -> None:
     """A person who says it again is heard: one more request, and the call leaves the list when it is applied."""
     refuse(rig, target, times=2)
-    call = rig.stage.call(Happening(Kind.END, 300))
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 300), run_s=10, is_pushed=False)
     word = distrust if target == REJECTED else say
     await word(rig, call)
     await rig.run(60)
@@ -366,8 +350,7 @@ async def test_later_word_reopens_what_was_refused(rig: Rig, target: str) -> Non
 @pytest.mark.parametrize(("target", "feedback"), [(ENROLLED, "SUCCESSFUL"), (REJECTED, "FAILED")])
 async def test_later_word_sends_what_a_person_found_absent(rig: Rig, target: str, feedback: str) -> None:
     """Two requests left no trace, and a person found that neither was applied: the next word is carried out."""
-    call = rig.stage.call(Happening(Kind.END, 300))
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 300), run_s=10, is_pushed=False)
     kind = EffectKind.REJECT if target == REJECTED else EffectKind.ENROLL
     doubt = Effect(state=EffectState.UNRESOLVED, attempts=2, sent_at=rig.clock.now, last_word=1, person_id="p-1")
     record = with_effect(await rig.record(call), kind, doubt)
@@ -383,12 +366,10 @@ async def test_later_word_sends_what_a_person_found_absent(rig: Rig, target: str
 async def test_refused_reject_is_not_repeated_over_a_later_enroll(rig: Rig) -> None:
     """A reject takes the member's earlier enrolls back: if one came since in another call, a person decides."""
     refuse(rig, REJECTED, times=1)
-    call = rig.stage.call(Happening(Kind.END, 200))
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 200), run_s=10, is_pushed=False)
     await distrust(rig, call)
     await rig.run(5)
-    other = rig.stage.call(Happening(Kind.END, 200))
-    await rig.run(5)
+    other = await rig.begin_call(Happening(Kind.END, 200), run_s=5, is_pushed=False)
     await say(rig, other)
     await rig.run(60)
     assert (rig.ledger(call)[REJECTED], other.feedback) == (1, ["SUCCESSFUL"])
@@ -404,8 +385,7 @@ async def test_not_found_is_a_refusal_like_any_other(rig: Rig, target: str, time
     """Reads show the call, so it is there: the effect is sent again once, and if that fails too, a person is told."""
     body = '{"success": false, "error": "Phone call not found."}'
     rig.stage.sandbox.faults.add(Fault(target=target, action=Action.REFUSED, body=body, times=times))
-    call = rig.stage.call(Happening(Kind.END, 200))
-    await rig.run(10)
+    call = await rig.begin_call(Happening(Kind.END, 200), run_s=10, is_pushed=False)
     if target != "assign":
         await (distrust if target == REJECTED else say)(rig, call)
     await rig.run(100)
@@ -418,8 +398,7 @@ async def test_not_found_is_a_refusal_like_any_other(rig: Rig, target: str, time
 async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
     """If certainly no byte was written, the intention stays, and it is sent once later."""
     use(rig, service=Unsent(rig, times=4))
-    call = rig.stage.call(MFA, END)
-    await rig.run(90)
+    call = await rig.begin_call(MFA, END, run_s=90, is_pushed=False)
     assert rig.ledger(call)[ENROLLED] == 1
     assert (await rig.record(call)).ledger.enroll.state is EffectState.APPLIED
     assert len(ours(call)) == 1
@@ -449,8 +428,7 @@ MISCHIEF = (Happening(Kind.MISMATCH, 5), Happening(Kind.HIGH_RISK, 6), Happening
 
 async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
     """On mismatch, high-risk device and red policy, the cautious rules do not reject."""
-    call = rig.stage.call(*MISCHIEF, END)
-    await rig.run(66)
+    call = await rig.begin_call(*MISCHIEF, END, run_s=66, is_pushed=False)
     assert not {ENROLLED, REJECTED} & set(rig.ledger(call))
     assert (await rig.record(call)).life.reason is Reason.RED
 
@@ -458,16 +436,14 @@ async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
 async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Rules that may reject do so, once, in the configured operator's name."""
     rig = Rig(sandbox_asgi, redis, load_rules("demo"))
-    call = rig.stage.call(*MISCHIEF[:2], END)
-    await rig.run(30)
+    call = await rig.begin_call(*MISCHIEF[:2], END, run_s=30, is_pushed=False)
     assert (rig.ledger(call)[REJECTED], call.feedback) == (1, ["FAILED"])
     assert [a.by for a in call.activities if a.name == "RejectCallerVoice"] == ["bot"]
 
 
 async def test_distrusted_caller_is_rejected_once_in_the_operators_name(rig: Rig) -> None:
     """A person's word rejects: one request by the real voice id, her name, no check and no enroll after it."""
-    call = rig.stage.call(MFA, END)
-    await rig.run(5)
+    call = await rig.begin_call(MFA, END, run_s=5, is_pushed=False)
     for _ in range(3):
         await distrust(rig, call)
         await rig.run(10)
@@ -491,8 +467,7 @@ async def test_effects_wait_for_the_services_own_voice_id(rig: Rig) -> None:
 async def test_restarted_redis_is_verified_before_anything_is_sent(rig: Rig) -> None:
     """After Redis came back another, details are read first, and an intention is not sent again (C15)."""
     use(rig, service=Unsent(rig, times=1000))
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     await say(rig, call)
     await rig.run(10)
     member = CallId(call.institution_key, call.voice_id).member

@@ -50,8 +50,7 @@ async def test_call_goes_on_under_the_id_that_assign_returned(rig: Rig, is_pushe
 @pytest.mark.parametrize("other", ["another number", pytest.param("another start", marks=pytest.mark.night)])
 async def test_id_of_another_call_is_not_followed(rig: Rig, other: str) -> None:
     """The record under the returned id has another number or start: the service mixed up two calls, a person looks."""
-    call = rig.stage.call(END)
-    await rig.run(0.4)
+    call = await rig.begin_call(END, run_s=0.4, is_pushed=False)
     if other == "another number":
         call.phone_number = "5550177777"
     else:

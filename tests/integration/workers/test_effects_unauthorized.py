@@ -71,8 +71,7 @@ def logins(rig: Rig) -> int:
 async def test_effect_that_is_always_turned_away_is_sent_twice_at_most(rig: Rig, kind: EffectKind, status: str) -> None:
     """After two requests answered 401 or 429 a person must resolve the effect, and there are no further logins."""
     refuse(rig, kind, status)
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await ask_for(rig, call, kind)
     await rig.run(320)
     record = await rig.record(call)
@@ -88,8 +87,7 @@ async def test_effect_that_was_turned_away_is_sent_again_after_proven_absence(
 ) -> None:
     """Stored details have to show nothing of it for 20 s; then it is sent once more."""
     refuse(rig, kind, status, times=1)
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await ask_for(rig, call, kind)
     await rig.run(60)
     first, second = requests(rig, call, kind)
@@ -106,8 +104,7 @@ async def test_effect_applied_although_it_was_turned_away_is_found_by_reading(
 ) -> None:
     """A service that acts and answers 401 or 429 all the same gets no second request."""
     refuse(rig, kind, status, times=1, applied=True)
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     if kind is not EffectKind.ASSIGN:
         await ask_for(rig, call, kind)
     await rig.run(60)
@@ -119,8 +116,7 @@ async def test_effect_applied_although_it_was_turned_away_is_found_by_reading(
 async def test_withdrawn_intention_does_not_reset_the_count(rig: Rig, kind: EffectKind) -> None:
     """However often an effect is withdrawn and intended again, at most two requests are sent."""
     refuse(rig, kind)
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     for _ in range(8):
         await ask_for(rig, call, kind)
         await rig.run(12)
@@ -149,8 +145,7 @@ def test_effect_that_was_sent_twice_does_not_begin_again(state: EffectState) -> 
 async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:
     """A person resolves an effect as not applied: nothing is sent because of it."""
     refuse(rig, EffectKind.ENROLL)
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     await ask_for(rig, call, EffectKind.ENROLL)
     await rig.run(100)
     now = rig.clock.now
@@ -181,8 +176,7 @@ async def test_assign_is_repeated_with_growing_waits(rig: Rig, status: str) -> N
 async def test_assign_goes_on_when_the_service_accepts_it(rig: Rig, status: str) -> None:
     """A few 401 or 429 do not use up the assigns of a call."""
     refuse(rig, EffectKind.ASSIGN, status, times=4)
-    call = rig.stage.call(END)
-    await rig.run(90)
+    call = await rig.begin_call(END, run_s=90, is_pushed=False)
     assert (await rig.record(call)).ledger.assign.state is EffectState.APPLIED
     assert call.person_id == "p-1"
 

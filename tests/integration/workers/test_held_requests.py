@@ -54,8 +54,7 @@ async def verify(rig: Rig, call: Call) -> None:
 
 async def begun(rig: Rig, *, key: str = KEY) -> Call:
     """Start a call, and let it be assigned."""
-    call = rig.stage.call(END, key=key)
-    await rig.run(5)
+    call = await rig.begin_call(END, key=key, run_s=5, is_pushed=False)
     assert call.aliases
     return call
 
@@ -91,8 +90,7 @@ async def test_change_of_the_standing_counts_within_two_minutes(
     await rig.run(6)
     change(rig, **after)
     await rig.run(FRESH_S)
-    call = rig.stage.call(END)
-    await rig.run(5)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
     assert bool(call.aliases) is acts
 
 
@@ -187,8 +185,7 @@ async def test_effects_are_held_and_shown_after_fifteen_minutes(rig: Rig, effect
 async def test_effect_is_held_after_the_end_too(rig: Rig) -> None:
     """A reject takes effect after the end: the call is not closed while only the unknown standing is in its way."""
     await silent_for(rig, BELIEVED_S + 100)
-    call = rig.stage.call(Happening(Kind.END, 100))
-    await rig.run(50)
+    call = await rig.begin_call(Happening(Kind.END, 100), run_s=50, is_pushed=False)
     await rig.note(call, Distrusted(operator="ann", said_at=rig.stage.clock.now))
     await rig.run(120)
     rig.stage.sandbox.faults.clear()
@@ -201,8 +198,7 @@ async def test_institution_whose_pushes_are_lost_is_found_within_two_minutes(rig
     await rig.run(10)
     rig.stage.world.add_institution("cu-8", "New")
     rig.stage.world.add_member("cu-8", "p-1", [PHONE])
-    call = rig.stage.call(END, key="cu-8")
-    await rig.run(FRESH_S)
+    call = await rig.begin_call(END, key="cu-8", run_s=FRESH_S, is_pushed=False)
     assert call.aliases
 
 

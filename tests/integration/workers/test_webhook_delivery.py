@@ -19,8 +19,7 @@ END = Happening(Kind.END, 60)
 
 async def test_outcomes_arrive_in_order_with_valid_signatures(courier: Courier) -> None:
     """A call that is authenticated and ends is told as that, in that order, once, without a caller's number or name."""
-    call = courier.stage.call(Happening(Kind.GREEN, 5), END)
-    await courier.run(80)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     assert [message["type"] for message in courier.receiver.taken] == ["call.authenticated", "call.settled"]
     assert {message["data"]["voice_id"] for message in courier.receiver.taken} == {call.voice_id}
     assert courier.receiver.taken[-1]["data"]["reason"] == "authenticated"
@@ -69,8 +68,7 @@ async def test_sink_that_is_down_is_left_alone(courier: Courier) -> None:
 async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier) -> None:
     """After a day of refusals the call is on the list of what needs a person; asking again sends the rest, in order."""
     courier.receiver.status = lambda: 400
-    call = courier.stage.call(Happening(Kind.GREEN, 5), END)
-    await courier.run(70)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), END, run_s=70, is_pushed=False)
     for _ in range(40):
         courier.stage.advance(3600)
         await courier.run(0)
@@ -93,8 +91,7 @@ async def test_outcome_is_not_sent_anew_when_a_person_closes_a_call_after_weeks(
     seen = Happening(Kind.VIEWED)
     lost = Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
     courier.stage.sandbox.faults.add(lost)
-    call = courier.stage.call(Happening(Kind.END, 40))
-    await courier.run(5)
+    call = await courier.begin_call(Happening(Kind.END, 40), run_s=5, is_pushed=False)
     await courier.note(call, Distrusted(operator="ann", said_at=courier.clock.now))
     await courier.run(90)
     sent = [message["type"] for message in courier.receiver.taken]

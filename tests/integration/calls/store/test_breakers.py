@@ -402,8 +402,7 @@ async def test_nothing_is_booked_while_the_service_is_away(rig: Rig, away: Fault
 
 async def test_first_success_closes_the_breakers_and_work_goes_on(rig: Rig, away: Fault) -> None:
     """When the service is back, a probe finds out within seconds, and everything goes on."""
-    call = rig.stage.call(Happening(Kind.GREEN, 30), END)
-    await rig.run(5)
+    call = await rig.begin_call(Happening(Kind.GREEN, 30), END, run_s=5, is_pushed=False)
     rig.stage.sandbox.faults.add(away)
     await rig.run(30)
     rig.stage.sandbox.faults.clear()

@@ -27,8 +27,7 @@ async def test_every_attempt_is_in_the_log(courier: Courier) -> None:
     """Time, status or error, duration, number and next attempt of each post are kept; nothing that it said."""
     answers = iter([503, 0, 204, 204])
     courier.receiver.status = lambda: next(answers)
-    call = courier.stage.call(Happening(Kind.GREEN, 5), END)
-    await courier.run(120)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), END, run_s=120, is_pushed=False)
     attempts = list(reversed(await courier.attempts.read()))
     assert [(each.type, each.n, each.status, each.error) for each in attempts] == [
         ("call.authenticated", 1, 503, None),
@@ -90,8 +89,7 @@ async def test_log_is_bounded(redis: Redis) -> None:
 
 async def test_replay_of_one_outcome_posts_it_again_under_its_id(courier: Courier) -> None:
     """What was taken is posted once more, with the id by which the receiver knows it; what follows it is not."""
-    call = courier.stage.call(Happening(Kind.GREEN, 5), END)
-    await courier.run(80)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     first = courier.receiver.ids[0]
     place = place_of(first)
     assert place == (CallId(call.institution_key, call.voice_id), 0)
@@ -107,8 +105,7 @@ async def test_replay_of_one_outcome_posts_it_again_under_its_id(courier: Courie
 
 async def test_replay_that_fails_changes_nothing_else(courier: Courier) -> None:
     """A replay that the receiver does not take stands in the log and is not repeated; outcomes go on in order."""
-    call = courier.stage.call(Happening(Kind.GREEN, 5), END)
-    await courier.run(30)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), END, run_s=30, is_pushed=False)
     courier.receiver.status = lambda: 400
     await courier.replays.one(CallId(call.institution_key, call.voice_id), 0)
     await courier.run(1)
@@ -176,8 +173,7 @@ async def test_receiver_says_when_to_come_again(courier: Courier) -> None:
 
 async def test_outcome_names_who_and_why(courier: Courier) -> None:
     """An enroll for a person's word names her, the effect, how she verified, the rule, and as whom it was recorded."""
-    call = courier.stage.call(Happening(Kind.END, 100))
-    await courier.run(8)
+    call = await courier.begin_call(Happening(Kind.END, 100), run_s=8, is_pushed=False)
     record = await courier.record(call)
     assert record.seen.person_id is not None
     await courier.note(

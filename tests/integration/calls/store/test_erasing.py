@@ -271,8 +271,7 @@ async def test_person_is_erased_without_an_archive(rig: Archivist, redis_url: st
     """By number too. A call that is live is counted and left; other people's calls keep their data."""
     await lived(rig)
     rig.stage.call(Happening(Kind.END, 60), phone_number=OTHER)
-    other = rig.stage.call(Happening(Kind.END, 60), phone_number=NUMBER)
-    await rig.run(5)
+    other = await rig.begin_call(Happening(Kind.END, 60), phone_number=NUMBER, run_s=5, is_pushed=False)
     erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
     told = await run(redis_url, *erase)
     assert "2 calls are erased" in told.output

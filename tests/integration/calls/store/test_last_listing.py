@@ -39,8 +39,7 @@ class Hidden(Altered):
 
 async def test_look_after_a_push_goes_back_to_the_newest_call_that_is_known(rig: Rig) -> None:
     """However many calls started lately, a push costs the reading of its own; regular looks list the whole queue."""
-    first = rig.stage.call(END)
-    await rig.run(10)
+    first = await rig.begin_call(END, run_s=10, is_pushed=False)
     service = Asked(rig)
     rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=service))
     second = await rig.begin_call(END, run_s=0.2)
@@ -79,8 +78,7 @@ async def test_end_that_nobody_pushed_is_noticed_by_the_queue(rig: Rig) -> None:
 
 async def test_call_that_is_listed_again_is_told_so(rig: Rig) -> None:
     """It counts as unlisted while the queue leaves it out, is told so once, and is listed again with the same entry."""
-    call = rig.stage.call(END)
-    await rig.run(10)
+    call = await rig.begin_call(END, run_s=10, is_pushed=False)
     hidden = Hidden(rig, call.voice_id)
     rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=hidden))
     await rig.run(20)

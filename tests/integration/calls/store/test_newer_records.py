@@ -211,8 +211,7 @@ async def test_newer_record_is_left_out_of_lists(rig: Rig) -> None:
 async def test_outcomes_of_a_newer_record_wait(sandbox_asgi: Any, redis: Any) -> None:
     """They are not posted, not lost, and need a person after a minute; a release that reads the record posts them."""
     courier = Courier(sandbox_asgi, redis)
-    call = courier.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 300))
-    await courier.run(4)
+    call = await courier.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 300), run_s=4, is_pushed=False)
     member = courier.call_id(call).member
     item = KEYS.item(member)
     record = await redis.hget(item, "rec")
