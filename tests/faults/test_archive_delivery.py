@@ -79,8 +79,7 @@ async def test_settled_call_is_archived_and_then_expires(archivist: Archivist, d
 
 async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Archivist) -> None:
     """One worker writes the new end of each chain into the application log and the audit log, once."""
-    archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     await archivist.archiving._before_claim()
     await archivist.archiving.settle()
     await archivist.archiving._before_claim()
@@ -96,13 +95,11 @@ async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Ar
 
 async def test_no_head_is_signed_of_a_chain_that_was_rewritten(archivist: Archivist, database: Database) -> None:
     """The owner changes a line whose head was logged; the next head would vouch for it."""
-    archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     await archivist.archiving._log_heads()
     with database.writing() as connection:
         connection.execute(update(lines).values(hash="f" * 64))
-    archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     await archivist.archiving._log_heads()
     told = [line["event"] for line in archivist.log.entries if line["event"].startswith("archive_")]
     assert told == ["archive_head", "archive_rewritten"]
@@ -116,11 +113,9 @@ async def test_no_head_is_signed_of_a_chain_that_begins_after_the_last_logged_on
 ) -> None:
     """The owner deletes the line of the logged head and everything before it: nothing shows what the chain was."""
     archivist.stage.call(GREEN, END)
-    archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     await archivist.archiving._log_heads()
-    archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     with database.writing() as connection:
         third = connection.execute(select(lines.c.hash).where(lines.c.n == 3)).scalar_one()
         connection.execute(delete(lines))
@@ -134,8 +129,7 @@ async def test_head_stays_signed_when_retention_removes_everything_up_to_it(
     archivist: Archivist, database: Database
 ) -> None:
     """A chain that was idle for years loses all its lines to retention, and begins with the line about that."""
-    archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     await archivist.archiving._log_heads()
     assert Keeper(database, "cron").retire(KEY, 2**62) == 1
     await archivist.archiving._log_heads()
@@ -148,8 +142,7 @@ async def test_heads_that_could_not_be_read_are_logged_seconds_later(
     archivist: Archivist, is_away: bool, in_s: int
 ) -> None:
     """A database that was away for a moment leaves lines unproved for seconds, not for ten minutes."""
-    archivist.stage.call(GREEN, END)
-    await archivist.run(80)
+    await archivist.begin_call(GREEN, END, run_s=80, is_pushed=False)
     if is_away:
         archivist.archiving.writer = Writer(Database("postgresql://nobody@127.0.0.1:1/none"))
     await archivist.archiving._before_claim()

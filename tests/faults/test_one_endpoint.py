@@ -45,8 +45,7 @@ QUEUE_FAULTS = {
 async def test_pushed_call_is_handled_while_its_queue_is_not_listed(rig: Rig, fault: Fault) -> None:
     """While the queue is refused or fails, a pushed call is read by the id of its push, checked and settled (c12)."""
     rig.stage.world.add_institution("cu-2", "Second")
-    rig.stage.call(Happening(Kind.END, 600), key="cu-2")
-    await rig.run(20)
+    await rig.begin_call(Happening(Kind.END, 600), key="cu-2", run_s=20, is_pushed=False)
     rig.stage.sandbox.faults.add(fault)
     await rig.run(20)
     call = rig.stage.call(Happening(Kind.GREEN, 60), Happening(Kind.END, 200))

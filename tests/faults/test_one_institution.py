@@ -119,8 +119,7 @@ async def test_refused_institution_recovers_by_itself(rig: Rig) -> None:
 
 async def test_second_worker_knows_of_a_refused_institution(rig: Rig) -> None:
     """A second worker makes no login for an institution that the first worker found refused."""
-    rig.stage.call(END, key=OTHER)
-    await rig.run(10)
+    await rig.begin_call(END, key=OTHER, run_s=10, is_pushed=False)
     refuse(rig)
     await rig.run(20)
     second = Rig(rig.stage, rig.redis)

@@ -255,8 +255,7 @@ async def test_pausing_page_resumes_the_pause_whose_link_was_followed(rig: Board
 
 async def test_board_does_not_say_that_a_pause_of_nobody_holds_anything(rig: BoardRig) -> None:
     """A pause of an institution that does not exist is shown as one that holds no call; a real one with its live calls."""
-    rig.stage.call(END)
-    await rig.run(3)
+    await rig.begin_call(END, run_s=3, is_pushed=False)
     asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=rig.clock.now)
     await Pausing(rig.redis).pause("CU-1", asked)
     board = html.unescape(await rig.page())
@@ -544,8 +543,7 @@ async def test_distrust_has_to_be_confirmed(rig: BoardRig) -> None:
 async def test_institution_page_shows_its_own_alarms(rig: BoardRig) -> None:
     """An alarm of another institution is on the board, not on this one's page; what stops everything is on both."""
     now_ms = rig.now_ms()
-    rig.stage.call(END)
-    await rig.run(5)
+    await rig.begin_call(END, run_s=5, is_pushed=False)
     await rig.redis.hset(Keys().breakers, "cu-2", f"5 {now_ms} {now_ms} failure")
     assert "The service fails for an institution" in await rig.page()
     assert "The service fails for an institution" not in await rig.page(f"/institutions/{KEY}")

@@ -82,8 +82,7 @@ async def test_page_shows_each_attempt_and_nothing_of_the_member(rig: PageRig) -
 
 async def test_replay_on_the_page_posts_one_message_again(rig: PageRig) -> None:
     """The button posts the same message again, and the page says what came of it."""
-    rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(80)
+    await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     ids = re.findall(r'name="id" value="([^"]+)"', await rig.page("/outcomes"))
     assert len(ids) == 2
     page = await rig.press("replay", id=html.unescape(ids[-1]))
@@ -95,8 +94,7 @@ async def test_replay_on_the_page_posts_one_message_again(rig: PageRig) -> None:
 async def test_page_replays_everything_that_failed(rig: PageRig) -> None:
     """Undelivered messages are tried now, without waiting for their next attempt."""
     rig.receiver.status = lambda: 400
-    rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(80)
+    await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     rig.receiver.status = lambda: 204
     page = await rig.press("replay-failed", since="24h")
     assert "of 1 call are tried now" in page
@@ -147,8 +145,7 @@ async def test_message_shows_payload_and_each_answer(rig: PageRig) -> None:
 
 async def test_message_whose_call_changed_says_so(rig: PageRig) -> None:
     """A payload is built again. If it is no longer what was posted, the page does not claim that it is."""
-    rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(80)
+    await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     [newest, *_] = await rig.deliveries.attempts.read()
     await rig.redis.delete(Keys().outbox.deliveries)
     await rig.deliveries.attempts.write(replace(newest, digest="0" * 16))
@@ -167,8 +164,7 @@ async def test_message_of_a_test_has_its_payload(rig: PageRig) -> None:
 
 async def test_message_of_another_institution_is_refused(rig: PageRig) -> None:
     """Neither a foreign message nor an unknown one nor nonsense is shown; tests are for who sees all institutions."""
-    rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(80)
+    await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     await rig.press("test")
     ids = [attempt.id for attempt in await rig.deliveries.attempts.read()]
     rig.visitor.person = replace(ANN, institutions=frozenset({"cu-2"}))
@@ -191,8 +187,7 @@ async def test_erasing_a_person_deletes_what_was_answered(rig: PageRig) -> None:
     """A receiver may answer anything, also a name: what it said about the erased person's calls goes, the attempts stay."""
     rig.receiver.text = "unknown member Ada"
     rig.receiver.status = lambda: 200
-    rig.stage.call(Happening(Kind.GREEN, 5), END)
-    await rig.run(80)
+    await rig.begin_call(Happening(Kind.GREEN, 5), END, run_s=80, is_pushed=False)
     before = await rig.deliveries.attempts.read()
     assert {attempt.answer for attempt in before} == {"unknown member Ada"}
     eraser = Eraser(rig.redis, keys=Keys())

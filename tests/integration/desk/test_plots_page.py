@@ -26,8 +26,7 @@ async def rig(begun_now: None, board_rig: BoardRig) -> BoardRig:
     board_rig.stage.world.add_institution(OTHER, "Second")
     board_rig.stage.call(Happening(Kind.GREEN, 5), END)
     board_rig.stage.call(END)
-    board_rig.stage.call(Happening(Kind.GREEN, 5), END, key=OTHER)
-    await board_rig.run(100)
+    await board_rig.begin_call(Happening(Kind.GREEN, 5), END, key=OTHER, run_s=100, is_pushed=False)
     await board_rig.counted()
     return board_rig
 

@@ -83,8 +83,7 @@ class SlowShift(Shift):
 
 async def test_shift_tells_what_it_has_in_flight(rig: BoardRig) -> None:
     """A running shift counts the calls and listings in flight and tells its age; afterwards nothing is in flight."""
-    rig.stage.call()
-    await rig.run(3)
+    await rig.begin_call(run_s=3, is_pushed=False)
     rig.stage.advance(60)  # the call and its institution are due
     shift = SlowShift(rig.tools, rig.institutions, rig.shift.listing, rig.tools.log)
     now_s = asyncio.get_running_loop().time

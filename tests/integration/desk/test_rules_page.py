@@ -29,8 +29,7 @@ def rig(begun_now: None, board_rig: BoardRig, blocking_redis: BlockingRedis) -> 
 
 async def test_rules_in_force_are_shown_with_their_hits(rig: BoardRig) -> None:
     """The text, who started first with it and when, and how often each rule decided today."""
-    rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 60))
-    await rig.run(90)
+    await rig.begin_call(Happening(Kind.GREEN, 5), Happening(Kind.END, 60), run_s=90, is_pushed=False)
     await rig.counted()
     page = html.unescape(await rig.page("/rules"))
     for shown in (NEW.digest, "rules/new.toml", "worker-2", "0.4.0", OLD.digest, "worker-1", NEW.text.decode()):

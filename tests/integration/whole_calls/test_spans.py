@@ -142,8 +142,7 @@ async def test_trace_that_no_event_began_begins_with_the_first_claim(rig: Rig, s
 
 async def test_look_at_a_queue_has_a_trace_of_its_own(rig: Rig, sent: Sent) -> None:
     """It is for an institution, not for a call."""
-    rig.stage.call(END)
-    await rig.run(10)
+    await rig.begin_call(END, run_s=10, is_pushed=False)
     looks = sent.named("list queue")
     assert looks
     assert {parent_of(look) for look in looks} == {None}

@@ -31,8 +31,7 @@ async def test_counted_call_that_was_pushed(rig: Rig) -> None:
 
 async def test_counted_call_that_nobody_pushed(rig: Rig) -> None:
     """A call that only the queue showed is found by it, and both its pushes count as lost when it is settled."""
-    rig.stage.call(END)
-    await rig.run(90)
+    await rig.begin_call(END, run_s=90, is_pushed=False)
     totals = await rig.counted()
     assert totals.by(figure.CALLS_FOUND, "by") == {"queue": 1}
     assert totals.by(figure.PUSHES_LOST, "type") == {"CallStart": 1, "CallEnd": 1}
@@ -48,17 +47,14 @@ async def test_push_that_an_emptied_redis_has_lost_is_not_missed(rig: Rig) -> No
     totals = await rig.counted()
     assert totals.by(figure.CALLS_FOUND, "by") == {"push": 3, "queue": 3}
     assert totals.by(figure.CALLS_PUSHED, "result") == {"came": 3}
-    rig.stage.call()
-    await rig.run(10)
+    await rig.begin_call(run_s=10, is_pushed=False)
     assert (await rig.counted()).by(figure.CALLS_PUSHED, "result") == {"came": 3, "missing": 1}
 
 
 async def test_push_of_a_call_in_the_first_look_is_not_missed(rig: Rig) -> None:
     """It began before its queue was looked at for the first time, perhaps before its pushes were sent here."""
-    rig.stage.call()
-    await rig.run(15)
-    rig.stage.call()
-    await rig.run(15)
+    await rig.begin_call(run_s=15, is_pushed=False)
+    await rig.begin_call(run_s=15, is_pushed=False)
     totals = await rig.counted()
     assert totals.by(figure.CALLS_FOUND, "by") == {"queue": 2}
     assert totals.by(figure.CALLS_PUSHED, "result") == {"missing": 1}
@@ -193,8 +189,7 @@ async def test_counted_failure_is_the_service_s(
 async def test_counted_by_the_hour_are_the_same_calls(rig: Rig) -> None:
     """The sums of an hour say of an institution what the figures say: starts, results, delays, provider errors."""
     rig.stage.call(Happening(Kind.GREEN, 20), END)
-    rig.stage.call(Happening(Kind.ERROR, 5), END)
-    await rig.run(90)
+    await rig.begin_call(Happening(Kind.ERROR, 5), END, run_s=90, is_pushed=False)
     totals, now = await rig.counted(), rig.clock()
     hours = await HourlySums(rig.redis).between(now - timedelta(days=1), now, [KEY])
     sums = Sums()

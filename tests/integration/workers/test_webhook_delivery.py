@@ -31,8 +31,7 @@ async def test_outcomes_arrive_in_order_with_valid_signatures(courier: Courier) 
 @pytest.mark.parametrize("voice_id", ["caf\u00e9-1", "\u260e 1", "v|1"], ids=ascii)
 async def test_outcomes_of_any_voice_id_arrive(courier: Courier, voice_id: str) -> None:
     """A voice id beyond ASCII is in the message as it is; the id of the message is one that a header can carry."""
-    courier.stage.call(Happening(Kind.GREEN, 5), END, voice_id=voice_id)
-    await courier.run(80)
+    await courier.begin_call(Happening(Kind.GREEN, 5), END, voice_id=voice_id, run_s=80, is_pushed=False)
     assert [message["data"]["voice_id"] for message in courier.receiver.taken] == [voice_id] * 2
     assert all(message_id.isascii() and " " not in message_id for message_id in courier.receiver.ids)
     assert len(set(courier.receiver.ids)) == 2

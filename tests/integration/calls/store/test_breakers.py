@@ -450,8 +450,7 @@ class AlwaysMaster:
 
 async def test_away_is_shown_by_readyz_until_the_first_success(rig: Rig, away: Fault) -> None:
     """While the service is away, ``/readyz`` says so and still answers 200, because events are recorded (D5)."""
-    rig.stage.call(END)
-    await rig.run(5)
+    await rig.begin_call(END, run_s=5, is_pushed=False)
     assert await ready(rig) == (200, {"ready": True, "service": "there"})
     rig.stage.sandbox.faults.add(away)
     began_at = rig.clock.now
@@ -473,8 +472,7 @@ async def test_trouble_of_one_institution_is_not_the_services(rig: Rig) -> None:
     """Of two institutions one fails: ``/readyz`` says that the service is there, the metrics count one that is away."""
     rig.stage.world.add_institution("cu-2", "Second")
     rig.stage.call(END)
-    rig.stage.call(END, key="cu-2")
-    await rig.run(5)
+    await rig.begin_call(END, key="cu-2", run_s=5, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500, institution_key="cu-2"))
     await rig.run(20)
     assert {breaker.institution_key for breaker in await open_breakers(rig.redis)} == {"cu-2"}

@@ -87,8 +87,7 @@ async def test_text_is_bounded(notes: ErrorNotes, redis: Redis, hand: Hand) -> N
 )
 async def test_outage_shows_what_the_service_says(rig: Rig, fault: Fault, said: str) -> None:
     """The incident has status and known words of the answer; a name in it is not stored."""
-    rig.stage.call(END)
-    await rig.run(5)
+    await rig.begin_call(END, run_s=5, is_pushed=False)
     rig.stage.sandbox.faults.add(fault)
     await rig.run(30)
     signals = await SignalReader(rig.redis, Keys()).read(now=rig.clock.now)
