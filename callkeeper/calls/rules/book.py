@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace as with_fields
@@ -73,6 +73,8 @@ Test = Value | OneOf | Between | Includes | InList | Not | OnChecks
 
 Condition = tuple[str, Test]
 """A fact and its test."""
+
+Kind = TypeVar("Kind", bound=Test)
 
 
 class Outcome(StrEnum):
@@ -333,12 +335,9 @@ def turns(test: Test) -> Iterator[int]:
             return
 
 
-def lists_in(test: Test) -> Iterator[InList]:
-    """Yield the lists and patterns that a test asks about."""
-    match test:
-        case InList():
-            yield test
-        case Not(inner):
-            yield from lists_in(inner)
-        case _:
-            return
+def tests_in(test: Test, kind: type[Kind]) -> Iterator[Kind]:
+    """Yield the test, or the test within it, that is of a kind."""
+    if isinstance(test, kind):
+        yield test
+    elif isinstance(test, Not | OnChecks):
+        yield from tests_in(test.test, kind)

@@ -7,7 +7,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from callkeeper.calls.named_lists import NamedLists, Numbers
-from callkeeper.calls.rules.book import LOCAL, Rule, lists_in
+from callkeeper.calls.rules.book import LOCAL, InList, Rule, tests_in
 from callkeeper.calls.rules.conditions import LIST_NAME
 from callkeeper.calls.rules.toml_reader import Fault, Faults, Section, one_of, shown_value
 
@@ -77,7 +77,7 @@ def lists_asked_for(rules: Sequence[Rule], lists: Entries, faults: Faults) -> Na
     numbers: dict[str, Numbers] = {}
     for rule in rules:
         for fact, test in rule.when:
-            for asked in lists_in(test):
+            for asked in tests_in(test, InList):
                 if asked.is_pattern:
                     numbers[asked.name] = Numbers.of([asked.name])
                 elif asked.name not in lists:

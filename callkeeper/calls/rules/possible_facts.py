@@ -15,7 +15,7 @@ from typing import Final
 
 from callkeeper.calls.facts import ENOUGH_ANSWERS, FACTS, LEAST_ANSWERS, MANUAL_GREEN, Colour, Policies, Value
 from callkeeper.calls.record import CHECK_LIMIT
-from callkeeper.calls.rules.book import Condition, Includes, InList, Not, OnChecks, OneOf, Test, lists_in, turns
+from callkeeper.calls.rules.book import Condition, Includes, InList, Not, OnChecks, OneOf, Test, tests_in, turns
 from callkeeper.calls.rules.matching import admits, needs_voice_checked
 from callkeeper.calls.rules.patterns import kinds_of_names
 from callkeeper.calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
@@ -173,7 +173,7 @@ class World:
                 domains[name] = frozenset({*fact.named, None, *others, *named})
             elif fact.kind is bool:
                 domains[name] = _EITHER
-        domains |= {_listed((name, one)): _EITHER for name, test in self.conditions for one in lists_in(test)}
+        domains |= {_listed((name, one)): _EITHER for name, test in self.conditions for one in tests_in(test, InList)}
         return domains
 
     def _numbers(self, name: str) -> Values:
@@ -217,7 +217,7 @@ class World:
     def _kinds(self) -> dict[str, Colour]:
         """Return a name for each set of patterns that a name can match, with its colour."""
         lists = (self.policies.green, self.policies.red, self.policies.neutral, (MANUAL_GREEN,))
-        named = (pattern for _, test in self.conditions for one in _all_includes(test) for pattern in one.patterns)
+        named = (pattern for _, test in self.conditions for one in tests_in(test, Includes) for pattern in one.patterns)
         names = kinds_of_names(tuple(sorted({*named}.union(*lists))))
         return {name: self.policies.colour(name) for name in names.values()}
 
@@ -231,7 +231,7 @@ class World:
     @cached_property
     def _sets_of_names(self) -> frozenset[frozenset[str]]:
         """Return, for every condition about policies, which kinds of names meet it."""
-        return frozenset(self._fitting(one) for _, test in self.conditions for one in _all_includes(test))
+        return frozenset(self._fitting(one) for _, test in self.conditions for one in tests_in(test, Includes))
 
     @cached_property
     def _policy_domains(self) -> dict[str, Values]:
@@ -261,7 +261,7 @@ class World:
     @cached_property
     def _on_checks(self) -> list[Condition]:
         """Return the conditions about checks, each once."""
-        found = [(name, test) for name, whole in self.conditions for test in _all_on_checks(whole)]
+        found = [(name, test) for name, whole in self.conditions for test in tests_in(whole, OnChecks)]
         ever = [sign for sign in _REMEMBERED if any(name == sign[0] for name, _ in found)]
         return list(dict.fromkeys([*found, *ever]))
 
@@ -341,26 +341,6 @@ def _values(test: Test) -> Iterator[Value]:
             return
 
 
-def _all_includes(test: Test) -> Iterator[Includes]:
-    match test:
-        case Includes():
-            yield test
-        case Not(inner) | OnChecks(inner, _):
-            yield from _all_includes(inner)
-        case _:
-            return
-
-
 def _listed(condition: Condition) -> str:
     """Return the variable for being in a list. Lists may have anything in common, so each has its own."""
     return f"listed {condition}"
-
-
-def _all_on_checks(test: Test) -> Iterator[OnChecks]:
-    match test:
-        case OnChecks():
-            yield test
-        case Not(inner):
-            yield from _all_on_checks(inner)
-        case _:
-            return
