@@ -6,7 +6,6 @@ service would.
 
 from pathlib import Path
 
-import httpx
 import msgspec
 
 from callkeeper_sandbox.service.access import Credentials
@@ -56,7 +55,6 @@ def restore(
     *,
     clock: Clock = utc_now,
     credentials: Credentials | None = None,
-    client: httpx.AsyncClient | None = None,
 ) -> Sandbox:
     """Rebuild the sandbox from a snapshot, at the present time."""
     sandbox = Sandbox(
@@ -65,7 +63,6 @@ def restore(
         faults=Faults(read.faults),
         ledger=Ledger(read.ledger),
         scenario=Scenario(read.scenario) if read.scenario is not None else None,
-        client=client,
     )
     sandbox.pusher.attempts.extend(read.attempts)
     sandbox.pusher.totals = read.totals
