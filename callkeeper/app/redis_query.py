@@ -95,6 +95,11 @@ async def note_command(
     await AuditLog(redis, keys=keys).write(replace(entry, **parts))
 
 
+def record_command(event: AuditEvent, results: int | None = None, /, **parts: str) -> None:
+    """Write into the audit log as `note_command` does, over a connection of its own. Errors as in `query_redis`."""
+    query_redis(lambda redis, keys: note_command(redis, keys, event, results, **parts))
+
+
 def _origin() -> str:
     """Return the system's user and the host of this command: what ``--operator`` says may be anything.
 

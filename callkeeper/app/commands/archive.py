@@ -13,7 +13,7 @@ import click
 from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, archived_recordings, progress
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.parsing import VISIBLE
-from callkeeper.app.redis_query import Span, note_command, query_redis
+from callkeeper.app.redis_query import Span, query_redis, record_command
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
@@ -291,21 +291,13 @@ def _note_export(institution: str, results: int | None = None) -> None:
         Failed: Redis does not answer.
     """
     detail = "archive" if results is None else "archive, done"
-    query_redis(
-        lambda redis, keys: note_command(
-            redis, keys, AuditEvent.EXPORTED, results, detail=detail, institution=institution
-        )
-    )
+    record_command(AuditEvent.EXPORTED, results, detail=detail, institution=institution)
 
 
 def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, asked: str = "") -> None:
     """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
     try:
-        query_redis(
-            lambda redis, keys: note_command(
-                redis, keys, event, detail=detail, operator=operator, institution=institution, asked=asked
-            )
-        )
+        record_command(event, detail=detail, operator=operator, institution=institution, asked=asked)
     except (Failed, SettingsWrong):
         say("Redis does not answer: this is not recorded in the audit log", err=True)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.commands.call_lists import find, json_of, list_calls
-from callkeeper.app.redis_query import Span, enqueue_reconcile, note_command, query_redis
+from callkeeper.app.redis_query import Span, enqueue_reconcile, note_command, query_redis, record_command
 from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
 from callkeeper.archive.errors import ArchiveAway
@@ -101,9 +101,7 @@ def reconcile(institution: str | None) -> None:
         raise click.ClickException("callkeeper knows no institution yet; start a worker first")
     job_ids = enqueue_reconcile(wanted)
     where = institution or EVERYWHERE
-    query_redis(
-        lambda redis, keys: note_command(redis, keys, AuditEvent.LISTED_QUEUE, detail="reconcile", institution=where)
-    )
+    record_command(AuditEvent.LISTED_QUEUE, detail="reconcile", institution=where)
     for key, job_id in zip(wanted, job_ids, strict=True):
         say(f"{known.called(key)}: {job_id}")
 
@@ -126,9 +124,9 @@ def export(since: timedelta | None, output: BinaryIO) -> None:
 
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
-    query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, detail="calls"))
+    record_command(AuditEvent.EXPORTED, detail="calls")
     count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
-    query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.EXPORTED, count, detail="calls, done"))
+    record_command(AuditEvent.EXPORTED, count, detail="calls, done")
     if output.name != "<stdout>":
         say(f"{count} calls exported", err=True)
 
@@ -158,11 +156,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     if problem := problem_of(institution):
         raise Misused(f"Nothing was erased: {problem}")
     summary = erased_in_redis(whose)
-    query_redis(
-        lambda redis, keys: note_command(
-            redis, keys, AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution
-        )
-    )
+    record_command(AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution)
     say(summary)
 
 

@@ -15,7 +15,7 @@ from rq.exceptions import InvalidJobOperation, NoSuchJobError
 from rq.job import JobStatus
 from rq.results import Result
 
-from callkeeper.app.redis_query import note_command, query_jobs, query_redis
+from callkeeper.app.redis_query import query_jobs, record_command
 from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, say_table
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.job_queue import calls_queue
@@ -108,7 +108,7 @@ def _second(at: datetime | None) -> str:
 
 def _note(verb: str, what: str) -> None:
     """Record a change before it is made: without an entry nothing is changed."""
-    query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.JOB_CHANGED, detail=f"{verb} {what}"))
+    record_command(AuditEvent.JOB_CHANGED, detail=f"{verb} {what}")
 
 
 def _with_queue(question: Callable[[Queue], T]) -> T:

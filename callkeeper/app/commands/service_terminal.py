@@ -18,7 +18,7 @@ from rich.text import Text
 
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.logs import quiet_log
-from callkeeper.app.redis_query import note_command, query_redis
+from callkeeper.app.redis_query import record_command
 from callkeeper.app.settings import ServiceSettings
 from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, shown, terminal_console
 from callkeeper.app.wiring import service_config
@@ -159,7 +159,7 @@ class Terminal(NamedTuple):
 def _record(detail: str, **place: str) -> None:
     """Write what was done into the audit log. These commands need no Redis, so that only a warning tells if it is away."""
     try:
-        query_redis(lambda redis, keys: note_command(redis, keys, AuditEvent.SAID, detail=detail, **place))
+        record_command(AuditEvent.SAID, detail=detail, **place)
     except (SettingsWrong, Failed):
         say("This is not recorded in the audit log: Redis cannot be reached by REDIS_URL.", err=True)
 
