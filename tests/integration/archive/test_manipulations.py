@@ -39,12 +39,11 @@ from tests.harness.archivist import content, sqlite_archive
 
 
 @pytest.mark.parametrize("fill", [filled, retired])
-def test_untouched_archive_has_no_fault(tmp_path: Path, fill: Callable[[Database], list[bytes]]) -> None:
+def test_untouched_archive_has_no_fault(database: Database, fill: Callable[[Database], list[bytes]]) -> None:
     """What workers and commands do is no fault, and all of it is proved."""
-    with sqlite_archive(tmp_path) as database:
-        found, heads = verified(database, fill(database), YEAR_MS)
-        assert (found.faults, heads.faults, heads.unsigned) == ([], [], 0)
-        assert (found.tails[OURS].lines, found.tails[THEIRS].lines) == (0, 0)
+    found, heads = verified(database, fill(database), YEAR_MS)
+    assert (found.faults, heads.faults, heads.unsigned) == ([], [], 0)
+    assert (found.tails[OURS].lines, found.tails[THEIRS].lines) == (0, 0)
 
 
 def test_owner_has_many_ways_of_changing_an_archive() -> None:
@@ -127,127 +126,114 @@ def _orders() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("order", list(_orders()))
-def test_commands_in_every_order_are_no_fault(tmp_path: Path, order: Sequence[str]) -> None:
+def test_commands_in_every_order_are_no_fault(database: Database, order: Sequence[str]) -> None:
     """Erasures, holds, releases and retirements explain what they did, and so does a last retirement of everything."""
-    with sqlite_archive(tmp_path) as database:
-        assert _carry_out(database, order) == []
+    assert _carry_out(database, order) == []
 
 
-def test_changed_line_about_the_archive_is_not_deleted_by_retention(tmp_path: Path) -> None:
+def test_changed_line_about_the_archive_is_not_deleted_by_retention(database: Database) -> None:
     """Retention would remove the proof: the chain begins at the line that somebody changed, and it stays named."""
-    with sqlite_archive(tmp_path) as database:
-        log = retired(database)
-        with database.writing() as connection:
-            connection.execute(update(lines).where(lines.c.n == 4, lines.c.kind == HELD).values(body="{}"))
-            connection.execute(delete(holds).where(holds.c.institution_key == THEIRS))
-        Keeper(database, "cron", now_ms=T0 + HOUR_MS).retire(THEIRS, T0 + 1)
-        assert any("cannot be read" in fault.what for fault in verified(database, log)[0].faults)
+    log = retired(database)
+    with database.writing() as connection:
+        connection.execute(update(lines).where(lines.c.n == 4, lines.c.kind == HELD).values(body="{}"))
+        connection.execute(delete(holds).where(holds.c.institution_key == THEIRS))
+    Keeper(database, "cron", now_ms=T0 + HOUR_MS).retire(THEIRS, T0 + 1)
+    assert any("cannot be read" in fault.what for fault in verified(database, log)[0].faults)
 
 
-def test_retirement_of_an_earlier_release_is_no_fault(tmp_path: Path) -> None:
+def test_retirement_of_an_earlier_release_is_no_fault(database: Database) -> None:
     """Release 0.2.0 deleted lines about holds and erasures without repeating them; the next retirement does."""
-    with sqlite_archive(tmp_path) as database:
-        log = retired(database)
-        with database.writing() as connection:
-            for key in (OURS, THEIRS):
-                here = (lines.c.institution_key == key) & (lines.c.kind == "retired")
-                told = msgspec.json.decode(connection.execute(select(lines.c.body).where(here)).scalar_one())
-                bare = {name: told[name] for name in ("base_n", "base_hash", "until_n", "before_ms")}
-                connection.execute(update(lines).where(here).values(body=msgspec.json.encode(bare).decode()))
-                rechain(connection, key, told["base_n"] + 1)
-        assert verify(database).faults == []
-        Keeper(database, "cron", now_ms=T0 + HOUR_MS).retire(OURS, T0 + 1)
-        assert verify(database).faults == []
-        with database.writing() as connection:
-            connection.execute(delete(holds))
-        assert "a legal hold of a person was removed" in str(verify(database, institution_key=OURS).faults[0])
-        assert log
+    log = retired(database)
+    with database.writing() as connection:
+        for key in (OURS, THEIRS):
+            here = (lines.c.institution_key == key) & (lines.c.kind == "retired")
+            told = msgspec.json.decode(connection.execute(select(lines.c.body).where(here)).scalar_one())
+            bare = {name: told[name] for name in ("base_n", "base_hash", "until_n", "before_ms")}
+            connection.execute(update(lines).where(here).values(body=msgspec.json.encode(bare).decode()))
+            rechain(connection, key, told["base_n"] + 1)
+    assert verify(database).faults == []
+    Keeper(database, "cron", now_ms=T0 + HOUR_MS).retire(OURS, T0 + 1)
+    assert verify(database).faults == []
+    with database.writing() as connection:
+        connection.execute(delete(holds))
+    assert "a legal hold of a person was removed" in str(verify(database, institution_key=OURS).faults[0])
+    assert log
 
 
-def test_bodies_that_an_erasure_changed_cannot_be_checked_without_the_key(tmp_path: Path) -> None:
+def test_bodies_that_an_erasure_changed_cannot_be_checked_without_the_key(database: Database) -> None:
     """The verification says how many there are. With another key it names them."""
-    with sqlite_archive(tmp_path) as database:
-        filled(database)
-        assert (verify(database).faults, verify(database).unchecked) == ([], 1)
-        other = Evidence(key=Secret("another-key-of-nobody"))
-        assert ["the key did not sign that" in fault.what for fault in verify(database, evidence=other).faults] == [
-            True
-        ]
+    filled(database)
+    assert (verify(database).faults, verify(database).unchecked) == ([], 1)
+    other = Evidence(key=Secret("another-key-of-nobody"))
+    assert ["the key did not sign that" in fault.what for fault in verify(database, evidence=other).faults] == [True]
 
 
-def test_command_while_redis_was_away_is_named(tmp_path: Path) -> None:
+def test_command_while_redis_was_away_is_named(database: Database) -> None:
     """The audit log lacks it, as it lacks what the owner of the database forged."""
-    with sqlite_archive(tmp_path) as database:
-        archive = Archivists(database, T0 - HOUR_MS)
-        archive.audit(event="login")
-        archive.at_ms = T0
-        archive.write(OURS, content(1))
-        archive.log_heads()
-        Keeper(database, "legal", now_ms=T0).hold(OURS, "call", "v-1", "a case")
-        archive.at_ms += HOUR_MS
-        archive.audit(event="login")
-        faults = [str(fault) for fault in verify(database).faults]
-        assert faults == [f"{OURS} line 2: the audit log has no command `archive hold` of that time for it"]
+    archive = Archivists(database, T0 - HOUR_MS)
+    archive.audit(event="login")
+    archive.at_ms = T0
+    archive.write(OURS, content(1))
+    archive.log_heads()
+    Keeper(database, "legal", now_ms=T0).hold(OURS, "call", "v-1", "a case")
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    faults = [str(fault) for fault in verify(database).faults]
+    assert faults == [f"{OURS} line 2: the audit log has no command `archive hold` of that time for it"]
 
 
-def test_commands_before_a_restore_are_expected_no_more(tmp_path: Path) -> None:
+def test_commands_before_a_restore_are_expected_no_more(database: Database) -> None:
     """A backup lacks the lines of later commands. After `archive fill` only newer commands must have their line."""
-    with sqlite_archive(tmp_path) as database:
-        archive = Archivists(database, T0)
-        archive.write(OURS, content(1))
-        archive.audit(event="archive_changed", detail="hold", institution=OURS, asked="line=2")
-        archive.audit(event="archive_head", institution="cu-7", detail="1 " + "a" * 64)
-        assert {fault.institution_key for fault in verify(database).faults} == {OURS, "cu-7"}
-        archive.audit(event="archive_changed", detail="fill")
-        assert verify(database).faults == []
-        archive.audit(event="archive_changed", detail="erase", institution=OURS, asked="line=2")
-        assert ["command `archive erase` of this line" in fault.what for fault in verify(database).faults] == [True]
+    archive = Archivists(database, T0)
+    archive.write(OURS, content(1))
+    archive.audit(event="archive_changed", detail="hold", institution=OURS, asked="line=2")
+    archive.audit(event="archive_head", institution="cu-7", detail="1 " + "a" * 64)
+    assert {fault.institution_key for fault in verify(database).faults} == {OURS, "cu-7"}
+    archive.audit(event="archive_changed", detail="fill")
+    assert verify(database).faults == []
+    archive.audit(event="archive_changed", detail="erase", institution=OURS, asked="line=2")
+    assert ["command `archive erase` of this line" in fault.what for fault in verify(database).faults] == [True]
 
 
-def test_command_of_an_earlier_release_is_found_by_its_time(tmp_path: Path) -> None:
+def test_command_of_an_earlier_release_is_found_by_its_time(database: Database) -> None:
     """Its entry names no line. It accounts for one line, and for none after an entry that names one."""
-    with sqlite_archive(tmp_path) as database:
-        archive = Archivists(database, T0 - HOUR_MS)
-        archive.audit(event="login")
-        archive.at_ms = T0
-        archive.write(OURS, content(1))
-        archive.log_heads()
-        Keeper(database, "legal", now_ms=T0).hold(OURS, "call", "v-1", "a case")
-        archive.audit(event="archive_changed", detail="hold", institution=OURS)
-        archive.command(OURS, "hold", lambda keeper: keeper.hold(OURS, "call", "v-2", "a case"))
-        archive.at_ms += HOUR_MS
-        archive.audit(event="login")
-        assert verify(database).faults == []
-        archive.audit(event="archive_changed", detail="hold", institution=OURS)
-        Keeper(database, "legal", now_ms=archive.at_ms).hold(OURS, "call", "v-3", "a case")
-        archive.at_ms += HOUR_MS
-        archive.audit(event="login")
-        assert [fault.n for fault in verify(database).faults] == [4]
+    archive = Archivists(database, T0 - HOUR_MS)
+    archive.audit(event="login")
+    archive.at_ms = T0
+    archive.write(OURS, content(1))
+    archive.log_heads()
+    Keeper(database, "legal", now_ms=T0).hold(OURS, "call", "v-1", "a case")
+    archive.audit(event="archive_changed", detail="hold", institution=OURS)
+    archive.command(OURS, "hold", lambda keeper: keeper.hold(OURS, "call", "v-2", "a case"))
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    assert verify(database).faults == []
+    archive.audit(event="archive_changed", detail="hold", institution=OURS)
+    Keeper(database, "legal", now_ms=archive.at_ms).hold(OURS, "call", "v-3", "a case")
+    archive.at_ms += HOUR_MS
+    archive.audit(event="login")
+    assert [fault.n for fault in verify(database).faults] == [4]
 
 
-def test_retirement_is_a_fault_where_everything_is_kept(tmp_path: Path) -> None:
+def test_retirement_is_a_fault_where_everything_is_kept(database: Database) -> None:
     """Without CALLKEEPER_ARCHIVE_KEEP no line is removed."""
-    with sqlite_archive(tmp_path) as database:
-        log = filled(database)
-        with database.writing() as connection:
-            MANIPULATIONS["a retirement of old lines is forged, of which the audit log knows nothing"].change(
-                connection
-            )
-        assert any("keeps them for ever" in fault.what for fault in verified(database, log)[0].faults)
+    log = filled(database)
+    with database.writing() as connection:
+        MANIPULATIONS["a retirement of old lines is forged, of which the audit log knows nothing"].change(connection)
+    assert any("keeps them for ever" in fault.what for fault in verified(database, log)[0].faults)
 
 
-def test_head_that_is_signed_again_overrides_nothing(tmp_path: Path) -> None:
+def test_head_that_is_signed_again_overrides_nothing(database: Database) -> None:
     """The newest line was changed, and a worker signed the new head: two hashes of one line are a fault."""
-    with sqlite_archive(tmp_path) as database:
-        log = filled(database)
-        with database.writing() as connection:
-            change_body(connection, 10)
-            rechain(connection, OURS, 10)
-        head = Writer(database).heads()[OURS]
-        log.append(msgspec.json.encode({"event": "archive_head", **signed_head(OURS, head, KEY)}))
-        found, heads = verified(database, log, YEAR_MS)
-        assert heads.faults == [f"{OURS} line {head.n}: the log has two different hashes"]
-        assert found.faults
+    log = filled(database)
+    with database.writing() as connection:
+        change_body(connection, 10)
+        rechain(connection, OURS, 10)
+    head = Writer(database).heads()[OURS]
+    log.append(msgspec.json.encode({"event": "archive_head", **signed_head(OURS, head, KEY)}))
+    found, heads = verified(database, log, YEAR_MS)
+    assert heads.faults == [f"{OURS} line {head.n}: the log has two different hashes"]
+    assert found.faults
 
 
 def test_log_that_lacks_a_head_says_so() -> None:
@@ -303,14 +289,13 @@ def test_signature_covers_all_that_a_head_says(field: str) -> None:
     assert parse_heads(lines[:1], Secret("another-key-of-nobody")).unsigned == 1
 
 
-def test_lines_after_the_last_logged_head_are_counted(tmp_path: Path) -> None:
+def test_lines_after_the_last_logged_head_are_counted(database: Database) -> None:
     """What no head proves yet is told with its length."""
-    with sqlite_archive(tmp_path) as database:
-        log = filled(database)
-        Writer(database, now_ms=lambda: T0 + 5).write(OURS, [content(11), content(12)])
-        tail = verified(database, log, YEAR_MS)[0].tails[OURS]
-        assert (tail.lines, tail.since_ms) == (2, T0 + 5)
-        assert verify(database).tails[OURS] == Tail(14, T0), "without a log nothing is proved"
+    log = filled(database)
+    Writer(database, now_ms=lambda: T0 + 5).write(OURS, [content(11), content(12)])
+    tail = verified(database, log, YEAR_MS)[0].tails[OURS]
+    assert (tail.lines, tail.since_ms) == (2, T0 + 5)
+    assert verify(database).tails[OURS] == Tail(14, T0), "without a log nothing is proved"
 
 
 def test_heads_are_found_behind_what_a_platform_writes_before_a_line() -> None:
