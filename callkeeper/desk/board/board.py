@@ -307,8 +307,7 @@ class Board:
     async def _on_archive_away(self, request: Request, _error: Exception) -> Response:
         """Show that nobody can tell whether there is such a call."""
         words = "Redis does not know this call, and the archive of older calls does not answer. Try again later."
-        page = self._renderers[False].page("nothing.html", now=self._now(), words=words, visitor=visitor_of(request))
-        return HTMLResponse(page, 503)
+        return self.renderers.page(request, "nothing.html", 503, words=words)
 
     async def _on_redis_away(self, request: Request, _error: Exception) -> Response:
         """Show a page without data, which reloads by itself."""

@@ -216,3 +216,5 @@ async def test_archived_call_is_not_said_to_be_missing_while_the_archive_is_away
         (tmp_path / "archive.db").write_bytes(b"not a database any more")
         shown = await site.ask(TOKENS[Role.AGENT], f"/calls/{INSTITUTION}/v-7")
         assert (shown.status_code, shown.json()["code"]) == (503, "unavailable")
+        page = await site.board(f"/board/calls/{INSTITUTION}/v-7", Role.AGENT)
+        assert (page.status_code, "the archive of older calls does not answer" in page.text) == (503, True)
