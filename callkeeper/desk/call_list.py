@@ -5,11 +5,14 @@ reads at most `SCAN_LIMIT` records and says how many it read; the next page goes
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, CallQuery, filtered, parse_query, same_number
@@ -22,7 +25,6 @@ from callkeeper.calls.trail import Entry
 from callkeeper.desk.access.rights import Rights
 from callkeeper.desk.archived_calls import ArchivedCalls
 from callkeeper.desk.board.states import StateName, state_names, state_of, state_words
-from callkeeper.desk.call_search import is_for_viewers, without_people
 from callkeeper.service.endpoints import canonical_id
 
 _SKEW: Final = timedelta(minutes=5)
@@ -53,6 +55,27 @@ class ListedPage:
     next: str | None
     searched: int
     is_archive_away: bool = False
+
+
+FOUND: Final = 100
+"""How many calls a search returns at most."""
+
+SEARCH_S: Final = 5.0
+"""How long pages are read for one search, in seconds. A busier process finds fewer of the old calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCalls:
+    """What a search found, live calls first. ``is_cut``: there are more; ``is_partial``: not all calls were read.
+
+    ``is_archive_missing``: the archive does not answer.
+    """
+
+    calls: Sequence[Call]
+    known: KnownInstitutions
+    is_cut: bool = False
+    is_partial: bool = False
+    is_archive_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +111,7 @@ class CallList:
         Raises:
             ValueError: ``after`` was not ours.
         """
-        if not (rights.sees_people or is_for_viewers(query)):
+        if not _may_ask(rights, query):
             return ListedPage((), None, 0)
         sections = [section for section in sections if section in OF_STATE.get(_state(query), WHOLE)]
         if self.archive is None:
@@ -116,6 +139,38 @@ class CallList:
                 return ListedPage(tuple(found), _written(sections, section, page.next), searched)
             here = next(((later, "") for later in sections[sections.index(section) + 1 :]), None)
         return ListedPage(tuple(found), _written(sections, *here) if here is not None else None, searched)
+
+    async def find(
+        self,
+        rights: Rights,
+        query: CallQuery,
+        sections: Sequence[ListSection] = WHOLE,
+        *,
+        any_id: str = "",
+        most: int = FOUND,
+    ) -> FoundCalls:
+        """Return the first calls that match, from as many pages as that takes: live ones oldest first.
+
+        Args:
+            rights: What whoever asks may see, and search by.
+            query: What is looked for.
+            sections: The parts of the list, in this order.
+            any_id: The typed text, if it may be a whole id. Such a call is found however old it is.
+            most: Maximum number of calls.
+        """
+        known = await self.lookup.institutions()
+        found: dict[CallId, Call] = {}
+        for call_id in await self.lookup.find(any_id) if any_id and _may_ask(rights, query) else ():
+            if rights.may_see(call_id.institution_key) and (call := await self.lookup.load(call_id)) is not None:
+                found[CallId(call.institution_key, call.voice_id)] = call
+        until_s, page = time.monotonic() + SEARCH_S, ListedPage((), "", 0)
+        while page.next is not None and len(found) <= most and time.monotonic() < until_s:
+            page = await self.page(rights, query, sections, page.next, most + 1 - len(found), newest_first=False)
+            for call in page.calls:
+                found.setdefault(CallId(call.institution_key, call.voice_id), call)
+        is_cut = len(found) > most
+        is_partial = page.next is not None and not is_cut
+        return FoundCalls(tuple(found.values())[:most], known, is_cut, is_partial, page.is_archive_away)
 
     async def _read(
         self, section: ListSection, search: "_Search", position: str, limit: int, most: int, *, newest_first: bool
@@ -181,11 +236,25 @@ class _Search:
             return False
         is_marked = CallId(call.institution_key, call.voice_id).member in self.attention
         return query.matches(
-            call if self.rights.sees_people else without_people(call),
+            call if self.rights.sees_people else _without_people(call),
             name=self.known.names.get(call.institution_key) or "",
             state=state_words(call, self.book) if query.words else "",
             states=state_names(call, self.book, is_marked=is_marked) if query.state else (),
         )
+
+
+def _may_ask(rights: Rights, query: CallQuery) -> bool:
+    """Tell whether rights include what is looked for: viewers do not see who acted."""
+    return rights.sees_people or all(kind != "operator" for kind, _ in query.terms)
+
+
+def _without_people(call: Call) -> Call:
+    """Return a call without names and numbers, for viewers: a search by them would reveal them."""
+    return msgspec.structs.replace(
+        call,
+        names=msgspec.structs.replace(call.names, phone_number=None),
+        seen=msgspec.structs.replace(call.seen, candidates=()),
+    )
 
 
 def _state(query: CallQuery) -> str:

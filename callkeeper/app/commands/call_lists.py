@@ -30,11 +30,14 @@ from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.keys import CallId, Keys, parse_member
-from callkeeper.calls.store.queries import Queries
-from callkeeper.desk.board.states import STATE_STYLES, StateName, state_names, state_of, state_words
-from callkeeper.desk.call_list import CSV_COLUMNS, csv_row
-from callkeeper.desk.call_search import SEARCHED, FoundCalls, find_calls
+from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper.desk.access.rights import Rights, Role
+from callkeeper.desk.board.states import STATE_STYLES, StateName, state_of
+from callkeeper.desk.call_list import CSV_COLUMNS, CallList, FoundCalls, ListSection, csv_row
 from callkeeper.service.endpoints import is_voice_id
+
+EVERYTHING = Rights(role=Role.ADMIN)
+"""What whoever has a shell may see."""
 
 _MOST = 10_000
 _PIPED_WIDTH = 1000
@@ -80,18 +83,11 @@ def list_calls(
     book = _book()
 
     async def ask(redis: "Redis", keys: Keys) -> tuple[FoundCalls, dict[str, str]]:
-        queries = Queries(redis, keys=keys)
-        await _check(queries, query.institution_key)
-        attention = await queries.attention()
-        found = await find_calls(
-            queries,
-            query,
-            state=lambda call: state_words(call, book),
-            states=_names(book, attention),
-            most=_MOST,
-            is_live=settled is None,
-            settled=settled or 0,
-        )
+        lookup = Lookup(redis, keys=keys)
+        await _check(lookup, query.institution_key)
+        attention = await lookup.attention()
+        sections = (ListSection.LIVE,) if settled is None else (ListSection.SETTLED,)
+        found = await CallList(lookup, None, book).find(EVERYTHING, query, sections, most=settled or _MOST)
         return found, attention
 
     found, attention = query_redis(ask)
@@ -134,21 +130,11 @@ def find(words: tuple[str, ...], *, as_json: bool, as_csv: bool, **filters: str 
     book = _book()
 
     async def ask(redis: "Redis", keys: Keys) -> FoundCalls:
-        queries = Queries(redis, keys=keys)
-        await _check(queries, query.institution_key)
-        attention = await queries.attention() if query.state == NEEDS_PERSON else {}
+        lookup = Lookup(redis, keys=keys)
+        await _check(lookup, query.institution_key)
+        any_id = typed if is_voice_id(typed) else ""
         with archive_of_environment() as archive:
-            return await find_calls(
-                queries,
-                query,
-                any_id=typed if is_voice_id(typed) else "",
-                state=lambda call: state_words(call, book),
-                states=_names(book, attention),
-                archive=archive,
-                is_live=query.state != SETTLED,
-                settled=0 if query.state == OPEN else SEARCHED,
-                most=1000,
-            )
+            return await CallList(lookup, archive, book).find(EVERYTHING, query, any_id=any_id, most=1000)
 
     found = query_redis(ask)
     _print(found.calls, book, as_json=as_json, as_csv=as_csv)
@@ -167,14 +153,6 @@ def _query(typed: str, filters: Mapping[str, str | None]) -> CallQuery:
         return filtered(query, given, states=list(StateName), now=datetime.now(UTC))
     except FilterWrong as wrong:
         raise click.BadParameter(str(wrong), param_hint=f"--{wrong.name}") from wrong
-
-
-def _names(book: RuleBook, attention: Mapping[str, str]) -> Callable[[Call], frozenset[str]]:
-    def names(call: Call) -> frozenset[str]:
-        is_marked = CallId(call.institution_key, call.voice_id).member in attention
-        return state_names(call, book, is_marked=is_marked)
-
-    return names
 
 
 def _book() -> RuleBook:

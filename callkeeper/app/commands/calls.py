@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callkeeper.app.archive_reader import archive_of_environment
-from callkeeper.app.commands.call_lists import find, json_of, list_calls
+from callkeeper.app.commands.call_lists import EVERYTHING, find, json_of, list_calls
 from callkeeper.app.redis_query import Span, enqueue_reconcile, note_command, query_redis, record_command
 from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
@@ -31,13 +31,14 @@ from callkeeper.calls.effect_resolution import (
 from callkeeper.calls.notes import InboxFull, Resolved
 from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.record import ASKED, Call
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId, Keys
-from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.calls.story import Line, Row, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words
-from callkeeper.desk.call_search import find_calls
+from callkeeper.desk.call_list import CallList
 from callkeeper.service.tracing import new_trace
 
 _ARCHIVE_IN_USE: Final = timedelta(days=7)
@@ -59,7 +60,7 @@ calls.add_command(find)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     """Show a call and everything that happened to it, by voice id or alternate id."""
-    call, trail = query_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
+    call, trail = query_redis(lambda redis, keys: _show(Lookup(redis, keys=keys), voice_id, institution))
     if as_json:
         say_json(msgspec.json.encode(json_of(call)))
         for entry in trail:
@@ -78,7 +79,7 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     Times are seconds from the call's start. Under a decision: + the rule decided, - a condition failed, ~ it matched in
     shadow, . it was not asked.
     """
-    call, trail = query_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
+    call, trail = query_redis(lambda redis, keys: _show(Lookup(redis, keys=keys), voice_id, institution))
     if as_json:
         say_json(encode_recorded(recorded(call, trail)))
         return
@@ -168,7 +169,7 @@ async def _is_archived(redis: "Redis", keys: Keys) -> bool:
     return copied_at is not None and datetime.now(UTC) - copied_at < _ARCHIVE_IN_USE
 
 
-async def _show(queries: Queries, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
+async def _show(queries: Lookup, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
     try:
         call_id = await find_call(queries, voice_id, institution)
     except Failed:
@@ -253,7 +254,7 @@ async def _resolve(
     Raises:
         click.ClickException: Nothing waits for this resolution, or it is not clear what is meant.
     """
-    queries = Queries(redis, keys=keys)
+    queries = Lookup(redis, keys=keys)
     call_id = await find_call(queries, voice_id, institution)
     call = await queries.load(call_id)
     doubtful: list[str] = [kind for kind in (unresolved(call) if call else []) if effect in {None, kind.value}]
@@ -295,7 +296,7 @@ def _waiting(call: Call) -> list[str]:
     ]
 
 
-async def find_call(queries: Queries, voice_id: str, institution: str | None) -> CallId:
+async def find_call(queries: Lookup, voice_id: str, institution: str | None) -> CallId:
     """Return the one call with an id, or with an id that begins so.
 
     Raises:
@@ -318,7 +319,7 @@ async def find_call(queries: Queries, voice_id: str, institution: str | None) ->
     return found[0]
 
 
-async def _beginning(queries: Queries, prefix: str) -> list[CallId]:
+async def _beginning(queries: Lookup, prefix: str) -> list[CallId]:
     """Return the one call whose id begins with a prefix.
 
     Raises:
@@ -326,7 +327,8 @@ async def _beginning(queries: Queries, prefix: str) -> list[CallId]:
     """
     if len(prefix) < FEWEST_LETTERS:
         return []
-    found = await find_calls(queries, CallQuery(id_prefix=prefix), state=lambda _: "", most=5)
+    listed = CallList(queries, None, load_rules(None))
+    found = await listed.find(EVERYTHING, CallQuery(id_prefix=prefix), most=5)
     if len(found.calls) > 1:
         ids = ", ".join(call.voice_id for call in found.calls)
         raise Failed(f"several calls have ids that begin with {prefix}: {ids}")

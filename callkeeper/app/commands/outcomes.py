@@ -13,7 +13,7 @@ from callkeeper.app.terminal import Failed, Misused, say, say_json, say_table
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, Replays, place_of
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.queries import Queries
+from callkeeper.calls.store.queries import Lookup
 
 POLL_EVERY_S = 0.2
 NOBODY_POSTS = "no worker posts outcomes: set CALLKEEPER_OUTCOME_URL and CALLKEEPER_OUTCOME_SECRET for the workers"
@@ -92,7 +92,7 @@ async def _replay_failed(redis: "Redis", keys: Keys, since: datetime) -> int:
 
 
 async def _replay(redis: "Redis", keys: Keys, which: str, institution: str | None) -> None:
-    queries, replays = Queries(redis, keys=keys), Replays(redis, keys.outbox)
+    queries, replays = Lookup(redis, keys=keys), Replays(redis, keys.outbox)
     place = place_of(which)
     call_id = place[0] if place else await find_call(queries, which, institution)
     if await queries.load(call_id) is None:

@@ -8,7 +8,7 @@ either of its ids, or many in pages, without reading more than asked for.
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -100,15 +100,6 @@ class Queries:
         """Read the last settled calls, newest first."""
         async for call, _ in self._each(await self._redis.zrevrange(self.keys.settled, 0, limit - 1)):
             yield call
-
-    async def searched(
-        self, *, is_live: bool, settled: int, with_trails: bool
-    ) -> AsyncGenerator[tuple[Call, tuple[Entry, ...]]]:
-        """Read the live calls and the last settled ones, with their trails or without."""
-        members = await self._redis.zrange(self.keys.live, 0, -1) if is_live else []
-        members += await self._redis.zrevrange(self.keys.settled, 0, settled - 1) if settled else []
-        async for pair in self._each(members, with_trails=with_trails):
-            yield pair
 
     async def recordings(self, since: datetime | None = None) -> AsyncIterator[Recorded]:
         """Read calls with their trails: live ones first, then those settled since an instant."""

@@ -10,17 +10,14 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from callkeeper.calls.call_query import CallQuery, parse_query
 from callkeeper.calls.record import Call
-from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.keys import CallId
-from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
-from callkeeper.desk.archived_calls import ArchivedCalls
 from callkeeper.desk.board.call_page import path_of
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
 from callkeeper.desk.board.renderer import Renderers
 from callkeeper.desk.board.rows import assignee_of, row_of
-from callkeeper.desk.board.states import STATE_STYLES, state_of, state_words
-from callkeeper.desk.call_search import FoundCalls, find_calls
+from callkeeper.desk.board.states import STATE_STYLES, state_of
+from callkeeper.desk.call_list import CallList, FoundCalls
 from callkeeper.desk.quotas import QuotaUsed, SearchTurns
 from callkeeper.service.endpoints import is_voice_id
 
@@ -29,12 +26,10 @@ from callkeeper.service.endpoints import is_voice_id
 class FindPage:
     """Answers one request each."""
 
-    queries: Queries
+    listed: CallList
     forms: FormHandlers
     renderers: Renderers
-    book: RuleBook
     country: str
-    archive: ArchivedCalls | None
     turns: SearchTurns
 
     async def show(self, request: Request) -> Response:
@@ -52,15 +47,7 @@ class FindPage:
         any_id = typed if is_voice_id(typed) else ""
         try:
             async with self.turns.turn(person.id):
-                found = await find_calls(
-                    self.queries,
-                    query,
-                    any_id=any_id,
-                    state=lambda call: state_words(call, self.book),
-                    may_see=person.may_see,
-                    archive=self.archive,
-                    sees_people=person.sees_people,
-                )
+                found = await self.listed.find(person, query, any_id=any_id)
         except QuotaUsed as used:
             return self._page(request, typed, str(used), 429)
         filters = {name: text for name, text in _filters(query) if text}
@@ -72,7 +59,7 @@ class FindPage:
         ranked = sorted(found.calls, key=lambda call: (call.is_settled, -self._rank(call)))
         rows = [
             (
-                row_of(call, self.book),
+                row_of(call, self.listed.book),
                 call,
                 found.known.names.get(call.institution_key) or call.institution_key,
                 assignee_of(call) if person.sees_people else "",
@@ -100,12 +87,12 @@ class FindPage:
             words=words,
             is_cut=found is not None and found.is_cut,
             is_partial=found is not None and found.is_partial,
-            has_archive=self.archive is not None,
+            has_archive=self.listed.archive is not None,
             is_archive_missing=found is not None and found.is_archive_missing,
         )
 
     def _rank(self, call: Call) -> int:
-        return STATE_STYLES[state_of(call, self.book).name].rank
+        return STATE_STYLES[state_of(call, self.listed.book).name].rank
 
 
 def _filters(query: CallQuery) -> Iterator[tuple[str, str]]:

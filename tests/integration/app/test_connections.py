@@ -18,4 +18,6 @@ async def test_commands_wait_for_a_connection_while_all_are_in_use(
     async with connect(parse_location(redis_url)) as redis:
         asked = (redis.ping() for _ in range(5 * MOST_CONNECTIONS))
         assert set(await asyncio.gather(*asked, return_exceptions=True)) == {True}
-        assert len(await redis.client_list()) <= MOST_CONNECTIONS + 1, "and the one that empties the server"
+        async with asyncio.timeout(5):  # the server may still be closing one of the test before
+            while len(await redis.client_list()) > MOST_CONNECTIONS + 1:  # and the one that empties the server
+                await asyncio.sleep(0.05)

@@ -1,6 +1,6 @@
 """Searches that continue in the archive, by every criterion, and only for people who may see the calls."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta, timezone
 from pathlib import Path
@@ -15,17 +15,15 @@ from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.searching import SHIPPED, Sizes
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.call_query import SETTLED, CallQuery, parse_query
-from callkeeper.calls.record import Call, encode_call
+from callkeeper.calls.record import encode_call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId, Keys
-from callkeeper.calls.store.queries import Lookup, Queries
+from callkeeper.calls.store.queries import Lookup
 from callkeeper.calls.trail import recorded
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
-from callkeeper.desk.board.states import state_words
 from callkeeper.desk.call_list import OF_STATE, WHOLE, CallList
-from callkeeper.desk.call_search import find_calls
 from callkeeper.service.secret import Secret
 from tests.harness.archivist import INSTITUTION, START, content, settled, sqlite_archive
 
@@ -59,8 +57,7 @@ def archive(database: Database) -> ArchivedCalls:
 async def found(redis: "Redis", archive: ArchivedCalls | None, typed: str, **changes: object) -> list[str]:
     """Return the voice ids of what somebody finds who types this."""
     query = replace(parse_query(typed, country="US", zone=UTC), **changes)  # type: ignore[arg-type]
-    state: Callable[[Call], str] = lambda call: state_words(call, BOOK)  # noqa: E731
-    calls = await find_calls(Queries(redis), query, state=state, archive=archive)
+    calls = await CallList(Lookup(redis), archive, BOOK).find(ANYBODY, query)
     return [call.voice_id for call in calls.calls]
 
 
@@ -210,9 +207,7 @@ async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis"
         page = await listing.page(viewer, asked(typed), WHOLE, None, 5)
         assert len(page.calls) == count, typed
     for typed in ("0007", "operator:agent-7"):
-        query = parse_query(typed, country="US", zone=UTC)
-        found = await find_calls(Queries(redis), query, state=lambda _: "", archive=archive, sees_people=False)
-        assert found.calls == ()
+        assert (await listing.find(viewer, asked(typed))).calls == ()
 
 
 async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) -> None:
@@ -254,7 +249,7 @@ async def test_odd_text_finds_nothing_and_breaks_nothing(
 ) -> None:
     """The last code points, those before surrogates, NUL, and dates at the ends of the calendar."""
     query = parse_query(typed, country="US", zone=zone)
-    assert (await find_calls(Queries(redis), query, state=lambda _: "", archive=archive)).calls == ()
+    assert (await CallList(Lookup(redis), archive, BOOK).find(ANYBODY, query)).calls == ()
 
 
 @pytest.mark.parametrize("beginning", ["abc", "ab\ud7ff", "ab\U0010ffff", "\U0010ffff"], ids=ascii)
