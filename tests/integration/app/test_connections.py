@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.app.connections import MOST_CONNECTIONS, feed_redis, receiver_redis, worker_redis
 from callkeeper.app.redis_location import RedisLocation, parse_location
+from tests.waiting import until_async
 
 
 @pytest.mark.parametrize("connect", [receiver_redis, worker_redis, feed_redis])
@@ -18,6 +19,8 @@ async def test_commands_wait_for_a_connection_while_all_are_in_use(
     async with connect(parse_location(redis_url)) as redis:
         asked = (redis.ping() for _ in range(5 * MOST_CONNECTIONS))
         assert set(await asyncio.gather(*asked, return_exceptions=True)) == {True}
-        async with asyncio.timeout(5):  # the server may still be closing one of the test before
-            while len(await redis.client_list()) > MOST_CONNECTIONS + 1:  # and the one that empties the server
-                await asyncio.sleep(0.05)
+
+        async def are_few() -> bool:
+            return len(await redis.client_list()) <= MOST_CONNECTIONS + 1  # and the one that empties the server
+
+        await until_async(are_few)  # the server may still be closing one of the test before
