@@ -27,6 +27,13 @@ def test_time_since_the_assignment(assigned: Call, expected: int | None) -> None
     assert facts_of_record(assigned, BOOK.policies, NOW).assigned_s == expected
 
 
+def test_time_since_the_end_of_a_call_that_was_never_saved_is_0() -> None:
+    """Such a record does not say when it was written. The call has ended all the same, so the time is not missing."""
+    ended = call(end_seen_at=NOW)
+    assert ended.saved_at is None
+    assert facts_of_record(ended, BOOK.policies).ended_s == 0
+
+
 def test_every_fact_is_derived_by_name() -> None:
     """``facts_of`` sets every declared fact explicitly; none silently keeps its default."""
     tree = ast.parse(inspect.getsource(facts_of))
