@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.fold import fold_note, fold_reading, new_call, reading_of
+from callkeeper.calls.fold import assigned, fold_note, fold_reading, new_call, reading_of
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
@@ -81,6 +81,12 @@ def test_fold_of_many_pushed_ends_reads_at_most_once_a_second() -> None:
     assert folded.plan.next_read_at == NOW + seconds(0.7)
 
 
+def test_fold_of_a_pushed_end_of_a_call_that_was_never_read_reads_at_once() -> None:
+    """There is no last read to keep a distance from."""
+    folded, _ = fold_note(call(reading=None), ENDED, NOW)
+    assert folded.plan.next_read_at == NOW
+
+
 def test_fold_of_notes_never_brings_a_check_forward() -> None:
     """Pushes and listings do not change the time of the next check (B12)."""
     folded = call()
@@ -101,6 +107,15 @@ def test_fold_of_an_old_listing_changes_nothing() -> None:
     seen = call(listed_at=NOW)
     for old in (replace(LISTED, listed_at=NOW - seconds(1), person_id="p-9"), Unlisted(listed_at=NOW - seconds(1))):
         assert fold_note(seen, old, NOW) == (seen, [])
+
+
+def test_fold_of_a_listing_that_names_another_person_than_details_has_details_read_again() -> None:
+    """An entry of the queue can be late or garbled, so details decide. The entry counts while no details were read."""
+    other = replace(LISTED, person_id="p-2")
+    doubted, _ = fold_note(call(), other, NOW)
+    assert (doubted.seen.person_id, doubted.plan.needs_verifying) == ("p-1", True)
+    unread, _ = fold_note(call(reading=None), other, NOW)
+    assert (unread.seen.person_id, unread.plan.needs_verifying) == ("p-2", True)
 
 
 def test_fold_of_a_reading_charges_what_a_lost_record_made_for_the_person() -> None:
@@ -134,6 +149,12 @@ def test_fold_of_a_reading_that_shows_our_own_assign_charges_nothing() -> None:
     assert other.plan.checks_used == 7, "somebody else was assigned: a lost record may have known of it"
 
 
+def test_call_that_we_assign_to_another_person_is_read_before_anything_else() -> None:
+    """The last reading is not about this person. It is, if the same person stood there before."""
+    for stood, is_read_again in (("p-2", True), ("p-1", False), (None, False)):
+        assert assigned(call(person_id=stood), BOOK, NOW).plan.needs_verifying == is_read_again
+
+
 def test_fold_of_a_listing_from_the_future_counts_as_now() -> None:
     """A note written before Redis's clock was set back does not look fresh for an hour (C19)."""
     folded, _ = fold_note(call(), replace(LISTED, listed_at=NOW + seconds(3600)), NOW)
@@ -151,6 +172,7 @@ REMEMBERED: dict[str, tuple[dict[str, Any], str]] = {
     "opted in": ({"status": "VoiceOptIn"}, "opted_in"),
     "mismatch by status": ({"status": "VoiceMismatch"}, "voice_mismatch"),
     "mismatch by flag": ({"is_voice_mismatch": True}, "voice_mismatch"),
+    "a result of the voice is to come": ({"status": "Voice Pending"}, "voice_undecided"),
     "verified by questions": ({"status": "AnsweredQuestions"}, "verified"),
     "verified by passcode": ({"status": "MFAValidated"}, "verified"),
 }
@@ -224,6 +246,18 @@ def test_fold_of_a_reading_directly_after_the_end_begins_no_final_analysis() -> 
     """The provider's analysis comes with the end or after it: a read in the same second may be too early."""
     ended = read_again(call(), NOW, has_ended=True)
     assert not facts_of_record(read_again(ended, NOW + seconds(6), has_ended=True), BOOK.policies).final_analysis
+
+
+def test_fold_of_a_first_reading_long_after_the_pushed_end_begins_the_final_analysis() -> None:
+    """Workers may have stood still meanwhile. The provider had time for its analysis, so no read more is needed."""
+    hinted, _ = fold_note(call(reading=reading(read_at=NOW - seconds(5))), ENDED, NOW)
+    ended = read_again(hinted, NOW + seconds(10), has_ended=True)
+    assert facts_of_record(read_again(ended, NOW + seconds(15), has_ended=True), BOOK.policies).final_analysis
+
+
+def test_fold_of_a_reading_ends_the_count_of_failed_reads() -> None:
+    """Else the next read waits as after a failure, and a doubt about an effect is given up too early."""
+    assert read_again(call(reads_failed=3)).plan.reads_failed == 0
 
 
 def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
