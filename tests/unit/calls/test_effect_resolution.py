@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from msgspec.structs import replace
@@ -30,6 +31,13 @@ from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seco
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 CONFIRMED, ABSENT, UNRESOLVED = EffectState.CONFIRMED, EffectState.ABSENT, EffectState.UNRESOLVED
+
+
+def test_effect_of_which_a_record_says_nothing_was_never_sent() -> None:
+    """Records leave out what is false, none or 0. With another default, stored requests would be counted otherwise."""
+    stored = msgspec.json.decode(b"{}", type=Effect)
+    said = {name: value for name, value in msgspec.structs.asdict(stored).items() if value}
+    assert said == {"state": EffectState.NONE}
 
 
 def in_doubt(kind: EffectKind, after_s: float, **seen: Any) -> Call:
