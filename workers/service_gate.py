@@ -11,7 +11,7 @@ What people close, and the wait for effects after Redis was replaced, are articl
 to say that they hold a call. The script that books an effect or a check asks for the pause once more.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,14 +102,13 @@ class ServiceGate:
         self._store = store
         self._log = log
         self._figures = figures
-        self._barred: Mapping[str, float] = {}
         self._reads_barred_s: Callable[[str], float | None] = lambda _: None
         self._answered: set[str] = set()
         self.patterns = AnswerPatterns(figures.see, store.monotonic)
 
     def see_bars_of(self, service: Reseller) -> None:
         """Let the bars of a client count. It is made after the gate, because it reports to the gate."""
-        self._barred, self._reads_barred_s = service.barred, service.reads_barred_s
+        self._reads_barred_s = service.reads_barred_s
 
     async def ask(self, wanted: Wanted, now: datetime) -> Held | None:
         """Return None if a request may go now, else what holds it up. Nothing is taken before that is known.
@@ -122,7 +121,7 @@ class ServiceGate:
         breaker = breakers.over(key, EndpointKind.QUEUE if is_listing else EndpointKind.CALLS)
         if breaker is not None:
             return Held(Why.AWAY if breaker.scope == WHOLE else Why.INSTITUTION_AWAY)
-        barred_s = self._reads_barred_s(key) if self._barred and not is_listing else None
+        barred_s = None if is_listing else self._reads_barred_s(key)
         if barred_s:
             return Held(Why.REFUSED, barred_s)
         if barred_s is not None and not wanted.is_free:

@@ -113,16 +113,11 @@ class Reseller:
         """Return how the service writes instants: ``Z``, ``offset`` or ``none``; empty if none was seen yet."""
         return self._exchange.looks.zone
 
-    @property
-    def barred(self) -> Mapping[str, float]:
-        """Return what is barred after a 401, as far as this process knows: empty, or see `reads_barred_s`.
-
-        This process learns what other processes found when it next loads the token. The mapping is kept up to date.
-        """
-        return self._exchange.barred
-
     def reads_barred_s(self, institution_key: str) -> float | None:
-        """Return for how many seconds an institution's call records must not be read; None if they are not barred."""
+        """Return for how many seconds an institution's call records must not be read; None if they are not barred.
+
+        That is after a 401, as far as this process knows. It learns what others found when it next loads the token.
+        """
         return self._exchange.barred_s(endpoints.DETAILS, institution_key)
 
     async def aclose(self) -> None:

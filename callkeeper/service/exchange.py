@@ -6,7 +6,7 @@ refers to the request, and the request holds the token.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -256,11 +256,6 @@ class Exchange:
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
             failure = _failure(request.endpoint.name, error)
         raise failure
-
-    @property
-    def barred(self) -> Mapping[str, float]:
-        """Return the barred scopes. The mapping is kept up to date."""
-        return self._session.barred
 
     def barred_s(self, endpoint: Endpoint, institution_key: str) -> float | None:
         """Return for how many seconds an institution's endpoint must not be used; None if it is not barred."""

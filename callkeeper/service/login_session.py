@@ -10,7 +10,7 @@ scope leads to a login, and other scopes then use the new token. A scope that is
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 from structlog.typing import FilteringBoundLogger
@@ -77,8 +77,6 @@ class Session:
         self._slid_at = 0.0
         self._suspects: dict[str, str] = {}  # scope -> generation of the token that was refused for it
         self._barred: dict[str, float] = {}  # scope -> time until which it is not tried
-        self.barred: Mapping[str, float] = self._barred
-        """The barred scopes that this process knows. Usually there are none."""
 
     async def current(self) -> SsoToken:
         """Return the token to use, logging in if there is none.
