@@ -3,28 +3,40 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 import structlog
 from redis.asyncio import Redis
 
+from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.breakers import open_breakers
+from callkeeper.calls.store.breakers import (
+    FAILURES_THAT_OPEN,
+    TRY_CHECK_EVERY_MS,
+    YIELDS_S,
+    EndpointKind,
+    RequestResult,
+    open_breakers,
+)
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_errors import parse_errors
 from callkeeper.calls.store.last_listing import LOOK_BACKS_A_MINUTE
 from callkeeper.calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
-from callkeeper.service import ServiceUnavailable
-from callkeeper.service.endpoints import DETAILS, QUEUE
+from callkeeper.service import CallNotFound, LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, Unsendable
+from callkeeper.service.client import Reseller
+from callkeeper.service.endpoints import DETAILS, INSTITUTIONS, QUEUE, TOKEN, Endpoint
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import Asgi
-from workers.service_gate import ServiceGate, Wanted, Why
+from workers.service_gate import Held, ServiceGate, Wanted, Why
 
 OTHER = "cu-2"
 END = Happening(Kind.END, 60)
@@ -111,6 +123,105 @@ async def test_look_back_without_a_turn_takes_no_permit(make: Callable[..., Stor
     assert not await redis.keys("ck:permits*")
     assert await gate.ask(replace(wanted, looks_back=False), now) is None
     assert await redis.keys("ck:permits*")
+
+
+@pytest.mark.parametrize(
+    ("barred_s", "kind", "is_free", "held"),
+    [
+        (7.0, EndpointKind.CALLS, True, Held(Why.REFUSED, 7.0)),
+        (7.0, EndpointKind.CHECK, False, Held(Why.REFUSED, 7.0)),
+        (7.0, EndpointKind.QUEUE, False, None),
+        (0.0, EndpointKind.CALLS, False, Held(Why.REFUSAL_TESTED)),
+        (0.0, EndpointKind.CALLS, True, None),
+        (None, EndpointKind.CALLS, False, None),
+    ],
+    ids=["read", "check", "listing", "costly test", "free test", "not refused"],
+)
+async def test_refused_institution_is_asked_nothing_but_a_free_read(
+    make: Callable[..., Store], hand: Hand, barred_s: float | None, kind: EndpointKind, is_free: bool, held: Held | None
+) -> None:
+    """After a 401, a read that changes nothing tests whether calls are still refused. Listings go on."""
+    gate = ServiceGate(make(), structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]), Figures())
+    gate.see_bars_of(cast("Reseller", SimpleNamespace(reads_barred_s={KEY: barred_s}.get)))
+    asked_at = datetime.fromtimestamp(hand() / 1000, tz=UTC)
+    assert await gate.ask(Wanted(KEY, "m", Permit.READ, kind=kind, is_free=is_free), asked_at) == held
+    assert await gate.ask(Wanted(OTHER, "m", Permit.READ, kind=kind, is_free=is_free), asked_at) is None
+
+
+async def test_only_checks_take_turns_where_checks_bring_no_results(
+    make: Callable[..., Store], redis: Redis, hand: Hand
+) -> None:
+    """Reads go on. A check that is known to wait takes no permit, and waits longer if its call's last one failed."""
+    store = make()
+    gate = ServiceGate(store, structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]), Figures())
+    await redis.hset(store.keys.token, "expires", hand() + 10**9)
+    for member in ("v-1", "v-2", "v-3"):
+        await store.breakers.report(RequestResult.FAILURE, KEY, EndpointKind.CHECK, member=member)
+    hand.ms += TRY_CHECK_EVERY_MS
+    check = Wanted(KEY, "m", Permit.CHECK, kind=EndpointKind.CHECK)
+    asked_at = datetime.fromtimestamp(hand() / 1000, tz=UTC)
+    assert await gate.ask(check, asked_at) is None
+    wait_s = TRY_CHECK_EVERY_MS / 1000
+    assert await gate.ask(check, asked_at) == Held(Why.CHECKS_FAIL, wait_s, permits=1), "another process had the turn"
+    await store.claim(1)
+    assert await gate.ask(check, asked_at) == Held(Why.CHECKS_FAIL, wait_s)
+    assert await gate.ask(replace(check, yields=True), asked_at) == Held(Why.CHECKS_FAIL, wait_s + YIELDS_S)
+    assert await gate.ask(replace(check, kind=EndpointKind.CALLS), asked_at) is None
+
+
+async def test_pause_is_as_long_as_the_service_asks(make: Callable[..., Store], redis: Redis, hand: Hand) -> None:
+    """A 429 that says when to come back keeps an institution's requests back until then."""
+    gate = ServiceGate(make(), structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]), Figures())
+    await redis.hset(Keys().token, "expires", hand() + 10**9)
+    await gate.report(DETAILS, KEY, ServiceBusy(DETAILS.name, "status 429", 30.0), 0.1)
+    [paused] = await open_breakers(redis)
+    assert paused.tried_at == instant(hand() + 30_000)
+
+
+ERRORS: dict[str, tuple[Endpoint, ResellerError, set[tuple[str, str]]]] = {
+    "read": (DETAILS, ServiceUnavailable(DETAILS.name, "status 503", 503), {("calls", KEY)}),
+    "refusal of one call": (DETAILS, CallNotFound(DETAILS.name, status=404), set()),
+    "value that cannot be sent": (DETAILS, Unsendable(DETAILS.name, "a line break"), set()),
+    "login before a read": (DETAILS, ServiceUnavailable(TOKEN.name, "status 503", 503), set()),
+    "listing": (QUEUE, ServiceUnavailable(QUEUE.name, "status 503", 503), {("queue", KEY)}),
+    "standing": (INSTITUTIONS, ServiceUnavailable(INSTITUTIONS.name, "status 503", 503), {("standing", KEY)}),
+    "login": (TOKEN, LoginRefused(TOKEN.name, "status 401"), {("login", KEY)}),
+}
+
+
+@pytest.mark.parametrize(("endpoint", "error", "told"), ERRORS.values(), ids=ERRORS)
+async def test_people_are_told_the_last_error_of_what_failed(
+    make: Callable[..., Store],
+    redis: Redis,
+    hand: Hand,
+    endpoint: Endpoint,
+    error: ResellerError,
+    told: set[tuple[str, str]],
+) -> None:
+    """An error of a login is told once, as one of logins. One that says something of a single call is not told here."""
+    gate = ServiceGate(make(), structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()]), Figures())
+    await gate.report(endpoint, KEY, error, 0.1)
+    client: Any = redis
+    assert set(parse_errors([await client.hgetall(Keys().errors)], instant(hand()))) == told
+
+
+@pytest.mark.parametrize(("failing", "outages"), [((KEY,), 0), ((KEY, OTHER), 1)], ids=["one", "all"])
+async def test_outage_is_logged_and_counted_by_what_is_away(rig: Rig, failing: tuple[str, ...], outages: int) -> None:
+    """An institution that does not answer is not the service. The end is logged in the same words."""
+    log = structlog.testing.LogCapture()
+    gate = ServiceGate(rig.store, structlog.wrap_logger(None, processors=[log]), rig.figures)
+    rig.store.breakers.acted_for = frozenset({KEY, OTHER})
+    await rig.redis.hset(Keys().token, "expires", rig.now_ms() + 10**9)
+    for key in failing * FAILURES_THAT_OPEN:
+        for endpoint in (QUEUE, DETAILS):
+            await gate.report(endpoint, key, ServiceUnavailable(endpoint.name, "status 503", 503), 0.1)
+    away = [entry["event"] for entry in log.entries]
+    assert (away.count("institution_away"), away.count("service_away")) == (len(failing), outages)
+    assert (await rig.counted()).count(figure.SERVICE_OUTAGES) == outages
+    log.entries.clear()
+    await gate.report(DETAILS, KEY, None, 0.1)
+    back = [entry["event"] for entry in log.entries]
+    assert (back.count("institution_back"), back.count("service_back")) == (1, outages)
 
 
 async def test_rate_that_is_set_is_kept(sandbox_asgi: Asgi, redis: Redis) -> None:
