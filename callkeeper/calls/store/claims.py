@@ -100,7 +100,8 @@ class Store(Inbox):
             lease: How long a claim lasts. Requests made under a claim must keep to its deadline.
             outbox: Where the delivery of outcomes is kept. A new trail entry makes its call due there.
             archive: Where calls wait to be archived. Saving a settled call makes it due there.
-            due_in: Called after every claim and save with the seconds until something is due that nobody holds.
+            due_in: Called after every claim and save with the seconds until something is due that nobody holds; infinite
+                if nothing is.
             monotonic: This process's own clock, in seconds. It is not affected when a new Redis has another time.
             figures: Counts statements and effects that no replica of Redis confirmed.
             unreadable: Called with the kind of a stored value that cannot be read, and its institution.
@@ -204,8 +205,7 @@ class Store(Inbox):
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
         self.next_due_s = answer.next_due_in / 1000 if answer.next_due_in >= 0 else inf
-        if answer.next_due_in >= 0:
-            self._due_in(self.next_due_s)
+        self._due_in(self.next_due_s)
         self.jobs_waiting = answer.jobs_waiting
         items = []
         for row in answer.rows:
