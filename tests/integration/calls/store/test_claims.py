@@ -204,6 +204,26 @@ async def test_note_unread_makes_a_saved_call_due_at_once(store: Store) -> None:
     assert said(await claim(store)) == [WORD]
 
 
+async def test_save_by_itself_counts_no_check(store: Store) -> None:
+    """Only a booking spends one, or a record that knows of more."""
+    await live(store)
+    assert (await claim(store)).checks == 0
+
+
+async def test_worker_is_told_when_something_is_due(redis: Redis, hand: Hand) -> None:
+    """After a save that is when the call is due, or at once if a note came meanwhile: the worker claims again then."""
+    told: list[float] = []
+    store = Store(redis, now_ms=hand, due_in=told.append)
+    await live(store, due_in_ms=2_000)
+    assert told[-1] == 2.0
+    hand.ms += 2_000
+    item = await claim(store)
+    assert told[-1] == LEASE.seconds
+    await store.note(A, NEWER_HINT)
+    await store.save(item, RECORD, Placement(2_000, listed="live"))
+    assert told[-1] == 0.0
+
+
 async def test_note_does_not_hurry_a_failed_step(store: Store, hand: Hand) -> None:
     """A failed step waits before it is tried again, also with unread notes."""
     await live(store)
@@ -393,7 +413,7 @@ async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis
 async def test_merge_is_refused_where_the_other_id_leads_back(store: Store, redis: Redis) -> None:
     """Two ids that name each other end in one record: what was merged into ours is not merged into again (B11)."""
     await live(store, A)
-    await store.merge(await claim(store), record_of(A, checks=0), B)
+    assert await store.merge(await claim(store), record_of(A, checks=0), B)
     item = await claim(store)
     assert item.member == B.member
     await store.keep(item, RECORD)
