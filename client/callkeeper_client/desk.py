@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Self, cast
 
 import httpx
@@ -18,7 +17,9 @@ Token = str | Callable[[], str]
 class _Settings:
     """The settings of both clients."""
 
-    def __init__(self, token: Token, patience_s: float, first_wait_s: float) -> None:
+    def __init__(self, url: str, token: Token, patience_s: float, first_wait_s: float) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"url: must begin with http:// or https://, not {url[:20]!r}")
         self._tokens = Tokens(token)
         self._patience_s = patience_s
         self._first_wait_s = first_wait_s
@@ -52,7 +53,7 @@ class Desk(_Settings):
         first_wait_s: float = 0.5,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        super().__init__(token, patience_s, first_wait_s)
+        super().__init__(url, token, patience_s, first_wait_s)
         self._http = httpx.Client(base_url=url, transport=transport, timeout=15.0)
 
     def __enter__(self) -> Self:
@@ -138,6 +139,7 @@ class Desk(_Settings):
         params = {name: value for name, value in filters.items() if value is not None}
         while True:
             refusal: httpx.Response | None = None
+            failure: httpx.TransportError | None = None
             try:
                 headers = self._stream_headers(events)
                 with self._http.stream(
@@ -157,9 +159,9 @@ class Desk(_Settings):
                                     yield change
                                 if change.kind == "reset":
                                     yield from filter(joined.is_news, self._open_calls(filters))
-            except httpx.TransportError:
-                refusal = None
-            time.sleep(retry.wait_s(refusal, self._tokens))
+            except httpx.TransportError as error:
+                refusal, failure = None, error
+            time.sleep(retry.wait_s(refusal, self._tokens, failure))
 
     def _open_calls(self, filters: Mapping[str, str | None]) -> Iterator[Change]:
         for each in self._pages(filters, FOR_EVER):
@@ -177,7 +179,8 @@ class Desk(_Settings):
         retry = Retry(self._patience_s if patience_s is None else patience_s, self._first_wait_s)
         while True:
             response: httpx.Response | None = None
-            with suppress(httpx.TransportError):
+            failure: httpx.TransportError | None = None
+            try:
                 response = self._http.request(
                     request.method,
                     request.path,
@@ -185,10 +188,12 @@ class Desk(_Settings):
                     json=request.body,
                     headers=request.headers(self._tokens.read()),
                 )
+            except httpx.TransportError as error:
+                failure = error
             if response is not None and response.is_success:
                 self._tokens.accepted()
                 return cast("Mapping[str, Any]", response.json())
-            time.sleep(retry.wait_s(response, self._tokens))
+            time.sleep(retry.wait_s(response, self._tokens, failure))
 
 
 class AsyncDesk(_Settings):
@@ -203,7 +208,7 @@ class AsyncDesk(_Settings):
         first_wait_s: float = 0.5,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(token, patience_s, first_wait_s)
+        super().__init__(url, token, patience_s, first_wait_s)
         self._http = httpx.AsyncClient(base_url=url, transport=transport, timeout=15.0)
 
     async def __aenter__(self) -> Self:
@@ -289,6 +294,7 @@ class AsyncDesk(_Settings):
         params = {name: value for name, value in filters.items() if value is not None}
         while True:
             refusal: httpx.Response | None = None
+            failure: httpx.TransportError | None = None
             try:
                 headers = self._stream_headers(events)
                 async with self._http.stream(
@@ -312,9 +318,9 @@ class AsyncDesk(_Settings):
                                     async for change in self._open_calls(filters):
                                         if joined.is_news(change):
                                             yield change
-            except httpx.TransportError:
-                refusal = None
-            await asyncio.sleep(retry.wait_s(refusal, self._tokens))
+            except httpx.TransportError as error:
+                refusal, failure = None, error
+            await asyncio.sleep(retry.wait_s(refusal, self._tokens, failure))
 
     async def _open_calls(self, filters: Mapping[str, str | None]) -> AsyncIterator[Change]:
         async for each in self._pages(filters, FOR_EVER):
@@ -333,7 +339,8 @@ class AsyncDesk(_Settings):
         retry = Retry(self._patience_s if patience_s is None else patience_s, self._first_wait_s)
         while True:
             response: httpx.Response | None = None
-            with suppress(httpx.TransportError):
+            failure: httpx.TransportError | None = None
+            try:
                 response = await self._http.request(
                     request.method,
                     request.path,
@@ -341,7 +348,9 @@ class AsyncDesk(_Settings):
                     json=request.body,
                     headers=request.headers(self._tokens.read()),
                 )
+            except httpx.TransportError as error:
+                failure = error
             if response is not None and response.is_success:
                 self._tokens.accepted()
                 return cast("Mapping[str, Any]", response.json())
-            await asyncio.sleep(retry.wait_s(response, self._tokens))
+            await asyncio.sleep(retry.wait_s(response, self._tokens, failure))

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ STREAM: Final = "/desk/stream"
 STREAM_TIMEOUT: Final = httpx.Timeout(15.0, read=40.0)
 """The server sends a comment every 15 s."""
 
+
+_TOKEN: Final = re.compile("[!-~]+")
 
 EXCHANGE_S: Final = 300.0
 """How long a 401 is waited out at most while a token is exchanged, also by what else waits for ever."""
@@ -103,8 +106,16 @@ class Tokens:
         self._was_accepted = False
 
     def read(self) -> str:
-        """Return the token for the next request."""
+        """Return the token for the next request.
+
+        Raises:
+            ValueError: It cannot be one.
+        """
         self._sent = self._token if isinstance(self._token, str) else self._token()
+        if not _TOKEN.fullmatch(self._sent):
+            raise ValueError(
+                "the token must be visible ASCII without blanks; a file's last line break is not part of it"
+            )
         return self._sent
 
     def accepted(self) -> None:
@@ -133,8 +144,8 @@ class Retry:
         """Start over after a success."""
         self._begun_s, self._exchange_begun_s, self._attempts = time.monotonic(), None, 0
 
-    def wait_s(self, response: httpx.Response | None, tokens: Tokens) -> float:
-        """Return the seconds to wait. ``response`` is None if there was no answer.
+    def wait_s(self, response: httpx.Response | None, tokens: Tokens, error: Exception | None = None) -> float:
+        """Return the seconds to wait. ``response`` is None if there was no answer, because of an ``error``.
 
         Raises:
             DeskRefused: Waiting does not help, or the answer is still 401 after ``patience_s`` (`EXCHANGE_S` if that is
@@ -157,8 +168,10 @@ class Retry:
         if time.monotonic() + waits_s - begun_s > patience_s:
             if response is not None and response.status_code == httpx.codes.UNAUTHORIZED:
                 raise DeskRefused(response)
-            answered = "no answer" if response is None else f"status {response.status_code}"
-            raise DeskUnavailable(f"{answered} for {self.patience_s:g} s")
+            answered = f"no answer ({error})" if response is None else f"status {response.status_code}"
+            raise DeskUnavailable(f"{answered} for {self.patience_s:g} s") from error
+        if response is None and self._attempts == 1:
+            LOG.warning("the desk does not answer: %s", error)
         return waits_s
 
 

@@ -70,6 +70,24 @@ def test_action_waits_for_restarts_and_new_tokens_and_is_repeated_under_one_key(
     assert json.loads(asked[-1].content) == {"operator": "agent-7", "person_id": "p-1", "validation_type": "Other"}
 
 
+@pytest.mark.parametrize(("url", "token"), [("http://desk", "a\n"), ("http://desk", ""), ("desk:8000", "a")])
+def test_mistake_of_the_program_is_no_outage(url: str, token: str) -> None:
+    """Waiting does not help: a token read with its line break, none at all, or an address without http is told at once."""
+    answer, asked = answers(httpx.Response(200, json={"calls": [], "next": None}))
+    with pytest.raises(ValueError, match=r"the token must be|url: must begin"):
+        list(Desk(url, token, transport=httpx.MockTransport(answer)).calls())
+    assert asked == []
+
+
+def test_outage_says_what_failed_last() -> None:
+    """Otherwise a wrong certificate and a wrong port read the same."""
+    answer, _ = answers(httpx.ConnectError("certificate verify failed"))
+    desk = Desk("https://desk", "a", patience_s=0.0, transport=httpx.MockTransport(answer))
+    with desk, pytest.raises(DeskUnavailable, match="certificate verify failed") as told:
+        list(desk.calls())
+    assert isinstance(told.value.__cause__, httpx.ConnectError)
+
+
 async def test_async_client_does_the_same() -> None:
     """The async client retries like the sync client."""
     answer, asked = answers(httpx.Response(503), httpx.Response(202, json=ACTION))
