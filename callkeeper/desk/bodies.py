@@ -95,7 +95,10 @@ class VerifiedBody(_ActionBody, frozen=True):
 
 
 class DistrustedBody(_ActionBody, frozen=True):
-    """The caller cannot be trusted. The reason is kept in the trail."""
+    """The caller cannot be trusted: the voice is rejected, which takes back every earlier manual enroll of the member.
+
+    The reason is kept in the trail.
+    """
 
     action = "distrusted"
     summary = "Say that the caller cannot be trusted"

@@ -91,7 +91,7 @@ _PLACE: Final = (
 _INSTITUTION: Final = _parameter(
     "institution",
     "query",
-    "Only calls of this institution; 401 if the token may not see it, 400 if it does not exist.",
+    "Only calls of this institution; 400 if it does not exist, or this token may not see it.",
     _TEXT,
 )
 _PHONE: Final = _parameter("phone", "query", "Only calls from this number.", _TEXT)

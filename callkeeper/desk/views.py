@@ -164,7 +164,7 @@ Action = Literal["assign", "verified", "distrusted", "opted-out", "check", "with
 
 
 class ActionView(msgspec.Struct, frozen=True, kw_only=True):
-    """An action and its result. ``operator``: who asked for it. ``watch``: the address to poll."""
+    """An action and its result. ``operator``: whose statement had this result, if any. ``watch``: the address to poll."""
 
     action_id: str
     action: Action

@@ -153,7 +153,7 @@ def test_page_finds_the_call_by_the_number(desktop: Desktop) -> None:
     """A page for a number shows the call when it comes; of two at once it shows neither."""
     phone = desktop.stack.next_phone()
     page = desktop.open(phone=phone)
-    expect(state(page)).to_have_text("No call yet")
+    expect(state(page)).to_have_text("No live call yet")
     desktop.stack.call(end(90), phone_number=phone)
     expect(state(page)).to_have_text("Listening to the voice")
     desktop.stack.call(end(90), phone_number=phone)

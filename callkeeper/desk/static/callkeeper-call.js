@@ -24,7 +24,7 @@ const ACTION_TRIES = 6;
 export const WORDS = {
   label: "Voice of the caller",
   loading: "Looking for the call",
-  absent: "No call yet",
+  absent: "No live call yet",
   several: "Several calls come from this number now. Choose one by its id.",
   gone: "The call does not exist any more",
   incomplete: "This element needs an institution, and a call or a phone",
@@ -61,6 +61,7 @@ export const WORDS = {
   KnowledgeBasedAuth: "Questions",
   Other: "Another way",
   why: "Why",
+  distrust: "The voice is rejected. That cannot be undone here, and takes back every earlier manual enroll of the member.",
   send: "Send",
   cancel: "Cancel",
   again: "Try again",
@@ -651,7 +652,8 @@ const FORMS = {
   },
   distrusted() {
     const why = make("input", { required: true, maxLength: 500, autocomplete: "off" });
-    return { fields: [labelled(WORDS.why, why)], body: () => ({ reason: why.value }) };
+    const warning = make("p", { textContent: WORDS.distrust });
+    return { fields: [warning, labelled(WORDS.why, why)], body: () => ({ reason: why.value }) };
   },
 };
 
