@@ -13,12 +13,10 @@ from starlette.routing import Route
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.snapshot import Process, read_present
+from callkeeper.calls.schedule.reads import BUSY
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import parse_rules_in_force
 from callkeeper.desk.board.renderer import Renderers
-
-BUSY: Final = 0.8
-"""From this share of a core on, a process is marked: it needs another one beside it."""
 
 LATE: Final = timedelta(seconds=3)
 """A process reports every second. One that has not for so long is marked."""
@@ -116,6 +114,7 @@ class ProcessesPage:
             "processes.html",
             rows=rows[:SHOWN],
             left_out=max(0, len(rows) - SHOWN),
+            busy_percent=round(BUSY * 100),
             vanished=signals.vanished,
             unstarted=signals.unstarted,
             present=await read_present(self._redis, keys=self._keys),
