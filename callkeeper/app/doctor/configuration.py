@@ -152,7 +152,7 @@ def _consent(book: RuleBook) -> list[Finding]:
     return [
         ok(
             Topic.RULES,
-            "callers are enrolled without an opt-in; where the law demands one, set [consent] require_opt_in",
+            "callers are enrolled without an opt-in; where legislation demands one, set [consent] require_opt_in",
         )
     ]
 

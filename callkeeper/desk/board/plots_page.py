@@ -38,7 +38,7 @@ SERIES: Final[tuple[tuple[Slot, str, str, str], ...]] = (
     (Slot.ENROLLED, "Enrolled", "", "good"),
     (Slot.REJECTED, "Rejected", "", "bad"),
     (Slot.RED, "Red policy", "not rejected", "bad"),
-    (Slot.UNDECIDED, "Undecided", "no result", "idle"),
+    (Slot.UNDECIDED, "Undecided", "no result, or nobody was assigned", "idle"),
     (Slot.PROVIDER_ERRORS, "Provider errors", "checks whose answer named one", "warn"),
 )
 """Each plot of a number: its slot, name, meaning and colour."""

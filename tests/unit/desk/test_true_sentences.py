@@ -1,5 +1,6 @@
 """Sentences about a call that were false once: who said that an effect is absent, whether a call is closed, who is wrong."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import Entry, recorded
 from callkeeper.desk.board.call_page import call_page
 from callkeeper.desk.board.renderer import Renderer
-from callkeeper.desk.board.states import StateName, state_of
+from callkeeper.desk.board.states import STATE_STYLES, StateName, state_of
 from tests.records import decide_record
 from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
 
@@ -84,3 +85,10 @@ def test_wrong_person_is_named_where_somebody_is_assigned() -> None:
     )
     absent = call(reject=Effect(state=EffectState.UNRESOLVED))
     assert "The reject is unresolved" in forms_of(absent)
+
+
+def test_states_are_documented_with_the_words_that_pages_show() -> None:
+    """Whoever filters by a state that the board shows must find its name."""
+    document = " ".join((Path(__file__).parents[3] / "docs" / "desk.md").read_text().split())
+    shown = [f"`{name}` {style.word}" for name, style in STATE_STYLES.items()]
+    assert [text for text in shown if text not in document] == []
