@@ -42,6 +42,7 @@ from callkeeper.calls.redis_restart import (
     charge_lost_writes,
     charge_unknown_age,
     fold_epoch,
+    told_as_spent,
 )
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.settlement import settled_anew
@@ -177,7 +178,9 @@ class Claim:
         is_first_look = any(isinstance(note, Listed) and note.is_first_look for note in notes)
         if item.lost is None and is_found and not _is_begun(notes):
             age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_first_look)
-            call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
+            charged = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
+            entries += told_as_spent(call, charged, item.now)
+            call = charged
         known = list(dict.fromkeys([*traces_of(notes), *([call.trace] if call.trace and is_trace(call.trace) else [])]))
         trace = follow_trace(known[0] if known else None)
         if trace != call.trace:

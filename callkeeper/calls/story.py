@@ -329,6 +329,8 @@ def _plain(entry: Entry) -> str:
             if entry.state == EffectState.UNRESOLVED:
                 return f"{entry.kind} unresolved: nothing proves whether it was applied"
             return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"
+        case "verifying" if entry.because:
+            return f"Redis was restarted or replaced: {entry.n} checks may have been made before, and count as used"
         case "verifying":
             return "Redis was restarted or replaced: the service's record is read before anything else"
         case "ended":

@@ -23,6 +23,7 @@ from callkeeper.calls.redis_restart import (
     charge_unknown_age,
     most_automatic,
     set_back,
+    told_as_spent,
 )
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.book import RuleBook
@@ -37,6 +38,8 @@ from callkeeper.calls.schedule.plan import (
     reserve_left,
 )
 from callkeeper.calls.statement_folding import with_identity
+from callkeeper.calls.story import story_of
+from callkeeper.calls.trail import recorded
 from tests.records import with_stored
 from tests.unit.calls.specimens import verified
 
@@ -306,3 +309,13 @@ def test_what_the_service_established_moves_with_the_clock_while_a_person_s_word
     moved = set_back(known, at(7200), at(0)).statements.shown_identity
     assert moved is not None
     assert moved.established_at == at(0)
+
+
+def test_story_says_which_checks_count_as_used() -> None:
+    """Otherwise a call's first check would be its third one, and nobody could tell why."""
+    charged = charge_earlier_record(LISTED, BOOK, Epoch("new", at(60)), at(60), age=timedelta(seconds=60))
+    [entry] = told_as_spent(LISTED, charged, at(60))
+    assert entry.n == charged.plan.checks_used > 0
+    [line] = story_of(recorded(charged, (entry,))).lines
+    assert f"{entry.n} checks may have been made before" in line.text
+    assert told_as_spent(charged, charged, at(60)) == []
