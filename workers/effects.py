@@ -19,6 +19,7 @@ from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
+from callkeeper.calls.statement_folding import received_at
 from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
@@ -119,11 +120,16 @@ ENROLLED_SINCE = "it is not repeated: the member was enrolled since"
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:
     """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
-    call, sent_at = claim.call, claim.call.ledger.reject.sent_at
-    if call.seen.person_id is None or sent_at is None or not is_repeated(EffectKind.REJECT, call):
+    call, since = claim.call, claim.call.ledger.reject.sent_at
+    word = call.statements.distrusted
+    if word is not None and not is_repeated(EffectKind.REJECT, call):
+        since = received_at(word, claim.now)
+    if call.seen.person_id is None or since is None:
         return False
     members = claim.tools.store.members
-    return await members.were_enrolled_since(claim.call_id.institution_key, call.seen.person_id, sent_at)
+    return await members.were_enrolled_since(
+        claim.call_id.institution_key, call.seen.person_id, since, but=claim.call_id.voice_id
+    )
 
 
 _KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "last_word")

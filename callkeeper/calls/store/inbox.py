@@ -80,10 +80,13 @@ class Members:
             ledger = replace(ledger, rejected_for=rejected)
         return call if ledger is call.ledger else replace(call, ledger=ledger)
 
-    async def were_enrolled_since(self, institution_key: str, person_id: str, since: datetime) -> bool:
+    async def were_enrolled_since(
+        self, institution_key: str, person_id: str, since: datetime, *, but: str = ""
+    ) -> bool:
         """Tell whether an enroll of a person was stored after an instant, in any call."""
         place = self._keys.enrolled(institution_key, person_id)
-        return bool(await self._redis.zcount(place, f"({since.timestamp()}", "+inf"))
+        found = await self._redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")
+        return any(one.decode() != but for one in found)
 
 
 SEARCH_EVERY_MS = 4000

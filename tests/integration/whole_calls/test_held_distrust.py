@@ -1,0 +1,47 @@
+"""A distrust that a pause held up: an enroll of the member that came after it stays."""
+
+import pytest
+
+from callkeeper.calls.notes import Distrusted
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.virtual_time import Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.integration.whole_calls.test_pause import pause, resume
+
+H = Happening
+
+
+async def distrusted_in_a_pause(rig: Rig) -> Call:
+    """An impostor calls as p-1 during a pause, and Bob says so. Ten minutes pass."""
+    await pause(rig)
+    call = rig.stage.call(H(Kind.END, 40))
+    await rig.push(call)
+    await rig.run(20)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    await rig.run(600)
+    return call
+
+
+@pytest.mark.parametrize("wait_s", [30, 31, 32, 33])
+async def test_member_whom_ann_verified_later_stays_enrolled(rig: Rig, wait_s: float) -> None:
+    """At the resume both are due. The enroll may go first, and the older reject then takes it back."""
+    await distrusted_in_a_pause(rig)
+    second = rig.stage.call(H(Kind.END, 900))
+    await rig.push(second)
+    await rig.run(wait_s)
+    await rig.note(second, verified(rig))
+    await rig.run(10)
+    await resume(rig)
+    await rig.run(120)
+    assert second.manual_person_id == "p-1", await rig.queries.attention()
+
+
+async def test_member_whom_another_tool_enrolled_meanwhile_stays_enrolled(rig: Rig) -> None:
+    """The enroll was read before the reject was sent."""
+    await distrusted_in_a_pause(rig)
+    second = rig.stage.call(H(Kind.ENROLLED, 10, "zed", "p-1"), H(Kind.END, 900))
+    await rig.push(second)
+    await rig.run(30)
+    await resume(rig)
+    await rig.run(120)
+    assert second.manual_person_id == "p-1", await rig.queries.attention()
