@@ -163,14 +163,16 @@ class CallList:
         for call_id in await self.lookup.find(any_id) if any_id and _may_ask(rights, query) else ():
             if rights.may_see(call_id.institution_key) and (call := await self.lookup.load(call_id)) is not None:
                 found[CallId(call.institution_key, call.voice_id)] = call
-        until_s, page = time.monotonic() + SEARCH_S, ListedPage((), "", 0)
-        while page.next is not None and len(found) <= most and time.monotonic() < until_s:
-            page = await self.page(rights, query, sections, page.next, most + 1 - len(found), newest_first=False)
-            for call in page.calls:
-                found.setdefault(CallId(call.institution_key, call.voice_id), call)
+        is_partial = is_archive_away = False
+        for section in sections:
+            until_s, page = time.monotonic() + SEARCH_S, ListedPage((), "", 0)
+            while page.next is not None and len(found) <= most and time.monotonic() < until_s:
+                page = await self.page(rights, query, (section,), page.next, most + 1 - len(found), newest_first=False)
+                for call in page.calls:
+                    found.setdefault(CallId(call.institution_key, call.voice_id), call)
+            is_partial, is_archive_away = is_partial or page.next is not None, page.is_archive_away
         is_cut = len(found) > most
-        is_partial = page.next is not None and not is_cut
-        return FoundCalls(tuple(found.values())[:most], known, is_cut, is_partial, page.is_archive_away)
+        return FoundCalls(tuple(found.values())[:most], known, is_cut, is_partial and not is_cut, is_archive_away)
 
     async def _read(
         self, section: ListSection, search: "_Search", position: str, limit: int, most: int, *, newest_first: bool

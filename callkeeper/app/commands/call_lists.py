@@ -74,7 +74,12 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command("list")
 @_filtered
-@click.option("--settled", type=click.IntRange(1, _MOST), default=None, help="List the last N settled calls instead.")
+@click.option(
+    "--settled",
+    type=click.IntRange(1, _MOST),
+    default=None,
+    help="List the last N settled calls that match, instead of live ones.",
+)
 def list_calls(
     words: tuple[str, ...], settled: int | None, *, as_json: bool, as_csv: bool, **filters: str | None
 ) -> None:
@@ -98,13 +103,17 @@ def list_calls(
     if not (as_json or as_csv):
         console = terminal_console(width_if_piped=_PIPED_WIDTH)
         for member, why in attention.items():
-            if not _is_asked_for(member, query, calls):
-                continue
-            console.print(f"needs a human: {_plain(member)}: {why}", style="bold red")
+            if _is_asked_for(member, query, calls):
+                console.print(f"needs a human: {_plain(member)}: {why}", style="bold red")
+    if found.is_partial:
+        say("not all calls were searched: there are too many", err=True)
 
 
 def _is_asked_for(member: str, query: CallQuery, calls: Sequence[Call]) -> bool:
-    """Tell whether a query is about a call or an institution that needs a person, listed here or not."""
+    """Tell whether to show what needs a person about a member: a listed call; without words and filters anything.
+
+    With an institution alone as the filter: anything of that institution.
+    """
     if not replace(query, institution_key=None).is_empty:
         return member in {CallId(call.institution_key, call.voice_id).member for call in calls}
     owner = parse_member(member)

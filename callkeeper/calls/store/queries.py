@@ -201,7 +201,7 @@ def _canonical(call_id: CallId) -> CallId:
 
 
 class Lookup(Queries):
-    """Reads calls for the desk API. It changes nothing."""
+    """Queries for one call by either of its ids, and for pages."""
 
     async def resolve(self, institution_key: str, any_id: str) -> CallId | None:
         """Return the id of a call's record, given its real or alternate id."""

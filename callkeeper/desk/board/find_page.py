@@ -87,7 +87,6 @@ class FindPage:
             words=words,
             is_cut=found is not None and found.is_cut,
             is_partial=found is not None and found.is_partial,
-            has_archive=self.listed.archive is not None,
             is_archive_missing=found is not None and found.is_archive_missing,
         )
 
