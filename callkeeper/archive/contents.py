@@ -5,7 +5,7 @@ All of these follow from the body and from the commitments, but for values that 
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -119,7 +119,7 @@ def _call(line: StoredLine, body: str, rows: Rows, gone: set[str]) -> Iterator[s
 
 
 def _personal(line: StoredLine, body: str, people: Sequence[PersonRow], gone: set[str]) -> Iterator[str]:
-    owners = {owner.path: owner for owner in paths_of(body)}
+    paths = {place.path: place for place in paths_of(body)}
     commitments = msgspec.json.decode(line.commitments, type=dict[str, str])
     stored: dict[str, dict[str, PersonRow]] = defaultdict(dict)
     for row in people:
@@ -127,22 +127,23 @@ def _personal(line: StoredLine, body: str, people: Sequence[PersonRow], gone: se
     for path in stored.keys() - commitments.keys():
         yield f"changed: it has {path[:40]}, which was never written"
     for path, committed in commitments.items():
-        owner = owners.get(path, PersonalPath(path, None))
-        if is_erased(gone, owner.person_id, owner.named):
+        place = paths.get(path, PersonalPath(path, None))
+        if is_erased(gone, place.person_id, place.named):
             if path in stored:
                 yield f"changed: {path} was erased, and is there again"
         elif path not in stored:
             yield f"changed: {path} is missing, but no erasure of it was recorded"
         else:
-            yield from _value(owner, committed, stored[path], line.began_ms)
+            yield from _value(place, committed, stored[path], line.began_ms)
 
 
-def _value(owner: PersonalPath, committed: str, rows: Mapping[str, PersonRow], began_ms: int | None) -> Iterator[str]:
-    path, row = owner.path, cast("Any", rows.get(owner.path))
+def _value(place: PersonalPath, committed: str, rows: Mapping[str, PersonRow], began_ms: int | None) -> Iterator[str]:
+    path = place.path
+    row: Any = rows.get(path)
     if row is None or row.value is None or row.salt is None or commitment(path, row.value, row.salt) != committed:
         yield f"changed: {path} does not match its commitment"
         return
-    value = PersonalValue(path, row.value, owner.person_id, owner.named, found_by(path, row.value), row.salt)
+    value = PersonalValue(path, row.value, place.person_id, place.named, found_by(path, row.value), row.salt)
     right = {each["path"]: PersonRow(**each, began_ms=began_ms) for each in people_rows(value)}  # type: ignore[arg-type]
     if right != rows:
         yield f"changed: {path} belongs to another person or is found by other words"

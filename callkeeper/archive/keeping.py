@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from callkeeper.archive.database import Database
 from callkeeper.archive.lines import (
@@ -28,7 +28,7 @@ from callkeeper.archive.lines import (
     sha256,
     without_remarks,
 )
-from callkeeper.archive.statements import EVERYBODY, Statements, about, body_signature, erased_of, ranges_of
+from callkeeper.archive.statements import EVERYBODY, Statements, body_signature, erased_of, mentions_of, ranges_of
 from callkeeper.archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
 from callkeeper.archive.writing import ChainEnd, Head, insert_once
 from callkeeper.calls.call_query import COMPARED, digits_of, same_number
@@ -102,8 +102,8 @@ class Keeper:
                 else:
                     notes = _notes_about(connection, institution_key, which, person_id or "")
                     rewritten |= _without_remarks(connection, institution_key, {n for n, _ in notes})
-                    is_note = [(people.c.n == n) & (people.c.path == path) for n, path in notes]
-                    gone = gone.where(or_(people.c.person_id == person_id, *is_note))
+                    values += _delete_notes(connection, institution_key, notes)
+                    gone = gone.where(people.c.person_id == person_id)
                 values += connection.execute(gone.where(people.c.value.is_not(None))).rowcount
                 connection.execute(gone)  # also the rows that are only search terms
                 insert_once(connection, erased, institution_key=institution_key, voice_id=voice_id, person_id=whose)
@@ -316,7 +316,7 @@ def _calls_of(
         for voice_id, body in connection.execute(named):
             is_theirs = body is not None and msgspec.json.decode(body)["call"].get("person_id") == person_id
             if is_theirs or voice_id not in found:
-                found[voice_id] = EVERYBODY if is_theirs else about(person_id)
+                found[voice_id] = EVERYBODY if is_theirs else mentions_of(person_id)
     return found
 
 
@@ -324,6 +324,12 @@ def _notes_about(connection: Connection, key: str, which: Collection[int], perso
     """Return the lines and paths of the notes that name a member."""
     asked = select(lines.c.n, lines.c.body).where(lines.c.institution_key == key, lines.c.n.in_(which), is_whole())
     return [(n, one.path) for n, body in connection.execute(asked) for one in paths_of(body) if one.named == person_id]
+
+
+def _delete_notes(connection: Connection, key: str, notes: list[tuple[int, str]]) -> int:
+    here = (people.c.institution_key == key) & (people.c.n == bindparam("line")) & (people.c.path == bindparam("at"))
+    rows = [{"line": n, "at": path} for n, path in notes]
+    return connection.execute(delete(people).where(here), rows).rowcount if rows else 0
 
 
 def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:

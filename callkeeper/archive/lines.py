@@ -167,7 +167,15 @@ def trail_of(body: str) -> list[Any]:
     return trail
 
 
-def paths_of(body: str) -> list["PersonalPath"]:
+class PersonalPath(NamedTuple):
+    """A path that may hold a personal value, whose it is, and whom the note there names; None: nobody."""
+
+    path: str
+    person_id: str | None
+    named: str | None = None
+
+
+def paths_of(body: str) -> list[PersonalPath]:
     """Return where a stored call may have personal values, and whose they are."""
     return list(_personal_paths(msgspec.json.decode(body), call_of(body, {})))
 
@@ -208,25 +216,19 @@ def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
             yield PersonalValue(path, clean(value), person_id, named, found_by(path, clean(value)))
 
 
-class PersonalPath(NamedTuple):
-    """A path that may hold a personal value, whose it is, and whom the note there names; None: nobody."""
-
-    path: str
-    person_id: str | None
-    named: str | None = None
-
-
 def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[PersonalPath]:
     """Yield the paths that may hold personal values."""
     owner, said = call.seen.person_id, call.statements
     yield PersonalPath("call/phone_number", owner)
     for n, candidate in enumerate(call.seen.candidates):
         yield PersonalPath(f"call/candidates/{n}/name", candidate.person_id)
-    yield PersonalPath("call/identity/remark", owner, said.identity.person_id if said.identity else None)
-    for kind in EffectKind:
-        yield PersonalPath(f"call/{kind}/remark", owner, call.effect(kind).person_id)
-    for name, word in (("distrusted", said.distrusted), ("assign_wish", said.assign_wish), ("check_wish", None)):
-        yield PersonalPath(f"call/{name}/reason", owner, word.person_id if word else None)
+    notes = {
+        "identity/remark": said.identity,
+        **{f"{kind}/remark": call.effect(kind) for kind in EffectKind},
+        **{f"{name}/reason": getattr(said, name) for name in ("distrusted", "assign_wish", "check_wish")},
+    }
+    for path, note in notes.items():
+        yield PersonalPath(f"call/{path}", owner, note.person_id if note is not None else None)
     for n, line in enumerate(whole["trail"]):
         if line.get("what") == "said":
             yield PersonalPath(f"trail/{n}/because", owner, line.get("person_id"))

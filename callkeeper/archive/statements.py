@@ -22,24 +22,28 @@ DONE: Final = {ERASED: "erase", HELD: "hold", RELEASED: "release", RETIRED: "ret
 """Kinds of lines about the archive, and what the audit log calls them."""
 
 EVERYBODY: Final = ""
-"""Stands for whoever personal values of a call are about."""
+"""In place of a person's id: all personal values of a call."""
 
 
-def about(person_id: str) -> str:
+def mentions_of(person_id: str) -> str:
     """Return what stands for a member's name and the notes about them in a call that is not theirs.
 
-    Releases up to 0.2.0 wrote the id alone, and erased the name only. No id begins with a blank.
+    Releases up to 0.4.0 wrote the id alone, and erased the name only. No id begins with a blank.
     """
     return f" {person_id}"
 
 
 def is_erased(gone: Collection[str], person_id: str | None, named: str | None) -> bool:
-    """Tell whether a personal value was erased: it is ``person_id``'s, or a note that names ``named``."""
-    whose = {EVERYBODY, person_id or EVERYBODY, about(person_id or ""), about(named or "")}
-    return not whose.isdisjoint(gone)
+    """Tell whether a value was erased.
 
+    Args:
+        gone: Whose values of the call were erased.
+        person_id: Whose the value is.
+        named: Whom it names, if it is a note.
+    """
+    is_theirs = person_id is not None and not {person_id, mentions_of(person_id)}.isdisjoint(gone)
+    return EVERYBODY in gone or is_theirs or (named is not None and mentions_of(named) in gone)
 
-"""In place of a person's id: all personal values of a call."""
 
 _AT_ONCE: Final = 500
 

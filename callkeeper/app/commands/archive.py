@@ -254,7 +254,7 @@ def hold(
         covered = keeper.covered(institution, kind, value)
     say("released" if release else f"held: {covered} archived calls, and those that are archived later")
     if not release and not covered:
-        say(f"no archived call is of this {kind} yet: if it is mistyped, take the hold back with --release", err=True)
+        say(f"no archived call matches this {kind} yet; if it is mistyped, end the hold with --release", err=True)
 
 
 @archive.command()

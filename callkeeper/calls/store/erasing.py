@@ -80,10 +80,9 @@ class Whose:
             )
         return call.seen.person_id == self.person_id
 
-    def is_of(self, call: Call, trail: Iterable[Entry]) -> bool:
-        """Tell whether a call is the person's own, or names them."""
-        is_named = self.person_id is not None and self.person_id in _members_of(call, trail)
-        return self.is_own(call) or (call.institution_key == self.institution_key and is_named)
+    def is_named_in(self, call: Call, trail: Iterable[Entry]) -> bool:
+        is_here = call.institution_key == self.institution_key and self.person_id is not None
+        return is_here and self.person_id in _members_of(call, trail)
 
 
 def _members_of(call: Call, trail: Iterable[Entry]) -> set[str | None]:
@@ -222,7 +221,7 @@ class Eraser:
         ids = _ids_of(call) | {canonical_id(place.voice_id)}
         trail, same = parse_trail(lines), await self._merged_into(moved) or call
         is_own = whose.is_own(call) or whose.is_own(same)
-        if not (is_own or whose.is_of(call, trail) or whose.is_of(same, ())):
+        if not (is_own or whose.is_named_in(call, trail) or whose.is_named_in(same, ())):
             seen.others |= ids
         elif holds.cover(ids | _ids_of(same), _members_of(call, trail) | _members_of(same, ())):
             found.held += stored is not None
@@ -283,8 +282,10 @@ class Eraser:
             pipe.multi()
             for name, call in calls.items():
                 pipe.hset(item, name, encode_call(without_personal(call, whose, is_own=is_own)))
-            for n, line in enumerate(lines_without_personal(lines, whose, is_own=is_own)):
-                pipe.lset(trail, n, encode_entry(line))
+            bare = lines_without_personal(lines, whose, is_own=is_own)
+            for n, (line, before) in enumerate(zip(bare, lines, strict=True)):
+                if line != before:
+                    pipe.lset(trail, n, encode_entry(line))
             await pipe.execute()
         return True
 
