@@ -26,7 +26,7 @@ class Cause:
 
     ``effect`` is the assign, enroll or reject that it is about, ``requested_by`` the core username it was sent under,
     ``status`` the last status in the service's record, ``reason`` a fixed word or a rule's sentence, ``person_id`` the
-    member whose call it was then; None if the trail does not say.
+    member whose call it was then, or whom the effect was for; None if the trail does not say.
     """
 
     effect: str | None = None
@@ -146,7 +146,8 @@ class _Causes:
         intended, stated = self.intended.get(effect), self.stated.get(_SAID.get(effect, ""))
         if intended is None or self.states.get(effect) not in DONE:
             return False
-        return stated is None or stated.person_id in {None, intended.person_id}
+        whose = (stated.person_id if stated is not None else None) or self.person_id
+        return whose in {None, intended.person_id}
 
     def _cause(
         self, line: Entry, *, effect: str | None = None, operator: str | None = None, reason: str | None = None
