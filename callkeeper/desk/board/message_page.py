@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.outcome_messages import TEST_TYPE, TestMessage, message_id, message_of, payload_digest
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.store.delivery_log import Attempt, DeliveryLog, place_of
@@ -70,7 +71,12 @@ class MessagePage:
             note_of(request).deny()
             raise HTTPException(404)
         attempts = await self._log.read(message_id=name)
-        known = await self._known(call_id) if call_id is not None else None
+        try:
+            known = await self._known(call_id) if call_id is not None else None
+        except ArchiveAway:
+            if not attempts:
+                raise
+            known = None  # the attempts are in Redis
         payload = payload_of(known, name, attempts)
         if not attempts and not payload.text:
             raise HTTPException(404)
