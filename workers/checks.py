@@ -382,7 +382,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         if not isinstance(error, CallNotFound):
             await claim.tools.store.errors.note_error(ErrorArea.CHECK, claim.call_id.institution_key, error)
         is_repeated = await _after_lapse(claim, error, call, by_desk=by_desk)
-        why, by = type(error).__name__, None if is_repeated else operator
+        by = None if is_repeated else operator  # no operator: it is made again for the same person (`action_status`)
+        why = type(error).__name__
         claim.entries.append(Entry(at=claim.now, what="check_failed", n=n, because=why, operator=by, trace=call.trace))
         if isinstance(error, ServiceRefused) and not isinstance(error, CallNotFound):
             await _without_result(claim, type(error).__name__)
@@ -423,9 +424,9 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
 
 
 async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> bool:
-    """After a 401, log in (once per claim) and plan the check again, for the person who asked for it if any.
+    """After a 401, log in (once per claim) and plan the check again; return whether it will be made again.
 
-    Tells whether the check will be repeated.
+    It is planned for the person who asked for it, if any.
 
     A check that was answered with 401 was not made, so the data of the last check is restored. "Not found" counts
     as an answer. After any other failure the next check is planned from the last answer.

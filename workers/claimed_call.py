@@ -19,7 +19,7 @@ from callkeeper.calls.call_signs import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE, enroll_trouble, refusals, unresolved
+from callkeeper.calls.effect_resolution import enroll_trouble, failure, failures, unresolved
 from callkeeper.calls.fold import assigned, fold_note, new_call
 from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.notes import (
@@ -341,7 +341,9 @@ class Claim:
     async def keep_marks(self) -> None:
         """Store what later calls of the member and the number must know of this one."""
         days = self.tools.book.history_days
-        self.call = await self.tools.store.earlier_calls.keep(self.call_id, self.call, days=days, now=self.now)
+        self.call = await self.tools.store.earlier_calls.keep(
+            self.call_id, self.call, policies=self.tools.book.policies, days=days, now=self.now
+        )
 
     async def forget(self) -> None:
         """Delete the record. Its trail stays for a day."""
@@ -386,7 +388,7 @@ def attention(call: Call) -> str:
         return f"{kind} unresolved"
     if trouble := enroll_trouble(call):
         return trouble
-    for kind in refusals(call):
-        return f"{kind} {REFUSED_BY_SERVICE}: {call.effect(kind).refusal}"
+    for kind in failures(call):
+        return failure(kind, call)
     question = call.statements.open_question
     return f"{ASKED} {question.rule!r}" if question is not None else ""

@@ -15,9 +15,9 @@ from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     MAX_ASSIGNS,
     enroll_trouble,
+    failures,
     may_assign,
     may_begin,
-    refusals,
     unresolved,
 )
 from callkeeper.calls.facts import Facts, Policies, facts_of
@@ -224,7 +224,7 @@ def _is_answer_to(call: Call, trail: Sequence[Entry], line: Entry) -> bool:
     return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
 
 
-_SHOWS_MEMBER: Final = frozenset({"listed", "read", "checked"})
+_SHOWS_MEMBER: Final = frozenset({"read", "checked"})
 """Entries that show who stands on the call."""
 
 
@@ -321,7 +321,7 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     )
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)
-    is_open = line.asked in doubts if line.asked else enroll_trouble(call) or call.statements.asked or refusals(call)
+    is_open = line.asked in doubts if line.asked else enroll_trouble(call) or call.statements.asked or failures(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 

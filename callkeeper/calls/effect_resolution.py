@@ -140,14 +140,31 @@ def without_service_words(why: str) -> str:
     return reason + mark
 
 
-def refusals(call: Call) -> list[EffectKind]:
-    """Return the effects that the service refused for good, that nothing has replaced, and that no person has seen."""
-    return [kind for kind in EffectKind if _stands_refused(kind, call)]
+NOT_CARRIED_OUT = "not carried out: its request was lost"
+"""The rest of the attention reason of a call with such an effect. The kind stands before it."""
 
 
-def _stands_refused(kind: EffectKind, call: Call) -> bool:
+def failures(call: Call) -> list[EffectKind]:
+    """Return the effects that failed for good, that nothing has replaced, and that no person has seen.
+
+    The service refused them; or the request was lost and is not repeated, and a person had asked for it, or it was to
+    keep an impostor out.
+    """
+    return [kind for kind in EffectKind if _stands_failed(kind, call)]
+
+
+def failure(kind: EffectKind, call: Call) -> str:
+    """Return the attention reason of a call with an effect that failed."""
+    refusal = call.effect(kind).refusal
+    return f"{kind} {NOT_CARRIED_OUT if refusal is None else f'{REFUSED_BY_SERVICE}: {refusal}'}"
+
+
+def _stands_failed(kind: EffectKind, call: Call) -> bool:
     effect = call.effect(kind)
-    if effect.state is not EffectState.REFUSED or effect.refusal is None or effect.resolved:
+    is_refused = effect.state is EffectState.REFUSED and effect.refusal is not None
+    is_lost = effect.state is EffectState.ABSENT and effect.retry_at is None and not may_begin(kind, effect, call)
+    is_wanted = kind is EffectKind.REJECT or (kind is EffectKind.ENROLL and effect.operator is not None)
+    if effect.resolved or not (is_refused or (is_lost and is_wanted)):
         return False
     match kind:
         case EffectKind.ASSIGN:
@@ -292,13 +309,14 @@ _ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATI
 
 
 def enroll_trouble(call: Call) -> str:
-    """Return what a person must learn of the call's enroll; empty if nothing, or if this call's reject answers it."""
+    """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
     if call.statements.unenroll_closed_by is not None:
         return ""
     enrolled = enrolled_member(call)
     if enrolled not in {None, call.seen.person_id, rejected_member(call)}:
         return ENROLLED_AS_ANOTHER
-    return TAKEN_BACK if call.seen.unenrolled and not is_rejected(call) else ""
+    is_answered = rejected_member(call) == (call.ledger.enroll.person_id or call.seen.person_id)
+    return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
 
 
 def fold_member_rejected(call: Call, now: datetime) -> Call:

@@ -349,9 +349,12 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     suspected_before: Annotated[
         bool,
         Says(
-            "such a call had another voice, a risky device or a red policy, and its voice was not authenticated, or its "
-            "voice may have been rejected; see Other calls"
+            "in such a call the voice may have been rejected; or there was another voice, a risky device or a red policy, "
+            "and the voice was not authenticated; see Other calls"
         ),
+    ] = False
+    voice_of_another: Annotated[
+        bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False
     history: History = History()
     at: datetime | None = None
@@ -500,6 +503,7 @@ def facts_of(
         distrusted=distrusted is not None,
         verified_in_shadow=identity is not None and identity.in_shadow,
         distrusted_in_shadow=distrusted is not None and distrusted.in_shadow,
+        voice_of_another=any(one != seen.person_id for one in seen.authenticated_members),
         opted_out=seen.opted_out,
         opted_in=seen.opted_in,
         voice_mismatch=seen.mismatch,
@@ -688,10 +692,11 @@ def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) 
     return answers >= ENOUGH_ANSWERS or (answers >= LEAST_ANSWERS and is_final and not is_open)
 
 
-def is_suspected(call: Call) -> bool:
+def is_suspected(call: Call, policies: Policies) -> bool:
     """Tell whether something spoke against the caller, and the voice was not authenticated."""
     is_suspicious = call.seen.mismatch or call.seen.risky_device or call.seen.red
-    return is_suspicious and not call.seen.authenticated
+    colours = _colours_by_voice(call.seen, policies)
+    return is_suspicious and not (call.seen.authenticated or (_GREEN in colours and _RED not in colours))
 
 
 def _is_in_time(identity: Identity, life: Life) -> bool:

@@ -237,12 +237,25 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         call = replace(call, life=replace(call.life, phase=phase, ended_at=ended_at))
     elif call.is_settled:
         return call
+    elif _is_end_taken_back(call):
+        life = replace(call.life, phase=Phase.LIVE, ended_at=None)
+        call = replace(call, life=life, seen=replace(call.seen, final_since=None))
     elif call.seen.person_id is not None and not _may_still_be_assigned(call, before, book):
         call = _watched(call, book, now, was_free=_was_assigned_by_us(call.ledger.assign, reading))
     elif book.checks_unassigned and call.plan.next_check_at is None:
         check_at = book.schedule.next_slot(life.first_seen_at or now, now)
         call = replace(call, plan=replace(call.plan, next_check_at=check_at))
     return call
+
+
+def _is_end_taken_back(call: Call) -> bool:
+    """Tell whether an end that details have shown is believed no more, now that they show none.
+
+    Then one answer was wrong, or only one leg of the call had ended. But a status that came after the end may hide it. So
+    an end that was pushed too, or of a call that the queue does not list any more, stays.
+    """
+    life = call.life
+    return life.ended_at is not None and life.end_hinted_at is None and not (life.is_unlisted or life.is_reopened)
 
 
 def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
@@ -280,9 +293,14 @@ def with_determination(reading: Reading, last: Reading | None) -> Reading:
 
     Assumed (`research-case`): a case that is archived was not refuted.
     """
-    if last is None or last.research_status != FRAUD or reading.research_status != ARCHIVED:
+    if last is None or last.research_status != FRAUD:
         return reading
-    return replace(reading, research_status=FRAUD) if last.research_voice_id == reading.research_voice_id else reading
+    is_same = last.research_voice_id == reading.research_voice_id
+    if is_same and reading.research_status not in {None, ARCHIVED}:
+        return reading
+    if reading.research_status == FRAUD and reading.research_voice_id == reading.voice_id:
+        return reading
+    return replace(reading, research_status=FRAUD, research_voice_id=last.research_voice_id)
 
 
 def _assigned_to(call: Call, person_id: str | None) -> Call:
@@ -390,4 +408,4 @@ def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
         _assigned_to(call, person_id),
         ledger=replace(call.ledger, assigned_person_id=person_id, assigned_as=call.ledger.assign.requested_by),
     )
-    return _watched(call, book, now, was_free=_was_free(call.ledger.assign))
+    return _watched(call, book, now, was_free=_was_free(call.ledger.assign) and not call.seen.core_username)

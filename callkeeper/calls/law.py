@@ -166,6 +166,13 @@ LAW: tuple[Article, ...] = (
         "a policy without a colour might be a red one",
         unclassified=True,
     ),
+    _article(
+        "voice_of_another",
+        {_ENROLL},
+        "the voice was authenticated as another member in this call: only a person's verification leads to an enroll",
+        voice_of_another=True,
+        verified_by_desk=False,
+    ),
     _article("voice_rejected", {_ENROLL}, "a rejected voice is not enrolled", rejected=True),
     _article(
         "voice_rejected", {_REJECT}, "no second reject once one is recorded", rejected=True, rejected_by_rule=False

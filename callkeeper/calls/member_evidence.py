@@ -34,9 +34,13 @@ def of_member(seen: Seen, person_id: str | None) -> Seen:
     mismatched = seen.mismatched_members
     if seen.mismatch and seen.person_id not in mismatched:
         mismatched = (*mismatched, seen.person_id)
+    known_as = seen.authenticated_members
+    if seen.authenticated and seen.person_id not in known_as:
+        known_as = (*known_as, seen.person_id)
     return replace(
         seen,
         person_id=person_id,
+        authenticated_members=known_as,
         authenticated=False,
         full_authentication=False,
         mismatch=person_id in mismatched,
@@ -104,7 +108,7 @@ def is_rejected(call: Call) -> bool:
 def may_be_rejected(call: Call) -> bool:
     """Tell whether the provider got FAILED feedback: perhaps by a reject that a later status hides.
 
-    A validation rule of the service explains it too, and takes no enroll back.
+    Not if a validation rule rejected the voice: that explains the feedback, and takes no enroll back.
     """
     return call.seen.failed_feedback and not call.seen.rejected_by_rule_only
 
@@ -115,7 +119,7 @@ def enrolled_member(call: Call) -> str | None:
 
 
 def rejected_member(call: Call) -> str | None:
-    """Return whose voice was rejected in the call, or may have been, by the provider's feedback; None if nobody's."""
+    """Return whose voice was rejected in the call or, by the provider's feedback, may have been; None if nobody's."""
     reject = call.ledger.reject
     person_id = reject.person_id if reject.state in DONE else call.seen.person_id
     return person_id if is_rejected(call) or may_be_rejected(call) else None

@@ -117,8 +117,11 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
     is_about_another = None not in {ours.person_id, theirs.person_id} and ours.person_id != theirs.person_id
     voice = Seen() if is_about_another else theirs
     mismatched = dict.fromkeys((*ours.mismatched_members, *theirs.mismatched_members))
+    authenticated = dict.fromkeys((*ours.authenticated_members, *theirs.authenticated_members))
     if is_about_another and theirs.mismatch and theirs.person_id is not None:
         mismatched[theirs.person_id] = None
+    if is_about_another and theirs.authenticated and theirs.person_id is not None:
+        authenticated[theirs.person_id] = None
     return replace(
         ours,
         person_id=ours.person_id or theirs.person_id,
@@ -139,6 +142,7 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         of_another=tuple(dict.fromkeys((*ours.of_another, *theirs.of_another))),
         member_before=ours.member_before or theirs.member_before,
         mismatched_members=tuple(mismatched),
+        authenticated_members=tuple(authenticated),
         history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,

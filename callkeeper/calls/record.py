@@ -187,7 +187,7 @@ class Mark(StrEnum):
     REJECTED = "rejected"
     UNENROLLED = "unenrolled"
     FRAUD = "fraud"
-    SUSPECTED = "suspected"  # another voice, a risky device or a red policy, and the voice was not authenticated
+    SUSPECTED = "suspected"  # the voice was not authenticated, and something spoke against it; or it may be rejected
 
 
 class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -293,6 +293,8 @@ class Seen(_Part, frozen=True):
     """Who that member is."""
     mismatched_members: tuple[str, ...] = ()
     """Members who stood on the call before, and whose voice it was not."""
+    authenticated_members: tuple[str, ...] = ()
+    """Members who stood on the call before, and as whom the voice was authenticated."""
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""

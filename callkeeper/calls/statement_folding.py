@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, may_begin, refusals, unresolved
+from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, failures, may_begin, unresolved
 from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id
 from callkeeper.calls.member_evidence import is_enrolled
 from callkeeper.calls.notes import (
@@ -289,9 +289,9 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         entries.append(_seen(note, now, kind, state))
     if kind is not None or note.effect is not None or unresolved(call):
         return call, entries
-    for kind in refusals(call):
+    for kind in failures(call):
         call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
-        entries.append(_seen(note, now, kind, EffectState.REFUSED))
+        entries.append(_seen(note, now, kind, call.effect(kind).state))
     if enroll_trouble(call):
         call = replace(call, statements=replace(call.statements, unenroll_closed_by=note.operator))
     if (question := call.statements.open_question) is not None:
@@ -307,7 +307,7 @@ def _answered(call: Call, named: str | None, order: int) -> EffectKind | None:
     """
     doubts = unresolved(call)
     may_correct = named is not None or not (
-        doubts or refusals(call) or enroll_trouble(call) or call.statements.open_question
+        doubts or failures(call) or enroll_trouble(call) or call.statements.open_question
     )
     corrects = [kind for kind in DOUBTFUL if _is_corrected(call.effect(kind), order)] if may_correct else []
     kinds = [kind for kind in (*doubts, *corrects) if named in {None, kind.value}]

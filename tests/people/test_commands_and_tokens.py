@@ -51,7 +51,7 @@ async def test_users_are_added_changed_and_removed(redis: Redis, redis_url: str)
     accounts = Accounts(redis, keys=Keys())
     added = await callkeeper(redis_url, "users", "add", "ann", "--role", "agent", typed=f"{PASSWORD}\n")
     assert (added.exit_code, added.stdout) == (0, "ann: agent of all institutions, acts as ann\n")
-    assert "CALLKEEPER_LOCAL_USERS is not set here" in added.stderr
+    assert "CALLKEEPER_LOCAL_USERS=yes; it is not set here" in added.stderr
     limits = ("--role", "supervisor", "-i", "cu-1", "--force", "--operator", "lead-1")
     assert (await callkeeper(redis_url, "users", "add", "ann", *limits)).exit_code == 0
     account = await accounts.authenticate("ann", PASSWORD)

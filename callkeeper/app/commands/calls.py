@@ -23,10 +23,11 @@ from callkeeper.calls.call_query import FEWEST_LETTERS, CallQuery
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import (
     DOUBTFUL,
-    REFUSED_BY_SERVICE,
     enroll_trouble,
-    refusals,
+    failure,
+    failures,
     unresolved,
+    without_service_words,
 )
 from callkeeper.calls.notes import InboxFull, Resolved
 from callkeeper.calls.pause import EVERYWHERE
@@ -291,7 +292,7 @@ def _waiting(call: Call) -> list[str]:
     """Return what of a call a person has to see; nothing of it is in doubt."""
     return [
         *([trouble] if (trouble := enroll_trouble(call)) else []),
-        *(f"{kind} {REFUSED_BY_SERVICE}" for kind in refusals(call)),
+        *(without_service_words(failure(kind, call)) for kind in failures(call)),
         *([f"{ASKED} {question.rule!r}"] if (question := call.statements.open_question) is not None else []),
     ]
 

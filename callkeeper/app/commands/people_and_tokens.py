@@ -101,7 +101,7 @@ def add(name: str, operator: str | None, rights: Rights) -> None:
         raise Misused(f"{name} was added, changed or removed meanwhile, so nothing was changed; try again")
     say(f"{name}: {_words(rights)}, acts as {account.operator}")
     if "CALLKEEPER_LOCAL_USERS" not in os.environ:
-        say("CALLKEEPER_LOCAL_USERS is not set here: passwords work only where the web process has it as yes", err=True)
+        say("passwords work only if the web process has CALLKEEPER_LOCAL_USERS=yes; it is not set here", err=True)
 
 
 @users.command()

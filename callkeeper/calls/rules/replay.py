@@ -347,7 +347,7 @@ def _alike(did: Did, tried: Iterable[Tried]) -> str:
     if not alike:
         return f"no rule asks {_asked(did.outcome)}"
     left = len(alike) - _MOST_ALIKE
-    return "; ".join(alike[:_MOST_ALIKE]) + (f"; nor does any of {left} others" if left > 0 else "")
+    return "; ".join(alike[:_MOST_ALIKE]) + (f"; and {left} more rules that do not either" if left > 0 else "")
 
 
 _MOST_ALIKE = 3

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectState
-from callkeeper.calls.facts import is_suspected, research_of
+from callkeeper.calls.facts import Policies, is_suspected, research_of
 from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
 from callkeeper.calls.record import Call, Mark, Marks
 from callkeeper.calls.statuses import FRAUD
@@ -59,7 +59,7 @@ def digits_compared(phone_number: str | None) -> str | None:
     Cached, because each step of a call asks it.
     """
     digits = _NO_DIGITS.sub("", phone_number or "")
-    if len(digits) < _SHORTEST or len(set(digits)) == 1 or digits in _WITHHELD:
+    if len(digits) < _SHORTEST or len(set(digits[-_COMPARED:])) == 1 or digits in _WITHHELD:
         return None
     return digits[-_COMPARED:]
 
@@ -68,18 +68,18 @@ _MAY_BE_APPLIED: Final = frozenset({EffectState.INTENDED, *IN_DOUBT, EffectState
 """States of a reject that is under way, or that a person must still resolve. Until then no other call is enrolled."""
 
 
-def marks_of(call: Call) -> tuple[Mark, ...]:
+def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
     """Return what is kept of a call for later ones."""
     found = (
         (Mark.REJECTED, is_rejected(call)),
         (Mark.UNENROLLED, call.seen.unenrolled),
         (Mark.FRAUD, research_of(call)[0] == FRAUD),
-        (Mark.SUSPECTED, is_suspected(call) or (_is_reject_due(call) and not is_rejected(call))),
+        (Mark.SUSPECTED, is_suspected(call, policies) or (_speaks_of_reject(call) and not is_rejected(call))),
     )
     return tuple([mark for mark, is_so in found if is_so])
 
 
-def _is_reject_due(call: Call) -> bool:
+def _speaks_of_reject(call: Call) -> bool:
     """Tell whether a person's distrust, our ledger or the provider's feedback speaks of a reject."""
     is_ours = call.statements.distrusted is not None or call.ledger.reject.state in _MAY_BE_APPLIED
     return is_ours or may_be_rejected(call)
@@ -101,12 +101,12 @@ class EarlierCalls:
         self._number_key = number_key
         self._marks = Batching(self._read, most=MOST_TOGETHER)  # else each live call would take a connection
 
-    async def keep(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
+    async def keep(self, call_id: CallId, call: Call, *, policies: Policies, days: int, now: datetime) -> Call:
         """Store the marks of a call for ``days``, take back those that no longer hold; return the updated record.
 
         The record is saved after this, so a crash in between makes it run again, which changes nothing.
         """
-        kinds, before = marks_of(call), call.ledger.kept_marks
+        kinds, before = marks_of(call, policies), call.ledger.kept_marks
         if not days or (not kinds and before is None):
             return call
         marks = replace(self._sought(call), kinds=kinds)

@@ -8,7 +8,12 @@ from typing import Final
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, REFUSED_BY_SERVICE, TAKEN_BACK
+from callkeeper.calls.effect_resolution import (
+    ENROLLED_AS_ANOTHER,
+    NOT_CARRIED_OUT,
+    REFUSED_BY_SERVICE,
+    TAKEN_BACK,
+)
 from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.signals import SignalReader
@@ -186,6 +191,9 @@ def _words(why: str) -> tuple[str, str, str]:
             f"It was tried again and not applied: {reason}. Do it at the service, or say it again on the call's page."
         )
         return title.capitalize(), advice, "doctor-attention"
+    if why.endswith(NOT_CARRIED_OUT):
+        advice = "It was sent once, and not applied. Do it at the service, or say it again on the call's page."
+        return why.partition(":")[0].capitalize(), advice, "doctor-attention"
     if why.startswith(ASKED):
         title = f"Rule {why.removeprefix(ASKED).strip()} asks"
         advice = "On the call's page, say what you know of the caller, or that you have seen the call."

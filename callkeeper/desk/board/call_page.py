@@ -12,9 +12,9 @@ from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     TAKEN_BACK,
     enroll_trouble,
+    failures,
     may_assign,
     may_begin,
-    refusals,
     unresolved,
 )
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
@@ -58,7 +58,8 @@ class AvailableForms:
     is_enrolled: bool
     unresolved: str | None
     enroll_trouble: str
-    refused: EffectKind | None
+    failed: EffectKind | None
+    is_refused: bool
     asked: Asked | None
     assign: bool
     verified: bool
@@ -82,7 +83,7 @@ class AvailableForms:
     @property
     def any(self) -> bool:
         to_close = (
-            bool(self.unresolved) or bool(self.enroll_trouble) or self.refused is not None or self.asked is not None
+            bool(self.unresolved) or bool(self.enroll_trouble) or self.failed is not None or self.asked is not None
         )
         may_speak = self.assign or self.verified or self.distrusted or self.opted_out or self.check
         return to_close or may_speak or bool(self.withdraw)
@@ -97,7 +98,7 @@ _ENROLL_HINTS: Final = {
 _CLOSED: Final[Mapping[str, Any]] = {
     "unresolved": None,
     "enroll_trouble": "",
-    "refused": None,
+    "failed": None,
     "asked": None,
 }
 """Without the forms that resolve something."""
@@ -116,14 +117,15 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     is_open = not is_settled and not facts.ended
     is_claimed = facts.assigned and (bool(call.seen.core_username) or call.ledger.assign.state in DONE)
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
-    doubts = unresolved(call)
+    doubts, failed = unresolved(call), next(iter(failures(call)), None)
     return AvailableForms(
         people=_people(call),
         is_assigned=facts.assigned,
         is_enrolled=facts.enrolled,
         unresolved=doubts[0] if doubts else None,
         enroll_trouble=enroll_trouble(call),
-        refused=next(iter(refusals(call)), None),
+        failed=failed,
+        is_refused=failed is not None and call.effect(failed).refusal is not None,
         asked=call.statements.open_question,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll

@@ -5,7 +5,7 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, Placement
-from callkeeper.calls.notes import Distrusted, Pushed, Verified
+from callkeeper.calls.notes import AssignWish, Distrusted, Pushed, Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
@@ -92,3 +92,23 @@ async def test_reject_of_a_call_that_ended_meanwhile_is_still_sent(sandbox_asgi:
     await rig.run(HOLD_S + 10)
     assert rig.ledger(call)["reject_voice"] == 1
     assert (await rig.record(call)).life.reason is Reason.REJECTED
+
+
+async def test_call_that_an_operator_had_claimed_may_have_been_checked(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """The core username is still on it, so somebody was assigned, and a lost record may have made 13 checks."""
+    rig = Rig(sandbox_asgi, redis)
+    call = rig.stage.call(Happening(Kind.END, 900), persons=[])
+    await rig.push(call)
+    await rig.run(3)
+    rig.stage.happen(call, Kind.CLAIMED, "agent-9", "p-1")
+    await rig.run(80)
+    before = rig.ledger(call)["check"]
+    assert before > 10
+    call.person_id = None
+    await rig.run(10)
+    await redis.flushdb()
+    rig = Rig(sandbox_asgi, redis)
+    await rig.run(15)
+    await rig.note(call, AssignWish(operator="ann", said_at=rig.clock.now, wish="a", person_id="p-1"))
+    await rig.run(400)
+    assert rig.ledger(call)["check"] <= 20

@@ -232,3 +232,17 @@ async def test_reject_of_the_next_member_does_not_close_the_enroll_of_the_first(
     await rig.run(60)
     assert (call.rejected, call.manual_person_id) == (True, "p-1")
     assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]
+
+
+async def test_voice_that_is_known_as_one_members_is_not_enrolled_as_anothers(rig: Rig) -> None:
+    """A son is authenticated as himself, says that he calls for his mother, and answers the passcode on her telephone."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = rig.stage.call(Happening(Kind.GREEN, 5), Happening(Kind.END, 400))
+    await rig.push(call)
+    await rig.run(60)
+    assert (await rig.record(call)).seen.authenticated
+    correct(rig, call)  # the agent puts the mother on the call; the provider's policies are now about her account
+    await rig.run(30)
+    rig.stage.happen(call, Kind.MFA_VALIDATED)
+    await rig.run(400)
+    assert "enroll" not in rig.ledger(call)

@@ -71,3 +71,41 @@ async def test_determined_fraud_is_remembered_when_its_case_is_archived(rig: Rig
     script = H(Kind.MFA_VALIDATED, 60), H(Kind.CASE, 70, "DeterminedFraud"), H(Kind.CASE, 120, "SystemArchived")
     call = await live(rig, *script, end=200, run=300)
     assert "enroll" not in rig.ledger(call)
+
+
+async def fraud_seen(rig: Rig, *script: Happening) -> Call:
+    """Let a call run in which an investigator determined fraud, until we have read that."""
+    call = rig.stage.call(*script, H(Kind.CASE, 70, "DeterminedFraud"), H(Kind.END, 200))
+    await rig.push(call)
+    await rig.run(120)
+    assert facts_of_record(await rig.record(call), rig.book.policies).fraud
+    return call
+
+
+def hide(rig: Rig, call: Call, how: str) -> None:
+    """Let the record show no case any more, or one about another call."""
+    if how == "null":
+        call.research_status = call.research_voice_id = None
+    else:
+        rig.stage.happen(call, Kind.CASE_ELSEWHERE, "NeedsReview")
+
+
+@pytest.mark.parametrize("how", ["null", "a case about another call"])
+async def test_impostor_whom_an_investigator_found_is_not_enrolled(rig: Rig, how: str) -> None:
+    """SystemArchived keeps the finding. That no case, or another one, is shown refutes it no more."""
+    call = await fraud_seen(rig, H(Kind.MFA_VALIDATED, 60))
+    hide(rig, call, how)
+    await rig.run(300)
+    assert "enroll" not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("how", ["null", "a case about another call"])
+async def test_fraud_is_remembered_for_the_next_call(rig: Rig, how: str) -> None:
+    """The mark `fraud_before` was stored, and is taken back as if it had been a mistake."""
+    first = await fraud_seen(rig)
+    hide(rig, first, how)
+    await rig.run(150)
+    second = rig.stage.call(H(Kind.MFA_VALIDATED, 60), H(Kind.END, 200))
+    await rig.push(second)
+    await rig.run(300)
+    assert "enroll" not in rig.ledger(second)

@@ -16,12 +16,12 @@ from callkeeper.calls.effect_resolution import (
     after_refusal,
     after_turning_away,
     evidence,
+    failures,
     is_repeated,
     may_assign,
     may_begin,
     next_doubt_read,
     recheck,
-    refusals,
 )
 from callkeeper.calls.record import Call, Word
 from callkeeper.calls.steps import Read, Rest, Wait
@@ -202,15 +202,15 @@ def test_effect_is_repeated_if_nobody_asked_for_it_since() -> None:
 def test_refusal_stands_until_something_replaces_it() -> None:
     """Or until a person has seen it."""
     refused = Effect(state=EffectState.REFUSED, refusal="no", attempts=1, sent_at=NOW)
-    assert refusals(call(enroll=refused)) == [EffectKind.ENROLL]
-    assert refusals(call(enroll=refused, enrolled_seen=True)) == []
-    assert refusals(call(enroll=replace(refused, refusal=None))) == []
-    assert refusals(call(enroll=replace(refused, state=EffectState.ABSENT))) == []
-    assert refusals(call(reject=refused)) == [EffectKind.REJECT]
-    assert refusals(call(reject=refused, rejected_seen=True)) == []
-    assert refusals(call(reject=refused, rejected_seen=True, rejected_by_rule_only=True)) == [EffectKind.REJECT]
-    assert refusals(call(assign=refused)) == []
-    assert refusals(call(assign=refused, person_id=None)) == [EffectKind.ASSIGN]
+    assert failures(call(enroll=refused)) == [EffectKind.ENROLL]
+    assert failures(call(enroll=refused, enrolled_seen=True)) == []
+    assert failures(call(enroll=replace(refused, refusal=None))) == []
+    assert failures(call(enroll=replace(refused, state=EffectState.ABSENT))) == []
+    assert failures(call(reject=refused)) == [EffectKind.REJECT]
+    assert failures(call(reject=refused, rejected_seen=True)) == []
+    assert failures(call(reject=refused, rejected_seen=True, rejected_by_rule_only=True)) == [EffectKind.REJECT]
+    assert failures(call(assign=refused)) == []
+    assert failures(call(assign=refused, person_id=None)) == [EffectKind.ASSIGN]
 
 
 def test_settled_call_is_read_after_a_reject_of_its_member() -> None:

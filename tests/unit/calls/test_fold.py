@@ -203,10 +203,24 @@ def test_fold_of_a_status_without_meaning_changes_no_fact(status: str) -> None:
 
 @pytest.mark.parametrize("reported", [{"has_ended": True}, {"status": "CallEnded"}], ids=["callEnded", "status"])
 def test_fold_of_a_reading_believes_the_end(reported: dict[str, Any]) -> None:
-    """The end is believed from stored details, by flag or by status, and never taken back."""
+    """The end is believed from stored details, by flag or by status."""
     ended = read_again(call(), **reported)
     assert (ended.life.phase, ended.life.ended_at) == (Phase.ENDED, NOW)
-    assert read_again(ended, NOW + seconds(2)).life.ended_at == NOW
+    assert read_again(ended, NOW + seconds(2), **reported).life.ended_at == NOW
+
+
+@pytest.mark.parametrize("reported", [{"has_ended": True}, {"status": "CallEnded"}], ids=["callEnded", "status"])
+@pytest.mark.parametrize(
+    ("life", "is_taken_back"),
+    [({}, True), ({"end_hinted_at": NOW}, False), ({"is_unlisted": True}, False), ({"is_reopened": True}, False)],
+    ids=["details-alone", "pushed-too", "unlisted", "reopened"],
+)
+def test_end_that_details_take_back(reported: dict[str, Any], life: dict[str, Any], *, is_taken_back: bool) -> None:
+    """One wrong answer, or the end of one leg, ends no call that goes on. A later status hides no end that others show."""
+    ended = read_again(call(), **reported)
+    shown = replace(ended, life=replace(ended.life, **life))
+    after = read_again(shown, NOW + seconds(2))
+    assert (after.life.phase is Phase.LIVE, after.life.ended_at is None) == (is_taken_back, is_taken_back)
 
 
 def test_fold_of_a_reading_notes_whom_the_service_verified() -> None:

@@ -223,7 +223,7 @@ async def test_marks_are_few_and_name_no_number(rig: Rig, redis: Redis) -> None:
     for n in range(MOST + 5):
         other = CallId(KEY, f"v-{n}")
         call = with_fields(record, ledger=with_fields(record.ledger, kept_marks=None))
-        await rig.store.earlier_calls.keep(other, call, days=30, now=rig.clock.now)
+        await rig.store.earlier_calls.keep(other, call, policies=rig.book.policies, days=30, now=rig.clock.now)
     assert [await redis.zcard(place) for place in places] == [MOST, MOST]
 
 

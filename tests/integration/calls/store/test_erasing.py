@@ -25,6 +25,7 @@ from callkeeper.archive.lines import content_of
 from callkeeper.archive.tables import metadata
 from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
+from callkeeper.calls.facts import Policies
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import encode_call
@@ -434,9 +435,8 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis",
     lost = EventEntry("e-lost", "CallStart", KEY, "v-lost", phone_last4="0001")
     await redis.zadd(keys.events, {msgspec.json.encode(lost): 1})
     number = EarlierCalls(redis, keys, number_key=number_key(Secret("token")))
-    await number.keep(
-        CallId(KEY, "v-expired"), replace(call, seen=replace(call.seen, unenrolled=True)), days=30, now=START
-    )
+    unenrolled = replace(call, seen=replace(call.seen, unenrolled=True))
+    await number.keep(CallId(KEY, "v-expired"), unenrolled, policies=Policies(), days=30, now=START)
     erase = ("calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
     told = await run(redis_url, *erase, token="token")
     assert told.output == "Redis: 1 calls are erased; 0 calls are under a hold\n"

@@ -1,0 +1,49 @@
+"""A person's word whose only request was lost: it is not sent again, so a person is told, and can close it."""
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_resolution import NOT_CARRIED_OUT
+from callkeeper.calls.notes import Distrusted, Resolved
+from callkeeper_sandbox.service.state import Happening, Kind
+from tests.harness.virtual_time import Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.sandbox_fixtures import Asgi
+
+
+class Loses(httpx.AsyncBaseTransport):
+    """Loses requests of one operation on their way."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, operation: str) -> None:
+        self.inner, self.operation = inner, operation
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request."""
+        if request.url.path.endswith(self.operation):
+            raise httpx.ReadError("connection reset", request=request)
+        return await self.inner.handle_async_request(request)
+
+
+@pytest.mark.parametrize("operation", ["reject-voice", "enroll"])
+async def test_word_that_was_not_carried_out_stands_among_what_needs_a_person(
+    sandbox_asgi: Asgi, redis: Redis, operation: str
+) -> None:
+    """As a refusal does. It can be closed, and said once more."""
+    rig = Rig(sandbox_asgi, redis, transport=Loses(sandbox_asgi.transport, operation))
+    call = rig.stage.call(Happening(Kind.END, 200))
+    await rig.push(call)
+    await rig.run(20)
+    distrust = Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1")
+    await rig.note(call, verified(rig) if operation == "enroll" else distrust)
+    await rig.run(300)
+    ledger = (await rig.record(call)).ledger
+    assert EffectState.ABSENT in {ledger.enroll.state, ledger.reject.state}
+    assert call.feedback == []
+    kind = operation.removesuffix("-voice")
+    assert list((await rig.queries.attention()).values()) == [f"{kind} {NOT_CARRIED_OUT}"]
+    closed = Resolved(operator="lead", said_at=rig.clock.now, applied=False, wish="c1")
+    await rig.note(call, closed, even_settled=True)
+    await rig.run(10)
+    assert await rig.queries.attention() == {}

@@ -1,0 +1,49 @@
+"""Marks that a call must not leave: of a withheld number, and of a member whose voice was green."""
+
+import pytest
+
+from callkeeper.calls.store.earlier_calls import digits_compared
+from callkeeper_sandbox.service.state import GREEN_POLICY, Happening, Kind
+from tests.harness.virtual_time import KEY, Rig
+from tests.records import facts_of_record
+
+H = Happening
+
+
+@pytest.mark.parametrize("number", ["+10000000000", "+1 999 999 9999"])
+def test_placeholder_with_a_country_code_is_no_number(number: str) -> None:
+    """Its last ten digits, which are compared, are equal."""
+    assert digits_compared(number) is None
+
+
+async def test_prankster_with_a_withheld_number_puts_no_other_caller_under_suspicion(rig: Rig) -> None:
+    """Nothing is found for a withheld number (docs/rules.md), also if it is written +10000000000."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    prank = rig.stage.call(H(Kind.RED, 12), H(Kind.END, 60), phone_number="+10000000000", persons=[])
+    await rig.push(prank)
+    await rig.run(5)
+    rig.stage.happen(prank, Kind.CLAIMED, "agent-9", "p-1")
+    await rig.run(100)
+    honest = rig.stage.call(H(Kind.MFA_VALIDATED, 40), H(Kind.END, 100), phone_number="+10000000000", persons=[])
+    await rig.push(honest)
+    await rig.run(5)
+    rig.stage.happen(honest, Kind.CLAIMED, "agent-9", "p-2")
+    await rig.run(200)
+    assert rig.ledger(honest).get("enroll") == 1, await rig.queries.attention()
+
+
+async def test_member_whose_voice_is_green_leaves_no_suspicion(rig: Rig) -> None:
+    """Her device was a risk, and her voice green, although another activity hid FullAuthentication."""
+    first = rig.stage.call(H(Kind.HIGH_RISK, 5), H(Kind.END, 100))
+    await rig.push(first)
+    await rig.run(20)
+    first.policies = first.provider.policies = [GREEN_POLICY]
+    first.voice_validated = first.fully_authenticated = True
+    rig.stage.happen(first, Kind.VIEWED)
+    await rig.run(120)
+    record = await rig.record(first)
+    assert (record.life.reason, facts_of_record(record, rig.book.policies).green) == ("authenticated", True)
+    second = rig.stage.call(H(Kind.END, 100))
+    await rig.push(second)
+    await rig.run(20)
+    assert not facts_of_record(await rig.record(second), rig.book.policies).suspected_before
