@@ -60,8 +60,7 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
     if reading is not None and reading.read_at > sent_at:
         if _shows(kind, effect, reading):
             return EffectState.CONFIRMED
-        stays = effect.person_stood and reading.person_id == effect.person_id
-        is_another = reading.person_id is not None and not stays
+        is_another = reading.person_id not in {None, effect.person_id}
         if kind is EffectKind.ASSIGN and (is_another or effect.retry_at is not None):
             is_final = effect.refusal is not None and not is_another and assigned_too_often(effect)
             return EffectState.REFUSED if is_final else EffectState.ABSENT
@@ -237,7 +236,7 @@ def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
     sent_at = effect.sent_at or effect.intended_at or now
     read_at = call.seen.reading.read_at if call.seen.reading else sent_at
     slots = [sent_at + timedelta(seconds=s) for s in DOUBT_READS_S]
-    if call.seen.reading is not None and read_at > sent_at:
+    if call.seen.reading is not None:
         slots[-1] = _shown_by(effect, call.seen.reading)
     slot = next((slot for slot in slots if slot > read_at), now)
     if call.plan.reads_failed and call.plan.next_read_at is not None:
