@@ -10,27 +10,34 @@ from msgspec.structs import replace
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     DOUBT_READS_S,
-    MAX_REQUESTS,
+    ENROLLED_AS_ANOTHER,
     RECHECK_S,
     SPREAD_S,
+    TAKEN_BACK,
     after_refusal,
     after_turning_away,
+    enroll_trouble,
     evidence,
     failures,
+    first_doubt,
+    fold_member_rejected,
+    fold_unenrolled,
     is_repeated,
     may_assign,
     may_begin,
     next_doubt_read,
     recheck,
+    unresolved,
 )
-from callkeeper.calls.record import Call, Word
+from callkeeper.calls.record import Call, Phase, Reason, Word
 from callkeeper.calls.steps import Read, Rest, Wait
 from tests.conftest import examples
 from tests.records import with_stored
-from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds, verified
+from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds, verified, word
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 CONFIRMED, ABSENT, UNRESOLVED = EffectState.CONFIRMED, EffectState.ABSENT, EffectState.UNRESOLVED
+GREEN, UNENROLLED = ("Green Manual Authentication",), "FullAuthenticationUnenrolled"
 
 
 def test_effect_of_which_a_record_says_nothing_was_never_sent() -> None:
@@ -66,6 +73,7 @@ PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] 
         ABSENT,
     ),
     "enroll does not show yet": (ENROLL, 8, {}, None),
+    "enroll does not show yet, and nearly 20 s have passed": (ENROLL, 19.9, {}, None),
     "enroll does not show after 20 s": (ENROLL, 20, {}, ABSENT),
     "reject shows": (REJECT, 1, {"status": "RejectCallerVoice"}, CONFIRMED),
     "reject by the service's own rule proves none": (
@@ -81,6 +89,7 @@ PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] 
     "nobody assigned yet": (ASSIGN, 8, {"person_id": None}, None),
     "nobody assigned after 20 s": (ASSIGN, 20, {"person_id": None}, ABSENT),
     "a reading from before it was sent": (ENROLL, -1, {"status": "AcceptCallerVoice"}, None),
+    "somebody else stood there at the instant it was sent": (ASSIGN, 0, {"person_id": "p-2"}, None),
 }
 
 
@@ -90,6 +99,60 @@ def test_evidence_proves_only_what_details_show(
 ) -> None:
     """Each trace proves its effect. Its absence proves something only after 20 s."""
     assert evidence(kind, in_doubt(kind, after_s, **seen), NOW + seconds(max(after_s, 0))) is proved
+
+
+@pytest.mark.parametrize(
+    ("after_s", "seen", "proved"),
+    [
+        (1, {"core_username": "bot"}, CONFIRMED),
+        (1, {"core_username": None}, None),
+        (1, {"core_username": "ann"}, None),
+        (20, {"core_username": None}, ABSENT),
+        (1, {"core_username": "bot", "person_id": "p-2"}, ABSENT),
+    ],
+)
+def test_assign_of_the_person_who_stood_there_shows_in_the_username(
+    after_s: float, seen: dict[str, Any], proved: EffectState | None
+) -> None:
+    """That the person stands there proves neither that the assign was carried out, nor that it was not."""
+    doubtful = in_doubt(ASSIGN, after_s, **{"person_id": "p-1", **seen})
+    assign = replace(doubtful.ledger.assign, person_stood=True, requested_by="bot")
+    assert evidence(ASSIGN, with_stored(doubtful, assign=assign), NOW + seconds(after_s)) is proved
+
+
+@pytest.mark.parametrize(
+    ("attempts", "person_id", "refusal", "proved"),
+    [
+        (3, None, "no", EffectState.REFUSED),
+        (2, None, "no", ABSENT),
+        (3, "p-2", "no", ABSENT),
+        (3, None, None, ABSENT),
+        (3, "p-1", "no", CONFIRMED),
+    ],
+)
+def test_assign_that_was_refused_is_absent_until_it_was_tried_often_enough(
+    attempts: int, person_id: str | None, refusal: str | None, proved: EffectState
+) -> None:
+    """The next read is enough to tell. Where somebody else stands, the assign is not what needs a person."""
+    doubtful = in_doubt(ASSIGN, 1, person_id=person_id)
+    assign = replace(doubtful.ledger.assign, attempts=attempts, refusal=refusal, retry_at=NOW)
+    assert evidence(ASSIGN, with_stored(doubtful, assign=assign), NOW + seconds(1)) is proved
+
+
+@pytest.mark.parametrize(
+    "seen", [{"rejected_seen": True}, {"reading": reading(read_at=NOW + seconds(20), status=UNENROLLED)}]
+)
+def test_enroll_whose_traces_a_reject_may_have_removed_is_a_persons(seen: dict[str, Any]) -> None:
+    """If it were taken for absent, it would be sent again against a reject."""
+    assert evidence(ENROLL, with_stored(in_doubt(ENROLL, 20), **seen), NOW + seconds(20)) is UNRESOLVED
+
+
+def test_reject_is_not_absent_if_the_record_was_changed_since() -> None:
+    """Two equal statuses may have a reject between them: every activity changes the time of the last update."""
+    doubtful = in_doubt(REJECT, 20, updated_at=NOW + seconds(5))
+    assert evidence(REJECT, doubtful, NOW + seconds(20)) is UNRESOLVED
+    known = replace(doubtful.ledger.reject, updated_before=NOW + seconds(5))
+    assert evidence(REJECT, with_stored(doubtful, reject=known), NOW + seconds(20)) is ABSENT
 
 
 @pytest.mark.parametrize(("status", "proved"), [("GrabbedCall", ABSENT), ("AgentViewed", UNRESOLVED)])
@@ -112,6 +175,14 @@ def test_first_read_proves_no_absence(kind: EffectKind) -> None:
     assert next_doubt_read(once.effect(kind), once, NOW + seconds(30)) == NOW + seconds(38)
     twice = with_stored(seen, **{kind: replace(seen.effect(kind), doubted_at=NOW + seconds(22))})
     assert evidence(kind, twice, NOW + seconds(30)) is ABSENT
+
+
+def test_first_read_after_the_first_request_is_not_the_first_after_the_second() -> None:
+    """Otherwise one read would prove the second one absent, and it would be sent a third time."""
+    read = reading(read_at=NOW + seconds(9))
+    assert first_doubt(Effect(sent_at=NOW, doubted_at=NOW - seconds(60)), read) == read.read_at
+    assert first_doubt(Effect(sent_at=NOW, doubted_at=NOW + seconds(1)), read) == NOW + seconds(1)
+    assert first_doubt(Effect(intended_at=NOW, doubted_at=NOW + seconds(1)), read) == NOW + seconds(1)
 
 
 @pytest.mark.parametrize("kind", EffectKind)
@@ -166,6 +237,20 @@ def test_word_that_reopened_an_effect_outlives_a_withdrawal(kind: EffectKind) ->
     assert not (may_assign(heard) if kind is ASSIGN else may_begin(kind, heard.effect(kind), heard))
 
 
+def test_assign_that_was_turned_away_is_none_of_those_that_were_tried() -> None:
+    """Otherwise an outage of the login would use up the assigns of a call."""
+    tried = Effect(state=ABSENT, attempts=5, unauthorized=2, unsent=1)
+    assert may_assign(call(assign=tried))
+    assert not may_assign(call(assign=replace(tried, unsent=0)))
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+def test_nobody_has_to_look_for_an_assign_whose_outcome_is_not_known(kind: EffectKind) -> None:
+    """A person finds out what became of an enroll or a reject; an assign shows, or is tried again."""
+    open_ = call(**{kind: Effect(state=UNRESOLVED, attempts=1, sent_at=NOW)})
+    assert unresolved(open_) == ([] if kind is ASSIGN else [kind])
+
+
 @pytest.mark.parametrize(("tries", "wait_s"), [(0, 1.0), (1, 1.0), (2, 3.0), (3, 6.0), (7, 60.0), (9, 60.0)])
 def test_assign_that_was_turned_away_waits_longer_each_time(tries: int, wait_s: float) -> None:
     """An enroll or reject waits for nothing but the proof that it is absent."""
@@ -182,8 +267,8 @@ def test_effect_is_begun_again_only_if_it_is_absent_and_may_be_sent(kind: Effect
     assert may_begin(kind, Effect(), call())
     turned_away = Effect(state=EffectState.ABSENT, attempts=1, sent_at=NOW, retry_at=NOW)
     assert may_begin(kind, turned_away, call())
-    assert not may_begin(kind, replace(turned_away, attempts=MAX_REQUESTS), call())
-    assert may_begin(kind, replace(turned_away, attempts=MAX_REQUESTS, unsent=1), call())
+    assert not may_begin(kind, replace(turned_away, attempts=2), call())
+    assert may_begin(kind, replace(turned_away, attempts=2, unsent=1), call())
     assert not may_begin(kind, replace(turned_away, retry_at=None), call())
     assert not may_begin(kind, replace(turned_away, state=EffectState.UNKNOWN), call())
 
@@ -211,6 +296,8 @@ def test_refusal_stands_until_something_replaces_it() -> None:
     assert failures(call(reject=refused, rejected_seen=True, rejected_by_rule_only=True)) == [EffectKind.REJECT]
     assert failures(call(assign=refused)) == []
     assert failures(call(assign=refused, person_id=None)) == [EffectKind.ASSIGN]
+    assert failures(call(assign=refused, assign_wish=word(person_id="p-2"))) == [EffectKind.ASSIGN]
+    assert failures(call(assign=refused, assign_wish=word(person_id="p-1"))) == []
 
 
 def test_settled_call_is_read_after_a_reject_of_its_member() -> None:
@@ -227,6 +314,9 @@ def test_settled_call_is_read_after_a_reject_of_its_member() -> None:
         assert recheck(due, step.until) == Read("a reject of the member")
     assert len({wait - after_s for wait, after_s in zip(waits, RECHECK_S, strict=True)}) == 1
     assert recheck(call(recheck_from=NOW, reading=reading(read_at=NOW + seconds(waits[-1]))), NOW) == Rest()
+    missed, last = call(recheck_from=NOW, reading=reading()), NOW + seconds(waits[-1] + RECHECK_S[-1])
+    assert recheck(missed, last) == Read("a reject of the member")
+    assert recheck(missed, last + seconds(0.001)) == Rest()
     failed = call(recheck_from=NOW, reading=reading(), reads_failed=1, next_read_at=NOW + seconds(300))
     assert recheck(failed, NOW) == Wait(NOW + seconds(300))
 
@@ -238,8 +328,119 @@ def test_effect_that_was_sent_twice_and_does_not_show_is_a_persons(kind: EffectK
     effect = Effect(state=EffectState.UNKNOWN, attempts=1, sent_at=sent_at, doubted_at=sent_at + seconds(1))
     known = reading(read_at=NOW)
     effect = replace(effect, status_before=known.status, updated_before=known.updated_at)
-    twice = replace(effect, attempts=MAX_REQUESTS)
+    twice = replace(effect, attempts=2)
     refused = replace(twice, refusal="no")
     states = {EffectState.ABSENT: effect, EffectState.UNRESOLVED: twice, EffectState.REFUSED: refused}
     for state, ledger in states.items():
         assert evidence(kind, call(**{kind.value: ledger}, reading=known), NOW) is state
+
+
+def test_refused_assign_of_the_person_who_stood_there_is_open_until_the_call_is_claimed() -> None:
+    """The person is there without it, but nothing ties the account to the call."""
+    refused = Effect(state=EffectState.REFUSED, refusal="no", attempts=3, sent_at=NOW, person_stood=True)
+    assert failures(call(assign=refused)) == [EffectKind.ASSIGN]
+    assert failures(call(assign=refused, core_username="ann")) == []
+
+
+ENROLLED = Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW, attempts=1)
+DONE_REJECT = replace(ENROLLED, state=EffectState.CONFIRMED)
+
+
+@pytest.mark.parametrize(
+    ("seen", "trouble"),
+    [
+        ({}, ""),
+        ({"enroll": ENROLLED}, ""),
+        ({"unenrolled_seen": True}, TAKEN_BACK),
+        ({"unenrolled_seen": True, "unenroll_closed_by": "eve"}, ""),
+        ({"unenrolled_seen": True, "reject": DONE_REJECT}, ""),
+        ({"enroll": ENROLLED, "person_id": "p-2"}, ENROLLED_AS_ANOTHER),
+        ({"enroll": ENROLLED, "person_id": "p-2", "unenroll_closed_by": "eve"}, ""),
+        ({"enroll": ENROLLED, "person_id": "p-2", "reject": DONE_REJECT}, ""),
+        ({"enroll": ENROLLED, "person_id": "p-2", "rejected_seen": True}, ENROLLED_AS_ANOTHER),
+    ],
+)
+def test_enroll_needs_a_person_if_it_was_taken_back_or_may_stand_for_a_stranger(
+    seen: dict[str, Any], trouble: str
+) -> None:
+    """Until a person has seen it. This call's own reject of the enrolled member answers it."""
+    assert enroll_trouble(call(**seen)) == trouble
+
+
+def test_reject_of_the_member_has_an_enrolled_call_read_soon() -> None:
+    """A settled one is read when its rechecks are due. A call without an enroll is left alone."""
+    enrolled, later = call(enroll=ENROLLED), NOW + seconds(5)
+    assert fold_member_rejected(call(), NOW) == call()
+    assert fold_member_rejected(enrolled, NOW) == with_stored(
+        enrolled, recheck_from=NOW, next_read_at=NOW + seconds(RECHECK_S[0])
+    )
+    settled = with_stored(enrolled, phase=Phase.SETTLED, next_read_at=later)
+    assert fold_member_rejected(settled, NOW) == with_stored(settled, recheck_from=NOW)
+
+
+@pytest.mark.parametrize(
+    ("before", "after_s", "now_reads", "is_taken"),
+    [
+        ({}, 1, {}, False),
+        ({}, 1, {"status": UNENROLLED}, True),
+        ({}, 1, {"status": UNENROLLED, "policies": GREEN}, True),
+        ({"recheck_from": NOW}, 4.9, {}, False),
+        ({"recheck_from": NOW}, 5, {}, True),
+        ({"recheck_from": NOW}, 5, {"policies": GREEN}, False),
+        ({"recheck_from": NOW}, 5, {"status": "AcceptCallerVoice"}, False),
+        ({"recheck_from": NOW, "enroll": Effect()}, 60, {}, False),
+        ({"recheck_from": NOW, "enroll": Effect(), "enrolled_seen": True}, 4.9, {}, False),
+        ({"recheck_from": NOW, "enroll": Effect(), "enrolled_seen": True}, 5, {}, True),
+        ({"reading": reading(policies=GREEN)}, 1, {}, False),
+        ({"reading": reading(policies=GREEN), "recheck_from": NOW}, 1, {}, True),
+        ({"reading": reading(policies=GREEN), "rejected_seen": True}, 1, {}, True),
+        ({"reading": reading(policies=GREEN), "failed_feedback_seen": True}, 1, {}, True),
+        (
+            {"reading": reading(policies=GREEN, status="AcceptCallerVoice"), "recheck_from": NOW},
+            1,
+            {"status": "AcceptCallerVoice"},
+            True,
+        ),
+    ],
+)
+def test_enroll_was_taken_back_if_the_service_says_so_or_its_policy_is_gone_after_a_reject(
+    before: dict[str, Any], after_s: float, now_reads: dict[str, Any], is_taken: bool
+) -> None:
+    """A policy that was never read must have had time to appear. A new status of an enroll shows another enroll."""
+    known = call(**{"enroll": ENROLLED, **before})
+    found = fold_unenrolled(known, known, reading(read_at=NOW + seconds(after_s), **now_reads))
+    if not is_taken:
+        assert found == known
+        return
+    assert (found.seen.unenrolled, found.plan.recheck_from) == (True, None)
+    assert found.ledger.enroll.state is (EffectState.TAKEN_BACK if known.ledger.enroll.attempts else EffectState.NONE)
+
+
+@pytest.mark.parametrize(
+    ("last", "now_reads", "is_anew"),
+    [
+        ("AgentViewed", {"status": "AcceptCallerVoice"}, True),
+        ("AcceptCallerVoice", {"status": "AcceptCallerVoice"}, False),
+        ("AcceptCallerVoice", {"status": "AcceptCallerVoice", "policies": GREEN}, True),
+        ("AgentViewed", {"status": "GrabbedCall", "policies": GREEN}, False),
+    ],
+)
+def test_enroll_that_was_taken_back_is_in_force_again_if_another_one_shows(
+    last: str, now_reads: dict[str, Any], is_anew: bool
+) -> None:
+    """The status that stood there before says nothing new, unless the policy came back with it."""
+    known = call(reading=reading(status=last), unenrolled_seen=True)
+    found = fold_unenrolled(known, known, reading(read_at=NOW + seconds(1), **now_reads))
+    assert found.seen.unenrolled is not is_anew
+
+
+def test_enroll_that_is_taken_back_once_more_needs_a_person_once_more() -> None:
+    """Who closed it before closed the earlier one. What the enroll had shown holds no longer."""
+    shown = dict.fromkeys(("enrolled_seen", "authenticated_seen", "full_authentication_seen"), True)
+    closed = call(enroll=ENROLLED, unenroll_closed_by="eve", phase=Phase.SETTLED, reason=Reason.ENROLLED, **shown)
+    stated = reading(read_at=NOW + seconds(1), status=UNENROLLED)
+    found = fold_unenrolled(closed, closed, stated)
+    assert (found.statements.unenroll_closed_by, found.life.reason) == (None, Reason.UNENROLLED)
+    assert not any([found.seen.enrolled, found.seen.authenticated, found.seen.full_authentication])
+    known = with_stored(found, unenroll_closed_by="eve")
+    assert fold_unenrolled(known, known, stated).statements.unenroll_closed_by == "eve"
