@@ -33,10 +33,13 @@ EXPECTED = {
         "nobody_assigned": {"assigned": False},
         "verified_person_is_not_the_assigned": {"verified": True, "verified_person_is_assigned": False},
         "already_green": {"green": True},
+        "green_policy": {"green_policy": True},
         "fully_authenticated": {"fully_authenticated": True},
         "red_policy": {"red": True},
         "unclassified_policy": {"unclassified": True},
         "voice_rejected": {"rejected": True},
+        "failed_feedback": {"failed_feedback": True, "verified_by_desk": False},
+        "reject_in_doubt": {"reject_in_doubt": True},
         "already_enrolled": {"enrolled": True},
         "unenrolled": {"unenrolled": True},
         "opted_out": {"opted_out": True},
@@ -111,6 +114,37 @@ def test_law_looks_at_no_other_facts(facts: Facts, other: Facts, kind: EffectKin
     """Facts that no article of a kind names do not change what is forbidden."""
     named = {name: getattr(facts, name) for article in articles(kind) for name, _ in article.when}
     assert forbidden(kind, with_fields(other, **named)) == forbidden(kind, facts)
+
+
+@given(any_facts())
+def test_law_lets_a_rule_that_may_enroll_against_a_mismatch_do_just_that(facts: Facts) -> None:
+    """Everything else that forbids an enroll goes on forbidding it."""
+    against = forbidden(EffectKind.ENROLL, facts)
+    assert ("voice_mismatch" in against) is (facts.voice_mismatch and not facts.verified_by_desk)
+    lifted = forbidden(EffectKind.ENROLL, facts, against_mismatch=True)
+    assert lifted == tuple(name for name in against if name != "voice_mismatch")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [(EffectKind.ENROLL, "verified_in_shadow"), (EffectKind.REJECT, "distrusted_in_shadow")]
+)
+def test_law_lets_nothing_follow_from_what_was_said_in_shadow(kind: EffectKind, said: str) -> None:
+    """Whoever said it saw that nothing happens. Only a rule in shadow decides as if it happened."""
+    facts = with_fields(Facts.from_dict({"allowed": True, "real_voice_id": True}), **{said: True})
+    assert "said_in_shadow" in forbidden(kind, facts)
+    assert "said_in_shadow" not in forbidden(kind, facts, in_shadow=True)
+
+
+def test_law_shows_rules_the_articles_that_hold_for_each_of_them() -> None:
+    """What depends on a rule is left out unless asked for; what depends on the opt-in and the shadow always is."""
+    enroll = {article.name for article in articles(EffectKind.ENROLL)}
+    assert "voice_mismatch" in enroll
+    assert not enroll & {"opt_in_required", "said_in_shadow"}
+    tolerant = {article.name for article in articles(EffectKind.ENROLL, against_mismatch=True)}
+    assert tolerant == enroll - {"voice_mismatch"}
+    reject = {article.name for article in articles(EffectKind.REJECT)}
+    alone = {article.name for article in articles(EffectKind.REJECT, on_red_alone=True)}
+    assert alone - reject == {f"red_alone_while_{fact}" for fact in ("green", "authenticated", "verified")}
 
 
 IN_SHADOW = ("verified_in_shadow", "distrusted_in_shadow")
