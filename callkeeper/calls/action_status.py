@@ -82,7 +82,7 @@ _MEANINGS = {
     ),
     "effect_not_named": "the enroll and the reject are both unresolved: say which one the answer is about",
     "no_checks_left": "the call's 20 authentication checks are used up",
-    "reserve_spent": "the checks reserved for people are used up, or count as used for two minutes after a restart of Redis",
+    "reserve_spent": "the checks reserved for people are used up",
     "already_decided": "the service makes no more checks: the voice is authenticated, enrolled or red",
 }
 MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
