@@ -480,7 +480,7 @@ def facts_of(
     answers, is_final = usable_answers(seen).bit_count(), has_final_analysis(call)
     candidate = _candidate(call)
     identity, distrusted = said.identity, said.distrusted
-    has_voiceprint_or_pending = seen.pending or reading.is_voice_enrolled
+    has_voiceprint_or_pending = seen.pending or seen.voiceprint or reading.is_voice_enrolled
     research, research_elsewhere = research_of(call)
     earlier = seen.earlier_marks.kinds if seen.earlier_marks is not None else ()
     return Facts(

@@ -284,6 +284,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
         pending=seen.pending or status == Status.PENDING,
         failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
+        voiceprint=seen.voiceprint or reading.is_voice_enrolled,
         of_another=of_another,
     )
 

@@ -41,6 +41,7 @@ def of_member(seen: Seen, person_id: str | None) -> Seen:
         seen,
         person_id=person_id,
         authenticated_members=known_as,
+        voiceprint=False,
         authenticated=False,
         full_authentication=False,
         mismatch=person_id in mismatched,

@@ -296,6 +296,8 @@ class Seen(_Part, frozen=True):
     authenticated_members: tuple[str, ...] = ()
     """Members who stood on the call before, and as whom the voice was authenticated."""
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
+    voiceprint: bool = msgspec.field(name="voiceprint_seen", default=False)
+    """A read has shown that the member who is assigned now has a voiceprint."""
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""
 
