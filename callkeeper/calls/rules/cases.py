@@ -4,7 +4,7 @@ A cases file is TOML: ``rules`` names the rules file, and every ``[[case]]`` giv
 that a case does not name are those of an ordinary live call (``ORDINARY``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.facts import FACTS, Facts
+from callkeeper.calls.institutions import nearest
 from callkeeper.calls.record import CHECK_LIMIT, History
 from callkeeper.calls.rules.book import Outcome, RuleBook
 from callkeeper.calls.rules.conditions import read_values
@@ -195,9 +196,17 @@ def try_cases(cases: Cases, book: RuleBook) -> tuple[Result, ...]:
 def _try(case: Case, book: RuleBook) -> Result:
     facts = with_colours(case.facts, book.policies)
     verdict = judge(facts, book, case.institution_key)
-    failures = tuple(_failures(case, verdict))
+    failures = (*_unknown_rules(case, book), *_failures(case, verdict))
     explained = tuple(_explain(facts, book, case)) if failures else ()
     return Result(case, failures, explained)
+
+
+def _unknown_rules(case: Case, book: RuleBook) -> Iterator[str]:
+    """Yield the names of rules that a case expects and that the rules do not have."""
+    names = [rule.name for rule in book.rules]
+    for name in sorted({*(case.shadow or ()), *([case.rule] if case.rule else [])}.difference(names)):
+        near = nearest(name, names)
+        yield f"there is no rule {name!r}" + (f"; did you mean {near!r}?" if near is not None else "")
 
 
 def _failures(case: Case, verdict: Verdict) -> list[str]:

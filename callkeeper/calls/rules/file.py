@@ -121,7 +121,9 @@ def parse_toml(text: bytes, *, name: str) -> tuple[dict[str, object], Lines]:
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
         line = int(found.group(1)) if found else text.count(b"\n") + 1
-        raise RulesError(name, [Fault(line, f"is not TOML: {error}", "see toml.io")]) from None
+        is_twice = "overwrite" in str(error) or "twice" in str(error)
+        remedy = "a key or a table is given twice; every rule begins with [[rule]]" if is_twice else "see toml.io"
+        raise RulesError(name, [Fault(line, f"is not TOML: {error}", remedy)]) from None
 
 
 MOST_DAYS = 365

@@ -87,6 +87,10 @@ def test_rules_test_exits_with_1_when_a_case_fails(tmp_path: Path) -> None:
         assert type_in("rules", "test", str(cases)).exit_code == code
     cases.write_text(text)
     assert type_in("rules", "test", str(cases), "--rules", str(tmp_path / "none.toml")).exit_code == 2
+    for wrong in ('shadow = ["nobody"]', 'rule = "nobody"'):
+        cases.write_text(f"{text}{wrong}\n")
+        told = type_in("rules", "test", str(cases))
+        assert (told.exit_code, "there is no rule 'nobody'" in told.output) == (1, True), wrong
 
 
 async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tuple[str, str], tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_shipped_cases_speak_of_every_rule(name: str) -> None:
         ('"hold"', '"enroll"', "outcome: expected enroll, got hold"),
         ('"passcode validated"', '"otherwise"', "rule: expected otherwise, got passcode validated"),
         ('["unclassified_policy"]', "[]", "the law's reasons: expected none, got unclassified_policy"),
-        ("shadow = []", 'shadow = ["x"]', "rules in shadow: expected x, got none"),
+        ("shadow = []", 'shadow = ["otherwise"]', "rules in shadow: expected otherwise, got none"),
         ("shadow = []", 'validation_type = "Other"', "validation type: expected Other, got OneTimePasswordAuth"),
     ],
 )
