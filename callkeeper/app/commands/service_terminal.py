@@ -118,7 +118,7 @@ class Terminal(NamedTuple):
         if self.wants_json:
             say_json(as_json(record, show_secrets=self.show_secrets))
         else:
-            terminal_console(soft_wrap=True).print(table)
+            terminal_console(soft_wrap=True, width_if_piped=1000).print(table)
 
     def show_record(self, record: Any) -> None:
         self.show(record, record_table(record, show_secrets=self.show_secrets))
