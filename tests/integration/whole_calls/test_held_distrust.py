@@ -22,7 +22,7 @@ async def distrusted_in_a_pause(rig: Rig) -> Call:
     return call
 
 
-@pytest.mark.parametrize("wait_s", [30, 31, 32, 33])
+@pytest.mark.parametrize("wait_s", [30, 33])
 async def test_member_whom_ann_verified_later_stays_enrolled(rig: Rig, wait_s: float) -> None:
     """At the resume both are due. The enroll may go first, and the older reject then takes it back."""
     await distrusted_in_a_pause(rig)

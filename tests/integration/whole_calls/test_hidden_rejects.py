@@ -36,11 +36,13 @@ async def test_reject_that_only_its_feedback_shows_is_remembered_in_the_next_cal
     assert facts.rejected_before or facts.suspected_before
 
 
-@pytest.mark.parametrize("gap", [1, 5, 30])
-async def test_enroll_that_a_hidden_reject_took_back_is_not_told_as_enrolled(courier: Courier, gap: int) -> None:
+@pytest.mark.parametrize(("gap", "others"), [(1, 0), (5, 40), (30, 0)])
+async def test_enroll_that_a_hidden_reject_took_back_is_not_told_as_enrolled(
+    courier: Courier, gap: int, others: int
+) -> None:
     """The record has FAILED feedback, and the policy of the enroll is gone: the call is not settled as enrolled."""
     call = courier.stage.call(H(Kind.REJECTED, 200 - gap, "agent-9"), H(Kind.END, 200))
-    for n in range(40):  # then decided calls are read rarely
+    for n in range(others):  # then decided calls are read rarely
         courier.stage.call(H(Kind.END, 900), phone_number=f"555020{n:04}")
     await courier.run(8)
     await courier.note(call, verified(courier))
