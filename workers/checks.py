@@ -282,33 +282,53 @@ async def read(claim: Claim) -> None:
             await _without_result(claim, "unanswered")
 
 
-async def _follow_assign(claim: Claim) -> bool:
-    """Continue under the id that assign returned if details under it show the same call.
+_MOVED_WITHIN = timedelta(seconds=2)
+"""A look at the queue that began this long after an assign was sent shows under which id the service goes on."""
 
-    If they do not, the outcome of the assign stays in doubt, and is looked up under this record's id.
+_LOOKED_WITHIN = timedelta(seconds=15)
+"""How long to wait for such a look."""
+
+
+async def _follow_assign(claim: Claim) -> bool:
+    """Continue under the id that assign returned if the queue has stopped listing this one and details show the same call.
+
+    If not, the outcome of the assign stays in doubt, and is looked up under this record's id. Details alone do not show
+    it: they would be alike if the caller has rung twice within a minute, and the service mixed up the two calls.
 
     Returns:
-        Whether the claim is over: this record was merged into the one under the other id.
+        Whether the claim is over: this record was merged into the one under the other id, or waits for the queue.
 
     Raises:
         ResellerError: The details could not be read for now.
 
     Spec: Rules per operation 1 ("the voiceId to use afterwards").
     """
-    assigned_id = claim.call.names.assigned_id
-    if assigned_id is None:
+    assigned_id, life, sent_at = claim.call.names.assigned_id, claim.call.life, claim.effect(EffectKind.ASSIGN).sent_at
+    if assigned_id is None or sent_at is None:
         return False
-    try:
-        phone_call = await claim.tools.service.details(
-            claim.call_id.institution_key, assigned_id, check=False, requested_by=claim.bot
-        )
-        is_same = is_same_id(phone_call.voice_id or "", assigned_id) and _is_continued(claim.call, phone_call)
-    except CallNotFound:
-        is_same = False
+    since = claim.now - sent_at
+    listed_at = None if life.is_unlisted else life.listed_at
+    if listed_at is not None and listed_at - sent_at < _MOVED_WITHIN and since < _LOOKED_WITHIN:
+        if since >= _MOVED_WITHIN:
+            await claim.tools.store.ask_whether_listed(claim.call_id)
+        await claim.let_go(claim.now + _MOVED_WITHIN)
+        return True
+    is_same = listed_at is None and await _is_same_call(claim, assigned_id)
     if is_same and await _merge_into(claim, canonical_id(assigned_id)):
         return True
     claim.call = replace(claim.call, names=replace(claim.call.names, assigned_id=None))
     return False
+
+
+async def _is_same_call(claim: Claim, assigned_id: str) -> bool:
+    """Tell whether details under the id that assign returned show this call."""
+    try:
+        phone_call = await claim.tools.service.details(
+            claim.call_id.institution_key, assigned_id, check=False, requested_by=claim.bot
+        )
+    except CallNotFound:
+        return False
+    return is_same_id(phone_call.voice_id or "", assigned_id) and _is_continued(claim.call, phone_call)
 
 
 JUST_NOW = timedelta(seconds=10)

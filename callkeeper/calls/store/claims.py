@@ -352,6 +352,12 @@ class Store(Inbox):
             WriteRefused: The lease is gone, or the queue has just listed the record that would end; nothing was written.
         """
         keys, call_id = self.keys, CallId(call.institution_key, call.voice_id)
+        # Restored from the tombstone, it is certainly a call of its own: it follows no assign to the other id again.
+        ended = replace(
+            call,
+            plan=replace(call.plan, checks_moved=call.plan.checks_used),
+            names=replace(call.names, assigned_id=None, is_confirmed=True),
+        )
         answer = await self._scripts.call(
             "merge",
             opened_key=keys.opened(call_id.institution_key),
@@ -364,7 +370,7 @@ class Store(Inbox):
             note=encode_note(Merged(call=without_unknown(call))),
             kept_s=self._kept_s,
             checks_added=max(0, call.plan.checks_used - call.plan.checks_moved),
-            record=encode_call(replace(call, plan=replace(call.plan, checks_moved=call.plan.checks_used))),
+            record=encode_call(ended),
         )
         if answer in _MERGE_REFUSED:
             raise WriteRefused(item.member, _MERGE_REFUSED[answer])
