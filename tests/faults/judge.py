@@ -112,6 +112,7 @@ class Judge(Witness):
         self.memories: dict[str, Memory] = defaultdict(Memory)
         self.lost: dict[str, Lost] = defaultdict(Lost)
         self.answered: dict[str, Answered] = {}
+        self.refused: set[tuple[str, Operation]] = set()
         self.late: set[tuple[str, EffectKind]] = set()
         self.samples: set[str] = set()
         self.rolled_back_at: dt.datetime | None = None
@@ -143,14 +144,21 @@ class Judge(Witness):
         await self._effect(kind, call, given_id, request)
 
     def answer(self, request: httpx.Request, response: httpx.Response) -> None:
-        """Remember the service's answer about a call."""
+        """Remember the service's answer about a call, and whether it refused an effect."""
         named = self._named(request)
-        if named is None or named[0] not in {Operation.READ, Operation.CHECK} or response.status_code != 200:
+        if named is None:
             return
-        call = self._stage.world.any_call(named[1])
+        operation, given_id = named
+        call = self._stage.world.any_call(given_id)
         try:
             said = response.json()
         except ValueError:
+            return
+        if operation not in {Operation.READ, Operation.CHECK}:
+            if call is not None and said.get("success") is False:
+                self.refused.add((call.voice_id, operation))
+            return
+        if response.status_code != 200:
             return
         record = said.get("phoneCall") or said
         if call is not None and record.get("voiceId") == call.voice_id:
@@ -239,8 +247,8 @@ class Judge(Witness):
     def counts_hold(self, call: SandboxCall, checks_booked: int) -> None:
         """Assert the limits: 20 checks, one enroll, one reject for each statement, and a booking for every request.
 
-        An effect may be sent once more for each rollback that lost it. A check that was answered with 401 was not made,
-        but it counts as one of the 20 as long as its booking is stored.
+        An effect may be sent once more if the service refused it, and for each rollback that lost it. A check that was
+        answered with 401 was not made, but it counts as one of the 20 as long as its booking is stored.
         """
         tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
         checks = tally.arrived.get(Operation.CHECK, 0)
@@ -252,7 +260,10 @@ class Judge(Witness):
             asked_again = max(0, self.of(call).distrusts - 1) if kind is EffectKind.REJECT else 0
             allowed = lost.effects[kind] + asked_again
             seen = tally.authenticated.get(EFFECTS[kind], 0)
-            assert seen <= 1 + allowed, f"{seen} times {kind}"
+            was_refused = (call.voice_id, EFFECTS[kind]) in self.refused
+            assert seen <= 1 + allowed + was_refused, f"{seen} times {kind}"
+            applied = tally.applied.get(EFFECTS[kind], 0)
+            assert applied <= 1 + allowed, f"{applied} times {kind}"
             arrived = tally.arrived.get(EFFECTS[kind], 0)
             assert arrived <= MAX_REQUESTS + allowed, f"{arrived} requests of {kind} arrived"
 
