@@ -75,6 +75,23 @@ async def test_answer_about_another_call_changes_nothing_of_this_one(rig: Rig, m
     assert (await rig.record(other)).voice_id == "v-b"
 
 
+async def test_call_that_assign_mixes_up_with_one_of_the_same_caller_stays_a_call_of_its_own(
+    rig: Rig, mixed_up: MixedUp
+) -> None:
+    """The caller rang twice within a minute, so details look alike. The queue lists both ids: what is said of one stays."""
+    other = rig.stage.call(Happening(Kind.END, 200), voice_id="v-b", alternate_id="alt-b", listed_after_s=12)
+    one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", alternate_id="alt-a")
+    mixed_up.mix["v-a"] = ("v-b", 3)
+    await rig.push(one)
+    await rig.note(one, distrust(rig))
+    await rig.run(60)
+    assert mixed_up.met >= 1
+    record = await rig.record(one)
+    assert (record.voice_id, record.ledger.assign.state) == ("v-a", EffectState.CONFIRMED)
+    assert (rig.ledger(one).get("reject_voice"), rig.ledger(other).get("reject_voice")) == (1, None)
+    assert "merged" not in await rig.whats(other)
+
+
 async def test_answer_about_another_call_is_logged_and_counted(rig: Rig, mixed_up: MixedUp) -> None:
     """Such answers are logged and counted by institution and operation."""
     two_calls(rig)
