@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LostWrites, Placement, WriteRefused, instant
-from callkeeper.calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
-from callkeeper.calls.record import Call, Plan, encode_call
+from callkeeper.calls.notes import Listed, Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
+from callkeeper.calls.record import Call, Names, Plan, encode_call, parse_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.script import ScriptName
@@ -34,6 +34,7 @@ NEWER = encode_call(Call(institution_key="cu-1", voice_id="v-1", plan=Plan(check
 LINE = Entry(at=START, what="read")
 HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
 NEWER_HINT = Pushed(has_ended=False, event_id="ev-2", received_at=START)
+LISTED = Listed(listed_at=START)
 WORD = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=START, wish="a" * 32)
 
 
@@ -408,6 +409,18 @@ async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis
     await store.note(A, WORD)
     item = await claim(store)
     assert (item.member, said(item)) == (B.member, [WORD])
+
+
+async def test_merged_record_that_the_queue_lists_after_all_follows_no_assign_again(store: Store) -> None:
+    """It is certainly a call of its own: without this it would be merged again after every look at the queue."""
+    await live(store, A)
+    moved = replace(record_of(A), names=Names(assigned_id="v-2", phone_number="5550100001"))
+    await store.merge(await claim(store), moved, B)
+    await store.save(await claim(store), RECORD, Placement(None))
+    await store.note(A, LISTED)
+    record = (await claim(store)).record
+    assert record is not None
+    assert parse_call(record).names == Names(is_confirmed=True, phone_number="5550100001")
 
 
 async def test_merge_is_refused_where_the_other_id_leads_back(store: Store, redis: Redis) -> None:
