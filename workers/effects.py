@@ -12,7 +12,14 @@ from msgspec.structs import replace
 from callkeeper.calls.call_signs import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import after_refusal, after_turning_away, is_repeated, word_for
+from callkeeper.calls.effect_resolution import (
+    REQUEST_LOST,
+    after_refusal,
+    after_turning_away,
+    failures,
+    is_repeated,
+    word_for,
+)
 from callkeeper.calls.fold import MOST_TEXT
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
@@ -160,8 +167,10 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str
 def establish(claim: Claim, step: Establish) -> None:
     """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
     kind, state, effect = step.kind, step.state, claim.effect(step.kind)
-    because = effect.refusal if state is EffectState.REFUSED else None
     claim.set_effect(kind, replace(effect, state=state))
+    because = effect.refusal if state is EffectState.REFUSED else None
+    if state is EffectState.ABSENT and kind in failures(claim.call):
+        because = REQUEST_LOST
     claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state, because=because))
     claim.tools.gate.patterns.established(claim.call_id.institution_key, claim.item.member, kind, state)
     if state is EffectState.REFUSED:

@@ -139,7 +139,8 @@ def without_service_words(why: str) -> str:
     return reason + mark
 
 
-NOT_CARRIED_OUT = "not carried out: its request was lost"
+REQUEST_LOST = "its request was lost"
+NOT_CARRIED_OUT = f"not carried out: {REQUEST_LOST}"
 """The rest of the attention reason of a call with such an effect. The kind stands before it."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from callkeeper.calls.effect_resolution import REQUEST_LOST
 from callkeeper.calls.outcomes_of_trails import CallOutcome, OutcomeType
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.keys import CallId
@@ -127,6 +128,9 @@ MEANINGS: Final[dict[str, str]] = {
     "call.held": "What a rule or a person asked for (`effect`) is not sent; `forbidden` gives the law's reasons.",
     "call.asked": "A rule asks a person about the call; `reason` is its sentence.",
     "call.refused": "The service refused the effect for good (`reason` has its words); a person has to look.",
+    "call.not_carried_out": (
+        "The request of the effect was lost, and it is not sent again unless a person says so once more."
+    ),
     "call.unresolved": "Nothing proves whether the effect was applied: a person has to look at the service.",
     "call.settled": "The call has ended and is settled; `reason` says with which result.",
     TEST_TYPE: 'Somebody pressed "send a test".',
@@ -138,6 +142,7 @@ _ALWAYS: Final[dict[str, tuple[str, ...]]] = {
     "call.held": ("effect",),
     "call.asked": ("rule", "reason"),
     "call.refused": ("effect", "reason"),
+    "call.not_carried_out": ("effect", "reason"),
     "call.unresolved": ("effect",),
     "call.settled": ("reason",),
 }
@@ -176,6 +181,13 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
         "operator": "agent-7",
         "requested_by": "agent-7",
         "reason": "refused: try later",
+    },
+    "call.not_carried_out": {
+        "effect": "reject",
+        "operator": "agent-7",
+        "requested_by": "agent-7",
+        "rule": "distrusted",
+        "reason": REQUEST_LOST,
     },
     "call.unresolved": {**_BY_PASSCODE, "validation_type": "OneTimePasswordAuth"},
     "call.settled": {**_BY_PASSCODE, "reason": "enrolled", "status": "AcceptCallerVoice"},

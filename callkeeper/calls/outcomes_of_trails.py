@@ -16,7 +16,16 @@ from callkeeper.calls.record import Reason
 from callkeeper.calls.trail import Entry
 
 OutcomeType = Literal[
-    "authenticated", "rejected", "enrolled", "unenrolled", "held", "asked", "refused", "unresolved", "settled"
+    "authenticated",
+    "rejected",
+    "enrolled",
+    "unenrolled",
+    "held",
+    "asked",
+    "refused",
+    "not_carried_out",
+    "unresolved",
+    "settled",
 ]
 
 
@@ -132,7 +141,7 @@ class _Causes:
                 return replace(cause, person_id=self._person_of(EffectKind.ENROLL))
             case "unresolved":
                 return self._of_effect(line.kind)
-            case "refused":
+            case "refused" | "not_carried_out":
                 return self._of_effect(line.kind, reason=line.because)
             case "enrolled" | "rejected":
                 ours = EffectKind.ENROLL if kind == "enrolled" else EffectKind.REJECT
@@ -228,6 +237,8 @@ class _Reader:
             yield "unresolved"
         if line.what == "established" and state is EffectState.REFUSED and line.operator is None:
             yield "refused"
+        if line.what == "established" and state is EffectState.ABSENT and line.because is not None:
+            yield "not_carried_out"
         if state is EffectState.TAKEN_BACK:
             self.done.discard("enrolled")
             yield "unenrolled"

@@ -326,6 +326,8 @@ def _plain(entry: Entry) -> str:
                 return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
             if entry.state == EffectState.REFUSED:
                 return f"{entry.kind} refused for good: nothing was applied{because}"
+            if entry.state == EffectState.ABSENT and entry.because:
+                return f"{entry.kind} not carried out{because}"
             if entry.state == EffectState.UNRESOLVED:
                 return f"{entry.kind} unresolved: nothing proves whether it was applied"
             return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"

@@ -5,8 +5,9 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.effect_resolution import NOT_CARRIED_OUT
+from callkeeper.calls.effect_resolution import NOT_CARRIED_OUT, REQUEST_LOST
 from callkeeper.calls.notes import Distrusted, Resolved
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -43,6 +44,9 @@ async def test_word_that_was_not_carried_out_stands_among_what_needs_a_person(
     assert call.feedback == []
     kind = operation.removesuffix("-voice")
     assert list((await rig.queries.attention()).values()) == [f"{kind} {NOT_CARRIED_OUT}"]
+    [told] = [one for one in outcomes(await rig.trail(call)) if one.type == "not_carried_out"]
+    asked_by = "ann" if kind == "enroll" else "bob"
+    assert (told.cause.effect, told.cause.operator, told.cause.reason) == (kind, asked_by, REQUEST_LOST)
     closed = Resolved(operator="lead", said_at=rig.clock.now, applied=False, wish="c1")
     await rig.note(call, closed, even_settled=True)
     await rig.run(10)
