@@ -280,6 +280,7 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     """Fold a person's answer. It closes one effect in doubt; if there is none, it marks as seen what needs a person."""
     state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
     order = statement_order(note.number, note.said_at)
+    is_repeated = any(call.effect(kind).resolved == order for kind in EffectKind)
     kind = _answered(call, note.effect, order)
     is_only_seen = kind is None and note.effect is None and not unresolved(call)
     answer = "seen" if is_only_seen else "applied" if note.applied else "absent"
@@ -287,7 +288,7 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     if kind is not None and call.effect(kind).state is not state:
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
         entries.append(_seen(note, now, kind, state))
-    if kind is not None or note.effect is not None or unresolved(call):
+    if kind is not None or note.effect is not None or unresolved(call) or is_repeated:
         return call, entries
     for kind in failures(call):
         call = with_effect(call, kind, replace(call.effect(kind), resolved=order))
