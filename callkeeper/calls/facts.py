@@ -202,7 +202,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     verified_s: Annotated[
         int | None, Says("since identity was established, by our clock; none before", since="verified")
     ] = None
-    verified_person_is_assigned: Annotated[bool, Says("the verified person is the one the call is assigned to")]
+    verified_person_is_assigned: Annotated[
+        bool, Says("the verified person is the one the call is assigned to, not only filled in by the queue")
+    ]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
     assigned: Annotated[bool, Says("the service has a person for this call")]
     distrusted: Annotated[bool, Says("a person at the desk said that the caller cannot be trusted")]
@@ -497,7 +499,8 @@ def facts_of(
         verified_s=_seconds_since(identity.established_at if identity else None, now),
         verified_person_is_assigned=identity is not None
         and seen.person_id is not None
-        and identity.person_id == seen.person_id,
+        and identity.person_id == seen.person_id
+        and not _is_guess(call),
         validation_type=identity.validation_type if identity else None,
         assigned=seen.person_id is not None,
         distrusted=distrusted is not None,
@@ -607,6 +610,14 @@ def is_decided(call: Call, policies: Policies) -> bool:
 def is_rejected_by_anyone(call: Call) -> bool:
     """Tell whether the call is ``rejected``."""
     return call.seen.rejected or call.ledger.reject.state in DONE
+
+
+def _is_guess(call: Call) -> bool:
+    """Tell whether only the queue names the member: nobody has assigned or claimed the call, and details name nobody."""
+    is_ours = call.ledger.assign.state in DONE
+    if is_ours or call.seen.core_username or call.seen.reading is None or call.life.listed_at is None:
+        return False
+    return call.seen.reading.person_id is None and call.life.listed_at <= call.seen.reading.read_at
 
 
 def research_of(call: Call) -> tuple[str | None, str | None]:

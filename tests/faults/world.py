@@ -160,6 +160,7 @@ class World:
         """Set Redis's clock back, or ahead if negative."""
         self.behind_s += seconds
         self.set_back_s += max(0.0, seconds)
+        self.judge.jumped_since_s += max(0.0, -seconds)
 
     def now_ms(self) -> int:
         """Return the time of Redis's clock in milliseconds."""
@@ -299,6 +300,7 @@ class World:
                 task.cancel()
             await asyncio.wait(tasks)
         self.workers[n] = self._new_worker(WorkerState())
+        self.judge.is_worker_new = True
 
     async def _until_next_s(self) -> float:
         """Return the seconds until something is due, here or in the sandbox."""
@@ -346,7 +348,7 @@ class World:
         before = {call.voice_id: await self._kept(call) for call in self.calls}
         await self.servers.fail_over()
         await restore(self.servers.current(), copied)
-        self.judge.rolled_back_at = self.clock.now
+        self.judge.rolled_back_at, self.judge.jumped_since_s, self.judge.is_worker_new = self.clock.now, 0.0, False
         for call in self.calls:
             self.judge.forgets(call.voice_id, before[call.voice_id], await self._kept(call))
 

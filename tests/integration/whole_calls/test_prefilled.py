@@ -6,7 +6,7 @@ import pytest
 
 from callkeeper.calls.action_status import ActionState, ActionStatus, line_of, status_of
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.notes import AssignWish
+from callkeeper.calls.notes import AssignWish, Verified
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
@@ -16,9 +16,10 @@ WISH = "a" * 32
 
 
 @pytest.fixture(autouse=True, params=["person-prefilled", "person-prefilled-in-queue"])
-def prefilled(rig: Rig, request: pytest.FixtureRequest) -> None:
+def prefilled(rig: Rig, request: pytest.FixtureRequest) -> str:
     """Let the service show the only matched member."""
     rig.stage.sandbox.choose([request.param])
+    return str(request.param)
 
 
 def by_hand(rig: Rig) -> None:
@@ -102,6 +103,18 @@ async def test_lost_answer_is_not_confirmed_by_the_person_who_stood_there(rig: R
     await rig.run(60)
     assert call.aliases == ["cu-1-p-1"]
     assert (await rig.record(call)).ledger.assign.attempts == (1 if applied else 2)
+
+
+async def test_person_who_is_only_filled_in_is_not_enrolled(rig: Rig, prefilled: str) -> None:
+    """Without an assign the account is not correlated. If details name the person, the service says who is assigned."""
+    call = rig.stage.call(Happening(Kind.END, 200))
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.UNAUTHORIZED))
+    await rig.run(10)
+    how = "OneTimePasswordAuth"
+    said = Verified(person_id="p-1", validation_type=how, operator="ann", said_at=rig.clock.now, wish=WISH)
+    await rig.note(call, said)
+    await rig.run(100)
+    assert rig.ledger(call).get("enroll", 0) == (prefilled == "person-prefilled")
 
 
 async def test_refused_assign_of_the_person_who_stands_there_is_tried_again_and_then_shown(rig: Rig) -> None:
