@@ -21,6 +21,7 @@ from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.notes import Distrusted, Resolved, Statement
 from callkeeper.calls.record import Call, Phase, parse_call
 from callkeeper.calls.rules.book import RuleBook
+from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import FARTHEST_MS
 from callkeeper.calls.store.keys import CallId, Keys, parse_member
 from callkeeper.calls.store.queries import Lookup, follow_tombstones
@@ -296,9 +297,7 @@ class World:
     async def _replace_worker(self, n: int) -> None:
         worker = self.workers[n]
         while tasks := worker.tasks:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await end(tasks)
         self.workers[n] = self._new_worker(WorkerState())
         self.judge.is_worker_new = True
 

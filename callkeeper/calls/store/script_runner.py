@@ -200,9 +200,9 @@ class Batching(Generic[Asked, Answer]):
             for _, future in batch:
                 if not future.done():
                     future.set_exception(_copy(error))
-            if not isinstance(error, RedisError | OSError):
+            if not isinstance(error, Exception):
                 raise
-            return
+            return  # every waiter has it; what was asked meanwhile is sent next
         for (_, future), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue
