@@ -23,7 +23,6 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import ActionStatus
 from callkeeper.calls.call_query import FILTERS, FilterWrong, digits_of
-from callkeeper.calls.institutions import nearest
 from callkeeper.calls.record import Call, NewerRecord
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
@@ -34,7 +33,7 @@ from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
 from callkeeper.desk.agent_pages import Minting, refuse_other_calls, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
-from callkeeper.desk.bodies import BODIES, read_body, refuse_fields
+from callkeeper.desk.bodies import BODIES, LONGEST_NAME, meant, read_body, refuse_fields
 from callkeeper.desk.call_list import PHASES, CallList, DeskListing
 from callkeeper.desk.openapi import document
 from callkeeper.desk.problems import (
@@ -105,7 +104,6 @@ class RawPath:
 MAX_WAIT_S: Final = 10.0
 MAX_PAGE: Final = 500
 DEFAULT_PAGE: Final = 100
-_LONGEST_NAME: Final = 40
 
 
 class DeskApi:
@@ -352,17 +350,10 @@ def _query(request: Request, *known: str) -> QueryParams:
     """
     query = request.query_params
     if unknown := sorted(query.keys() - set(known)):
-        raise invalid(unknown[0][:_LONGEST_NAME], f"is no parameter of this address{_remedy(unknown[0], known)}")
+        raise invalid(unknown[0][:LONGEST_NAME], f"is no parameter of this address{meant(unknown[0], known)}")
     if len(query.multi_items()) != len(query):
         raise invalid("query", "no name may occur twice")
     return query
-
-
-def _remedy(unknown: str, known: tuple[str, ...]) -> str:
-    if not known:
-        return ", which takes none"
-    meant = nearest(unknown, known)
-    return f"; did you mean {meant}?" if meant else f", which takes {', '.join(known)}"
 
 
 def _check_phone(token: DeskToken, query: QueryParams) -> None:

@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -181,7 +182,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
     except _Twice:
         raise invalid("body", "no name may occur twice") from None
     except msgspec.ValidationError as error:
-        raise invalid("body", _remedy(str(error), kind)) from None
+        raise _refusal(str(error), kind) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise invalid("body", "must be JSON") from None
     return parsed
@@ -229,25 +230,59 @@ async def bounded(request: Request) -> bytes:
     return bytes(body)
 
 
-def _remedy(message: str, kind: type[msgspec.Struct]) -> str:
-    """Return msgspec's message about a wrong body, without a wrong value, and with what may stand there."""
+def _refusal(message: str, kind: type[msgspec.Struct]) -> Problem:
+    """Return the problem of a wrong body, from msgspec's message: the field, and what may stand there."""
     head, at, place = message.rpartition(" - at `")  # a wrong value stands before, and may contain the same words
     found = head if at else message
-    place, names = place.rstrip("`"), kind.__struct_fields__
+    where = place.rstrip("`").removeprefix("$.") if at else "body"
     if found.startswith("Invalid enum value"):
-        hint = get_type_hints(kind)[place[2:]]
+        hint = get_type_hints(kind)[where]
         choices = next(get_args(one) for one in (hint, *get_args(hint)) if get_origin(one) is Literal)
-        return f"{place} must be one of {', '.join(choices)}"
+        return invalid(where, f"must be one of {', '.join(choices)}")
     if found.startswith(_UNKNOWN_FIELD):
-        meant = nearest(found.removeprefix(_UNKNOWN_FIELD).strip(" `"), names)
-        known = f"the fields are {', '.join(names)}" if names else "the object must be empty"
-        return f"{message[:200]}; {f'did you mean {meant}?' if meant else known}"
+        name = found.removeprefix(_UNKNOWN_FIELD).strip(" `")
+        return invalid(name[:LONGEST_NAME], f"is no field of this body{meant(name, kind.__struct_fields__)}")
+    if found.startswith(_MISSING_FIELD):
+        return invalid(found.removeprefix(_MISSING_FIELD).strip(" `"), "is missing")
     if "matching regex" in found:
-        return f"{place} must be {_PATTERNS[place[2:]]}"
-    return message[:200]
+        return invalid(where, f"must be {_PATTERNS[where]}")
+    expected = _EXPECTED.match(found)
+    if expected is None:
+        return invalid(where, "is wrong")
+    return invalid(where, f"must be {_TYPES.get(expected['type'], expected['type'])}{_limit(expected)}")
 
 
+def _limit(expected: re.Match[str]) -> str:
+    """Return the limit that a value, or its length, has to keep."""
+    if not expected["limit"]:
+        return ""
+    bound = "least" if expected["sign"] == ">=" else "most"
+    unit = "" if not expected["length"] else "character" if expected["type"] == "str" else "entry"
+    many = unit if expected["limit"] == "1" else {"character": "characters", "entry": "entries"}.get(unit, "")
+    return f" of at {bound} {expected['limit']} {many}".rstrip()
+
+
+def meant(unknown: str, known: Sequence[str]) -> str:
+    """Return which of the known names is probably meant by an unknown one, or all of them."""
+    if not known:
+        return ", which takes none"
+    near = nearest(unknown, known)
+    return f"; did you mean {near}?" if near else f", which takes {', '.join(known)}"
+
+
+LONGEST_NAME: Final = 40
+"""How much of an unknown name is repeated."""
 _UNKNOWN_FIELD: Final = "Object contains unknown field"
+_MISSING_FIELD: Final = "Object missing required field"
+_EXPECTED: Final = re.compile(r"Expected `(?P<type>[^`]+)`(?:(?P<length> of length)? (?P<sign>[<>]=) (?P<limit>\d+))?")
+_TYPES: Final = {
+    "str": "a string",
+    "str | null": "a string or null",
+    "bool": "true or false",
+    "int": "a whole number",
+    "array": "an array",
+    "object": "an object",
+}
 _PATTERNS: Final = {
     "operator": "1 to 64 visible ASCII characters",
     "person_id": "1 to 128 printable ASCII characters, the first and the last no blank",

@@ -20,7 +20,7 @@ _REF: Final = "#/components/schemas/{name}"
 _VIEWS: Final = (PageView, StoryView, ActionView, TicketView, AgentTokenView, GoneView, ProblemView)
 
 _REFUSALS: Final = {
-    "400": "A part of the request is missing or wrong; `detail` names it.",
+    "400": "A part of the request is missing or wrong; `detail` is its name, a colon, and what belongs there.",
     "401": "No valid token.",
     "403": "The token's role, or its list of operators, does not include this.",
     "404": "No such call or action, or not this token's to see.",

@@ -206,7 +206,7 @@ async def test_what_an_address_does_not_take_is_refused(site: Site, redis_url: s
     """A ticket takes no field, and the description no parameter; a field that says nothing would be believed to work."""
     software = desk(site, await issue(redis_url, "desktop"))
     refused = await software.post("/desk/tickets", json={"institution": "cu-1"})
-    assert (refused.status_code, "`institution`" in refused.json()["detail"]) == (400, True)
+    assert (refused.status_code, refused.json()["detail"].partition(":")[0]) == (400, "institution")
     assert (await software.post("/desk/tickets", json={})).status_code == 201
     assert (await software.post("/desk/tickets")).status_code == 201
     refused = await site.browser().get("/desk/openapi.json", params={"foo": "1"})
