@@ -214,7 +214,7 @@ class DeskApi:
         _query(request)
         known = await known_or_archived(self._lookup, self._archive, place)
         if known is None:
-            raise not_found()
+            raise _only_said(request) or not_found()
         return _json(story_view(known.call, known.trail, self._policies, sees_people=token.sees_people))
 
     def _views(self, token: DeskToken, calls: Sequence[Call]) -> tuple[CallView, ...]:
@@ -340,6 +340,16 @@ class DeskApi:
         if not (is_legal and token.may_see(place.institution_key)):
             raise not_found()
         return token, place
+
+
+def _only_said(request: Request) -> Problem | None:
+    """Return the refusal of an action's address, which only takes POST; None if it is none.
+
+    A voice id may end like one, so its address is read as that of a call first.
+    """
+    if request.scope["path"].rpartition("/")[2] not in BODIES:
+        return None
+    return Problem(405, "method_not_allowed", "an action is sent with POST", headers={"Allow": "POST"})
 
 
 def _query(request: Request, *known: str) -> QueryParams:

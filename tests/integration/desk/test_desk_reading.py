@@ -45,6 +45,17 @@ async def test_desk_refuses_unknown_parameters(desk: DeskRig) -> None:
     assert (await desk.http.get("/calls?phase=live&phase=settled")).status_code == 400
 
 
+async def test_get_of_an_actions_address_is_told_to_post(desk: DeskRig) -> None:
+    """An action is sent with POST; what is no action, or is quoted into an id, is a call that does not exist."""
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
+    path = f"/calls/{KEY}/{call.voice_id}"
+    answer = await desk.http.get(f"{path}/verified")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.json()["code"] == "method_not_allowed"
+    for other in (f"{path}/verify", f"{path}%2Fverified"):
+        assert (await desk.http.get(other)).status_code == 404, other
+
+
 async def test_desk_ignores_strangers_and_never_a_token(desk: DeskRig) -> None:
     """Beyond ten failures an address is told to wait; whoever brings a token from there is answered all the while."""
     async with desk.client(None) as http:
