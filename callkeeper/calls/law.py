@@ -283,6 +283,12 @@ BRIEF = frozenset({"voice_id_not_confirmed", "redis_changed", "final_analysis_aw
 """Articles that forbid for a few seconds only, so that nobody has to be told."""
 
 
+def meaning_of(name: str, kind: str | None = None) -> str | None:
+    """Return the meaning of an article, of the one about this kind of effect if several have the name; None: no article."""
+    named = [article for article in LAW if article.name == name]
+    return next((one.meaning for one in (*(each for each in named if kind in each.forbids), *named)), None)
+
+
 def forbidden(
     kind: EffectKind,
     facts: Facts,

@@ -4,11 +4,12 @@ The command line, the desk and the board use the same words. A ``Line`` says wha
 each rule that says whether it matched, or which condition failed on which fact.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.law import meaning_of
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.trail import Entry, Recorded, Tried
 
@@ -38,14 +39,26 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a name of the law means."""
+
+    name: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
-    """One event, ``at_s`` seconds after the call's start. Several equal ones share a line, up to ``until_s``."""
+    """One event, ``at_s`` seconds after the call's start. Several equal ones share a line, up to ``until_s``.
+
+    ``meanings`` explain the law's names that occur here for the first time.
+    """
 
     at_s: float
     tone: Tone
     text: str
     rows: tuple[Row, ...] = ()
     until_s: float | None = None
+    meanings: tuple[Meaning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +100,14 @@ class _Narrator:
     rules: str | None = None
     rows: tuple[Row, ...] = ()
     facts: frozenset[str] = field(default_factory=frozenset)
+    explained: set[Meaning] = field(default_factory=set)
 
     def lines(self) -> Iterator[Line]:
         """Yield the story's lines. Entries without news are left out, and checks without news are combined."""
         quiet: list[tuple[Entry, float]] = []
         for entry in self.call.trail:
             at_s = self._at_s(entry)
+            facts = self.facts
             text = self._text(entry)
             if entry.what == "checked" and text == "":
                 quiet.append((entry, at_s))
@@ -103,7 +118,8 @@ class _Narrator:
                 yield _quiet(quiet)
                 quiet = []
             tone = _tone(entry)
-            yield Line(at_s, tone, text, self._rows(entry) if entry.what == "decided" else ())
+            rows = self._rows(entry) if entry.what == "decided" else ()
+            yield Line(at_s, tone, text, rows, meanings=tuple(self._new_meanings(entry, self.facts - facts)))
         if quiet:
             yield _quiet(quiet)
 
@@ -173,6 +189,17 @@ class _Narrator:
         how = f" with {entry.validation_type}" if entry.validation_type and entry.kind == "enroll" else ""
         kind = "ask a person, nothing is sent" if entry.kind == "ask" else entry.kind
         return f"decided: {kind}{how}, by {named}: {entry.because}{_shadow(entry)}{self._digest(entry)}"
+
+    def _new_meanings(self, entry: Entry, facts: Iterable[str]) -> Iterator[Meaning]:
+        """Yield the meanings of the law's names in an entry; an article may have the name of the fact that it is about."""
+        named = [(name, entry.asked) for name in entry.forbidden]
+        named += [(name, line.then) for line in entry.tried for name in line.forbidden]
+        named += [(name, None) for name in sorted(facts) if entry.what == "facts"]
+        for name, kind in named:
+            words = meaning_of(name, kind)
+            if words is not None and Meaning(name, words) not in self.explained:
+                self.explained.add(Meaning(name, words))
+                yield Meaning(name, words)
 
     def _digest(self, entry: Entry) -> str:
         if entry.rules == self.rules:

@@ -355,6 +355,8 @@ def story_table(story: Story, *, with_rows: bool) -> RenderableType:
     table.add_column()
     for line in story.lines:
         table.add_row(_when(line), shown(line.text, _STYLES[line.tone]))
+        for each in line.meanings:
+            table.add_row("", shown(f"    {each.name}: {each.words}", "dim"))
         width = max((len(safe(row.rule)) for row in line.rows), default=0)
         for row in line.rows if with_rows else ():
             table.add_row("", _rule_row(row, width))

@@ -12,7 +12,7 @@ from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, enroll_trouble
 from callkeeper.calls.facts import Facts, facts_of
-from callkeeper.calls.law import BRIEF, LAW
+from callkeeper.calls.law import BRIEF, meaning_of
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import Outcome, RuleBook
 from callkeeper.calls.rules.matching import Verdict, judge
@@ -79,8 +79,6 @@ STATE_STYLES: Final = {
     StateName.REJECTED: StateStyle("Rejected", StateTone.BAD, "cross", 11),
     StateName.RED: StateStyle("Red policy", StateTone.BAD, "octagon", 12),
 }
-
-MEANINGS: Final = {article.name: article.meaning for article in LAW}
 
 _FOR_A_PERSON: Final = {
     "verified_person_is_not_the_assigned": "the verified person is not the assigned one",
@@ -221,7 +219,7 @@ def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
         reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
     name = next((name for name in reasons if name in _FOR_A_PERSON), reasons[0])
     is_for_person = name in _FOR_A_PERSON and not facts.ended
-    return CallState(StateName.HELD, _HOLDS.get(name, MEANINGS.get(name, name)), for_person=is_for_person)
+    return CallState(StateName.HELD, _HOLDS.get(name) or meaning_of(name, verdict.asked) or name, for_person=is_for_person)
 
 
 def held_by(verdict: Verdict) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.story import Line, Row, Story, Tone, story_of
-from callkeeper.calls.trail import Entry, What
+from callkeeper.calls.trail import Entry, Tried, What
 from tests.unit.calls.rules.recordings import at, record
 
 DEMO = load_rules("demo")
@@ -56,6 +56,25 @@ def test_story_says_what_the_law_forbids() -> None:
     """A decision that the law held names every reason, and the rule that asked."""
     (line,) = [line for line in story_of(record(DEMO, [{**PASSCODE, "opted_out": True}])).lines if line.rows]
     assert line.text.startswith("decided: hold; rule 'verified' asks for enroll, the law forbids it (opted_out)")
+
+
+def test_story_explains_a_name_of_the_law_once() -> None:
+    """Under the first line that has it is its sentence, the one about the effect that was asked for."""
+    rejected = {"voice_rejected": "a rejected voice is not enrolled"}
+    entry = Entry(at=at(1), what="decided", kind="hold", asked="enroll", rule="r", forbidden=("voice_rejected", "new"))
+    first, again = told(entry, replace(entry, at=at(2)))
+    assert {each.name: each.words for each in first.meanings} == rejected
+    assert again.meanings == ()
+    shadowed = Tried(rule="r", then="reject", stage="shadow", result="shadowed", forbidden=("rejected_by_rule",))
+    (line,) = told(Entry(at=at(3), what="decided", kind="hold", tried=(shadowed,)))
+    assert [each.name for each in line.meanings] == ["rejected_by_rule"]
+
+
+def test_story_explains_a_fact_that_the_law_names() -> None:
+    """A fact that forbids by itself has the article's sentence when it becomes true."""
+    (line,) = told(Entry(at=at(1), what="facts", facts={"voice_of_another": True, "high_risk_device": True}))
+    assert [each.name for each in line.meanings] == ["voice_of_another"]
+    assert "only a person's verification" in line.meanings[0].words
 
 
 def test_story_puts_checks_that_brought_nothing_together() -> None:
