@@ -115,6 +115,23 @@ class ActionStatus:
     operator: str | None = None
     may_change: bool = field(default=False, compare=False)
 
+    @property
+    def shortfall(self) -> str:
+        """Return what kept the statement from doing what was meant; empty if it did, or if that is not known yet."""
+        if self.state is not ActionState.HELD:
+            return _SHORTFALLS.get(self.state, "")
+        reasons = "; ".join(MEANINGS.get(reason, reason) for reason in self.reasons)
+        return f"nothing came of it{' yet' if self.may_change else ''}: {reasons}"
+
+
+_SHORTFALLS: Final = {
+    ActionState.SUPERSEDED: "a later statement replaced it",
+    ActionState.REFUSED: "the service refused it",
+    ActionState.FAILED: "a check was used, but it got no answer",
+    ActionState.ABSENT: "it was sent, but certainly not applied",
+    ActionState.UNRESOLVED: "it was sent, but it is not known whether it was applied",
+}
+
 
 PENDING = ActionStatus(ActionState.PENDING, may_change=True)
 
@@ -128,6 +145,11 @@ _PASSING = frozenset({"paused", "paused_entirely", "standing_unconfirmed"})
 def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
     """Return the trail entry of an action's statement; None if it is not folded yet."""
     return next((line for line in trail if line.what == "said" and line.wish == wish), None)
+
+
+def statuses_of(call: Call, trail: Sequence[Entry]) -> dict[str, ActionStatus]:
+    """Return the state of every action whose statement is in the trail, by its id."""
+    return {line.wish: status_of(call, trail, line) for line in trail if line.what == "said" and line.wish}
 
 
 def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:

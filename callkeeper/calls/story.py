@@ -4,10 +4,12 @@ The command line, the desk and the board use the same words. A ``Line`` says wha
 each rule that says whether it matched, or which condition failed on which fact.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
+from callkeeper.calls.action_status import ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.law import meaning_of
 from callkeeper.calls.record import CHECK_LIMIT
@@ -61,6 +63,9 @@ class Line:
     meanings: tuple[Meaning, ...] = ()
 
 
+_NOTHING_SAID: Final[Mapping[str, ActionStatus]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Story:
     """A call's whole story."""
@@ -70,9 +75,9 @@ class Story:
     ending: str
 
 
-def story_of(call: Recorded) -> Story:
-    """Return the story of a recorded call."""
-    return Story(_heading(call), tuple(_Narrator(call).lines()), _ending(call))
+def story_of(call: Recorded, said: Mapping[str, ActionStatus] = _NOTHING_SAID) -> Story:
+    """Return the story of a recorded call. ``said``: what came of its statements, by the ids of their actions."""
+    return Story(_heading(call), tuple(_Narrator(call, said).lines()), _ending(call))
 
 
 def _heading(call: Recorded) -> str:
@@ -93,6 +98,7 @@ class _Narrator:
     """Goes through a trail and remembers what was said, so that each line says only what is new."""
 
     call: Recorded
+    said: Mapping[str, ActionStatus]
     status: str | None = None
     policies: tuple[str, ...] = ()
     person_id: str | None = None
@@ -141,6 +147,9 @@ class _Narrator:
                 return self._facts(entry)
             case "decided":
                 return self._decided(entry)
+            case "said":
+                status = self.said.get(entry.wish or "")
+                return f"{_plain(entry)} ({status.shortfall})" if status and status.shortfall else _plain(entry)
             case _:
                 return _plain(entry)
 

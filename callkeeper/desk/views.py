@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from callkeeper.calls.action_status import ActionState, ActionStatus
+from callkeeper.calls.action_status import ActionState, ActionStatus, statuses_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import Policies, facts_of
 from callkeeper.calls.record import CHECK_LIMIT, Asked, Call, Identity, Phase, Reason
@@ -261,7 +261,7 @@ def _call_view(call: Call, policies: Policies) -> CallView:
 
 def story_view(call: Call, trail: Sequence[Entry], policies: Policies, *, sees_people: bool = True) -> StoryView:
     """Return a call and its story as the desk shows them. Viewers get no story, because it quotes people."""
-    story = story_of(recorded(call, trail))
+    story = story_of(recorded(call, trail), statuses_of(call, trail))
     if not sees_people:
         return StoryView(call_view(call, policies, sees_people=False), (), story.ending)
     return StoryView(call_view(call, policies), tuple(map(_line, story.lines)), story.ending)

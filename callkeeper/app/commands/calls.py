@@ -19,6 +19,7 @@ from callkeeper.app.redis_query import Span, enqueue_reconcile, note_command, qu
 from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
 from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.action_status import statuses_of
 from callkeeper.calls.call_query import FEWEST_LETTERS, CallQuery
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import (
@@ -110,7 +111,7 @@ def reconcile(institution: str | None) -> None:
 
 def _print_story(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
     console = terminal_console(width_if_piped=120)
-    story = story_of(recorded(call, trail))
+    story = story_of(recorded(call, trail), statuses_of(call, trail))
     console.print(story.heading, style="bold")
     console.print(story_table(story, with_rows=with_rows))
     console.print(story.ending, style="bold")

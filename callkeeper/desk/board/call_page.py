@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of
+from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of, statuses_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
@@ -253,7 +253,8 @@ def call_page(
     alarms: Sequence[Alarm] = (),
 ) -> CallPage:
     """Return the page of a call at an instant, with the result of ``action_id`` if there is one."""
-    call, story = known.call, story_of(recorded(known.call, known.trail))
+    call = known.call
+    story = story_of(recorded(call, known.trail), statuses_of(call, known.trail))
     return CallPage(
         call_id=known.call_id,
         institution=institution,

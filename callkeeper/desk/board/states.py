@@ -219,7 +219,9 @@ def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
         reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
     name = next((name for name in reasons if name in _FOR_A_PERSON), reasons[0])
     is_for_person = name in _FOR_A_PERSON and not facts.ended
-    return CallState(StateName.HELD, _HOLDS.get(name) or meaning_of(name, verdict.asked) or name, for_person=is_for_person)
+    return CallState(
+        StateName.HELD, _HOLDS.get(name) or meaning_of(name, verdict.asked) or name, for_person=is_for_person
+    )
 
 
 def held_by(verdict: Verdict) -> tuple[str, ...]:

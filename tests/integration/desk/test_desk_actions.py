@@ -11,8 +11,6 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import CallId
-from callkeeper.calls.story import story_of
-from callkeeper.calls.trail import recorded
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import OPERATOR, DeskRig
@@ -247,8 +245,10 @@ async def test_word_under_rules_that_only_watch_never_causes_an_effect(
     assert (effect.removesuffix("_voice"), "shadowed", ()) in {
         (one.then, one.result, one.forbidden) for one in decided.tried
     }
-    story = "".join(line.text for line in story_of(recorded(await desk.record(call), await desk.trail(call))).lines)
+    told = (await desk.http.get(f"/calls/{KEY}/{call.voice_id}")).json()
+    story = "\n".join(line["text"] for line in told["story"])
     assert re.search(r"In shadow, '[^']+' would have (enrolled|rejected)\.", story)
+    assert "nothing came of it yet: the rule that would act on it only watches" in story
     desk.tools = desk.shift.tools = live
     await desk.run(60)
     told = await desk.outcome(said)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from callkeeper.calls.action_status import ActionState, ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.story import Line, Row, Story, Tone, story_of
@@ -75,6 +76,31 @@ def test_story_explains_a_fact_that_the_law_names() -> None:
     (line,) = told(Entry(at=at(1), what="facts", facts={"voice_of_another": True, "high_risk_device": True}))
     assert [each.name for each in line.meanings] == ["voice_of_another"]
     assert "only a person's verification" in line.meanings[0].words
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [
+        (ActionStatus(ActionState.DONE), ""),
+        (ActionStatus(ActionState.PENDING, may_change=True), ""),
+        (
+            ActionStatus(ActionState.HELD, ("reserve_spent",)),
+            " (nothing came of it: the checks reserved for people are",
+        ),
+        (
+            ActionStatus(ActionState.HELD, ("nobody_assigned",), may_change=True),
+            " (nothing came of it yet: a voice is enrolled for the assigned person only",
+        ),
+        (ActionStatus(ActionState.SUPERSEDED), " (a later statement replaced it"),
+        (ActionStatus(ActionState.REFUSED), " (the service refused it"),
+    ],
+)
+def test_story_tells_a_statement_that_did_nothing(status: ActionStatus, ending: str) -> None:
+    """It says why; one that did what was meant, or still may, stands alone."""
+    entry = Entry(at=at(1), what="said", kind="verified", operator="ann", wish="w-1")
+    (line,) = story_of(replace(record(DEMO, []), trail=(entry,)), {"w-1": status}).lines
+    assert line.text.startswith(f"ann says: verified{ending}")
+    assert bool(ending) == line.text.endswith(")")
 
 
 def test_story_puts_checks_that_brought_nothing_together() -> None:
