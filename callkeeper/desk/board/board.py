@@ -55,6 +55,14 @@ BASE: Final = "/board"
 
 _ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve")
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
+_NO_CALL: Final = "No call of this institution has this id."
+_TRY: Final = (
+    "Search for it above by the caller's last digits or name, by its time, or by the first letters of its id. It may be too "
+    "old: settled calls are kept for some days, and then only in an archive, if there is one."
+)
+_FORM: Final = (
+    "It belongs to a form of a call's page. Open the call's own address, which is this one without its last part."
+)
 LONGEST_FILTER: Final = 128
 _FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
@@ -292,11 +300,16 @@ class Board:
 
     async def _on_http(self, request: Request, error: Exception) -> Response:
         http = cast("HTTPException", error)
-        words = _WORDS.get(http.status_code, "This request cannot be handled.")
+        status, headers, hint = http.status_code, http.headers, ""
+        words = _WORDS.get(status, "This request cannot be handled.")
+        if status == 404 and "voice_id" in request.path_params:
+            words, hint = _NO_CALL, _TRY
+            if request.path_params["voice_id"].rpartition("/")[2] in _ACTIONS:
+                status, headers, words, hint = 405, {"Allow": "POST"}, _WORDS[405], _FORM
         institution = request.path_params.get("institution")
         if institution is not None:
             words = f"{words}{await self._meant(visitor_of(request).person, institution)}"
-        return self.renderers.page(request, "nothing.html", http.status_code, headers=http.headers, words=words)
+        return self.renderers.page(request, "nothing.html", status, headers=headers, words=words, hint=hint)
 
     async def _on_newer(self, request: Request, error: Exception) -> Response:
         """Show that this release cannot read the call's record."""

@@ -388,22 +388,33 @@ async def test_find_lists_calls_by_what_an_operator_has(rig: BoardRig) -> None:
     assert (await rig.browser.get("/board/find")).status_code == 200
 
 
+NO_PAGE, NO_CALL = "There is no such page.", "No call of this institution has this id."
+
+
 @pytest.mark.parametrize(
-    "path",
+    ("path", "words"),
     [
-        "/calls/cu-1/nobody",
-        "/calls/x%0a/yyyy",
-        "/institutions/nowhere",
-        "/static/..%2fboard.py",
-        "/static/xyzzy",
-        "/xyzzy",
+        ("/calls/cu-1/nobody", NO_CALL),
+        ("/calls/x%0a/yyyy", NO_CALL),
+        ("/institutions/nowhere", NO_PAGE),
+        ("/static/..%2fboard.py", NO_PAGE),
+        ("/static/xyzzy", NO_PAGE),
+        ("/xyzzy", NO_PAGE),
     ],
 )
-async def test_board_has_nothing_by_another_name(path: str, rig: BoardRig) -> None:
-    """What does not exist is a 404 that says nothing of it, and leads back."""
+async def test_board_has_nothing_by_another_name(path: str, words: str, rig: BoardRig) -> None:
+    """What does not exist is a 404 that says nothing of it, and leads back; of a call it says how to find it."""
     page = await rig.page(path, 404)
-    assert "There is no such page." in page
+    assert words in page
+    assert ("Search for it above" in page) == (words == NO_CALL)
     assert path.rpartition("/")[2] not in page.partition("<main")[2].replace("nothing", "")
+
+
+async def test_address_of_a_form_says_where_its_call_is(rig: BoardRig) -> None:
+    """A form that was refused leaves its address in the browser; whoever opens that is told to leave out the action."""
+    answer = await rig.browser.get("/board/calls/cu-1/v-1/verified")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "without its last part" in answer.text
 
 
 async def test_settled_calls_are_listed_with_what_they_came_to(rig: BoardRig) -> None:
