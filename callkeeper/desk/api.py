@@ -255,8 +255,7 @@ class DeskApi:
         refuse_other_calls(token, query)
         _check_phone(token, query)
         institution = query.get("institution")
-        if institution is not None and token.may_see(institution):
-            await self._check_institution(request, token, institution)
+        await self._check_institution(request, token, institution)
         where = await self._named(token, institution) or place_of(token.institutions)
         note_of(request).complete(detail="stream", institution=where)
         note_of(request).filters = {name: query[name] for name in ("phone", "id") if name in query}

@@ -23,7 +23,7 @@ from callkeeper.calls.store.keys import KEYS, CallId, Keys
 from callkeeper.desk.access.access_changes import AccessChanges
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.feed import CallChange, Feed, Listener
-from callkeeper.desk.problems import invalid, too_many, unauthorized
+from callkeeper.desk.problems import invalid, too_many
 from callkeeper.desk.quotas import OpenStreams, QuotaUsed
 from callkeeper.desk.signed_tokens import FROM_THE_FUTURE_S, Signer, key_for
 from callkeeper.desk.views import GoneView, TicketView, call_view
@@ -152,7 +152,7 @@ class Stream:
             raise invalid("Last-Event-ID", "must be the id of an event")
         institution = request.query_params.get("institution")
         if institution is not None and not token.may_see(institution):
-            raise unauthorized()
+            raise invalid("institution", "is none of this token's")
         wanted = _Wanted(token, request.query_params, self._country)
         events = self._access.while_admitted(
             self._events(wanted, after), partial(self._tokens.is_good, token), until=token.expires_at

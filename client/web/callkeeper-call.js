@@ -25,6 +25,8 @@ export const WORDS = {
   label: "Voice of the caller",
   loading: "Looking for the call",
   absent: "No live call yet",
+  unknown: "No call with this id is open at this institution: it is finished, or has not begun",
+  unshown: "The call cannot be shown",
   several: "Several calls come from this number now. Choose one by its id.",
   gone: "The call does not exist any more",
   incomplete: "This element needs an institution, and a call or a phone",
@@ -486,7 +488,7 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     const same = calls.find((call) => call.voice_id === this.#call?.voice_id);
     const call = open.at(-1) ?? same ?? calls.at(-1) ?? null;
     if (call) return this.#show(call);
-    const name = this.#call ? "gone" : "absent";
+    const name = this.#call ? "gone" : this.hasAttribute("call") ? "unknown" : "absent";
     this.#show(null);
     return this.#state(name, "idle");
   }
@@ -545,7 +547,7 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     this.#why = "";
     this.#stale(this.#call !== null);
     this.#answer(refusal.message, "bad");
-    if (!this.#call) this.#state("absent", "idle");
+    if (!this.#call) this.#state("unshown", "warn");
     this.#parts.trouble.hidden = false;
     this.#emit("error", problemOf(refusal));
   }

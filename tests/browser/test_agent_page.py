@@ -161,6 +161,19 @@ def test_page_finds_the_call_by_the_number(desktop: Desktop) -> None:
     expect(page.get_by_role("button", name="Verified", exact=True)).not_to_be_visible()
 
 
+def test_page_says_why_it_shows_no_call(desktop: Desktop) -> None:
+    """A call that is finished is no call that is still to come; an institution that is not the token's is named."""
+    call = desktop.stack.call(end(2))
+    desktop.stack.settled(call)
+    page = desktop.open(call)
+    expect(state(page)).to_have_text(
+        "No call with this id is open at this institution: it is finished, or has not begun"
+    )
+    page.locator("callkeeper-call").evaluate("element => element.setAttribute('institution', 'cu-l')")
+    expect(state(page)).to_have_text("The call cannot be shown")
+    expect(answer(page)).to_contain_text("institution: is none of this token's; did you mean cu-")
+
+
 def test_statement_for_one_call_is_never_made_about_another(desktop: Desktop) -> None:
     """When the page turns to another call, a form that is open is closed, and nothing of the first call stays."""
     first, second = desktop.stack.call(end(90)), desktop.stack.call(end(90))
