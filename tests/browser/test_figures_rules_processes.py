@@ -62,6 +62,14 @@ def test_pages_fit_from_phone_to_wall(stage: Stage, pages: list[str], width: int
         assert_fits(page)
 
 
+def test_header_is_one_line_on_a_laptop(stage: Stage) -> None:
+    """At 1280 pixels the field for searching gives way, so that the header of no page wraps."""
+    page = stage.page(viewport={"width": 1280, "height": 800})
+    for path in ("/incidents", "/processes"):
+        stage.turn(page, path)
+        assert page.locator("header.top").evaluate("header => header.offsetHeight") < 60, path
+
+
 def test_survey_is_read_without_scrolling_to_the_side(stage: Stage, pages: list[str]) -> None:
     """On a desktop every column of the tables is within the window: long assumptions are wrapped."""
     page = stage.board("/survey", viewport={"width": 1280, "height": 800})
