@@ -163,9 +163,9 @@ class WebhookClient:
 
     @property
     def place(self) -> str:
-        """Return the receiver's scheme and host only, because a path or query may hold a secret."""
+        """Return the receiver's scheme, host and port only, because user, path and query may hold a secret."""
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname}"
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     async def post(self, message_id: str, message: Message) -> Posted:
         """Post one message under its id. The answer's body decides nothing; its beginning is kept for people.

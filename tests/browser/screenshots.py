@@ -222,7 +222,7 @@ USED: Final = """() => {
 """Width and height of the top of a page, without the empty rest of a short one."""
 RENAME: Final = """([from, to]) => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let text; (text = texts.nextNode()); ) text.data = text.data.replaceAll(from, to);
+  for (let text; (text = texts.nextNode()); ) text.data = text.data.replaceAll(from, to).replace(/(\\.example):\\d+/g, "$1");
 }"""
 _RESULTS: Final = ((Slot.AUTHENTICATED, Slot.ENROLLED, Slot.UNDECIDED, Slot.REJECTED, Slot.RED), (70, 8, 18, 1, 3))
 _HITS: Final = (

@@ -134,11 +134,11 @@ class DeliveryLog:
         return found
 
     async def announce(self, place: str) -> None:
-        """Record that outcomes are posted, and to which host."""
+        """Record that outcomes are posted, and to which host and port."""
         await self._redis.set(self._keys.receiver, place, ex=WANTED_S)
 
     async def receiver(self) -> str | None:
-        """Return the scheme and host that outcomes are posted to; None if no worker posts any."""
+        """Return the scheme, host and port that outcomes are posted to; None if no worker posts any."""
         place = await self._redis.get(self._keys.receiver)
         return place.decode() if place else None
 

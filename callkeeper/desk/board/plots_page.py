@@ -180,7 +180,7 @@ class PlotsPage:
             key=key,
             title=known.names.get(key)
             or key
-            or ("All institutions" if person.institutions is None else "Your institutions"),
+            or ("all institutions" if person.institutions is None else "your institutions"),
             names=sorted(names.items(), key=lambda pair: (pair[1] or pair[0]).casefold()),
             since=hours.since.astimezone(zone) if hours.since else None,
         )

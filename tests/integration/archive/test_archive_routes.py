@@ -180,6 +180,7 @@ async def test_pages_say_that_the_archive_does_not_answer(
         page = await site.board("/board/audit", Role.ADMIN)
         assert "The archive does not answer" in page.text
         assert ">ann<" in page.text
+        assert '<option value="login_failed">login failed</option>' in page.text, "as the table calls it"
         assert (await site.board("/board/audit.csv", Role.ADMIN)).status_code == 503
 
 

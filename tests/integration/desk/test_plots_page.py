@@ -42,6 +42,7 @@ async def test_plots_show_the_calls_of_one_or_of_all(rig: BoardRig) -> None:
     assert (whole["started"], whole["authenticated"], whole["undecided"]) == ("3", "1", "2")
     assert (one["started"], one["authenticated"], one["undecided"]) == ("2", "1", "1")
     page = html.unescape(await rig.page("/plots"))
+    assert "<h1>Plots of all institutions</h1>" in page
     assert re.search(r"<title>[^<]*: [123] so far</title>", page)
     assert page.count("<tr>") >= 2
 

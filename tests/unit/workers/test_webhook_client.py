@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from workers.webhook_client import AddressRefused, public_socket
+from workers.webhook_client import AddressRefused, WebhookClient, public_socket
 
 INSIDE = """
     127.0.0.1 127.255.255.254 10.1.2.3 172.16.0.1 172.31.255.255 192.168.0.9 169.254.169.254 100.64.0.1 100.127.255.255
@@ -40,3 +40,16 @@ def test_sink_takes_public_addresses(address: str) -> None:
     """Everybody else can be told."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     public_socket((family, socket.SOCK_STREAM, 6, "", (address, 443))).close()
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("https://receiver.example/hook?key=secret", "https://receiver.example"),
+        ("https://user:secret@receiver.example:8443/secret", "https://receiver.example:8443"),
+        ("http://[::1]:9/secret", "http://[::1]:9"),
+    ],
+)
+def test_place_of_a_receiver_has_its_port_and_no_secret(url: str, place: str) -> None:
+    """Pages show it: two receivers of one host are told apart, and neither user nor path nor query is shown."""
+    assert WebhookClient.open(url, (), may_be_private=True).place == place
