@@ -76,8 +76,20 @@ def say_json(document: bytes) -> None:
     click.echo(printable_json(document))
 
 
+_AT_END_OF_LINE: Final = re.compile(" +$", re.MULTILINE)
+
+
 class _SafeConsole(Console):
-    """A console that makes every ``str`` safe, also in tables."""
+    """A console that makes every ``str`` safe, also in tables, and fills up no line for a program that reads it."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print; if the output is no terminal, without blanks at the ends of lines, which tables have."""
+        if self.is_terminal:
+            super().print(*objects, **how)
+            return
+        with self.capture() as printed:
+            super().print(*objects, **how)
+        click.echo(_AT_END_OF_LINE.sub("", printed.get()), nl=False, file=self.file)
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Return a ``str`` in its printed form. Rich calls this for every ``str``."""

@@ -5,6 +5,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from callkeeper.app.terminal import say_table
+
 ROOT = Path(__file__).parents[3]
 
 PRINTS: dict[str, Callable[[ast.AST], bool]] = {
@@ -29,3 +33,9 @@ def test_everything_is_printed_by_one_module() -> None:
         if is_one(node)
     ]
     assert found == []
+
+
+def test_table_that_is_piped_has_no_blanks_at_the_ends_of_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table is filled up to its width, which is for people only: what is compared and searched has its texts alone."""
+    say_table(("name", "state"), [("a long name", "live"), ("b", "")], width_if_piped=80)
+    assert capsys.readouterr().out == "name        state\na long name live\nb\n"
