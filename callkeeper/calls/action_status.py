@@ -121,7 +121,7 @@ class ActionStatus:
         if self.state is not ActionState.HELD:
             return _SHORTFALLS.get(self.state, "")
         reasons = "; ".join(MEANINGS.get(reason, reason) for reason in self.reasons)
-        return f"nothing came of it{' yet' if self.may_change else ''}: {reasons}"
+        return f"nothing has come of it: {reasons}"
 
 
 _SHORTFALLS: Final = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from callkeeper.calls.action_status import ActionStatus
+from callkeeper.calls.action_status import MEANINGS, ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.law import meaning_of
 from callkeeper.calls.record import CHECK_LIMIT
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a name of the law means."""
+    """What the name of a reason means."""
 
     name: str
     words: str
@@ -52,7 +52,7 @@ class Meaning:
 class Line:
     """One event, ``at_s`` seconds after the call's start. Several equal ones share a line, up to ``until_s``.
 
-    ``meanings`` explain the law's names that occur here for the first time.
+    ``meanings`` explain the names of reasons that occur here for the first time.
     """
 
     at_s: float
@@ -200,12 +200,13 @@ class _Narrator:
         return f"decided: {kind}{how}, by {named}: {entry.because}{_shadow(entry)}{self._digest(entry)}"
 
     def _new_meanings(self, entry: Entry, facts: Iterable[str]) -> Iterator[Meaning]:
-        """Yield the meanings of the law's names in an entry; an article may have the name of the fact that it is about."""
+        """Yield the meanings of the names in an entry; an article may have the name of the fact that it is about."""
         named = [(name, entry.asked) for name in entry.forbidden]
         named += [(name, line.then) for line in entry.tried for name in line.forbidden]
         named += [(name, None) for name in sorted(facts) if entry.what == "facts"]
+        named += [(entry.because, None)] if entry.what == "withdrawn" and entry.because else []
         for name, kind in named:
-            words = meaning_of(name, kind)
+            words = meaning_of(name, kind) or MEANINGS.get(name)
             if words is not None and Meaning(name, words) not in self.explained:
                 self.explained.add(Meaning(name, words))
                 yield Meaning(name, words)

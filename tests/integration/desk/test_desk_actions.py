@@ -248,7 +248,7 @@ async def test_word_under_rules_that_only_watch_never_causes_an_effect(
     told = (await desk.http.get(f"/calls/{KEY}/{call.voice_id}")).json()
     story = "\n".join(line["text"] for line in told["story"])
     assert re.search(r"In shadow, '[^']+' would have (enrolled|rejected)\.", story)
-    assert "nothing came of it yet: the rule that would act on it only watches" in story
+    assert "nothing has come of it: the rule that would act on it only watches" in story
     desk.tools = desk.shift.tools = live
     await desk.run(60)
     told = await desk.outcome(said)

@@ -69,6 +69,8 @@ def test_story_explains_a_name_of_the_law_once() -> None:
     shadowed = Tried(rule="r", then="reject", stage="shadow", result="shadowed", forbidden=("rejected_by_rule",))
     (line,) = told(Entry(at=at(3), what="decided", kind="hold", tried=(shadowed,)))
     assert [each.name for each in line.meanings] == ["rejected_by_rule"]
+    (line,) = told(Entry(at=at(4), what="withdrawn", kind="check", because="reserve_spent"))
+    assert [each.words for each in line.meanings] == ["the checks reserved for people are used up"]
 
 
 def test_story_explains_a_fact_that_the_law_names() -> None:
@@ -85,11 +87,11 @@ def test_story_explains_a_fact_that_the_law_names() -> None:
         (ActionStatus(ActionState.PENDING, may_change=True), ""),
         (
             ActionStatus(ActionState.HELD, ("reserve_spent",)),
-            " (nothing came of it: the checks reserved for people are",
+            " (nothing has come of it: the checks reserved for people are",
         ),
         (
             ActionStatus(ActionState.HELD, ("nobody_assigned",), may_change=True),
-            " (nothing came of it yet: a voice is enrolled for the assigned person only",
+            " (nothing has come of it: a voice is enrolled for the assigned person only",
         ),
         (ActionStatus(ActionState.SUPERSEDED), " (a later statement replaced it"),
         (ActionStatus(ActionState.REFUSED), " (the service refused it"),
