@@ -63,10 +63,12 @@ def test_pages_fit_from_phone_to_wall(stage: Stage, pages: list[str], width: int
 
 
 def test_header_is_one_line_on_a_laptop(stage: Stage) -> None:
-    """At 1280 pixels the field for searching gives way, so that the header of no page wraps."""
+    """At 1280 pixels the field for searching gives way, so that the header of no page wraps, with a button to log out."""
     page = stage.page(viewport={"width": 1280, "height": 800})
+    log_out = "who => { who.innerHTML = '<span>a.longer.name@bank.example</span><button>Log out</button>' }"
     for path in ("/incidents", "/processes"):
         stage.turn(page, path)
+        page.locator(".who").evaluate(log_out)
         assert page.locator("header.top").evaluate("header => header.offsetHeight") < 60, path
 
 
