@@ -107,7 +107,8 @@ _STATES = {
 class ActionStatus:
     """The state of an action. ``operator`` is the person who caused it. ``reasons`` are keys of ``MEANINGS``.
 
-    ``may_change`` tells whether a later answer may be another one: it is pending, or held and the call is not settled.
+    ``may_change`` tells whether a later answer may be another one: it is pending, or an effect is held and the call is not
+    settled.
     """
 
     state: ActionState
@@ -137,6 +138,8 @@ PENDING = ActionStatus(ActionState.PENDING, may_change=True)
 
 _NO_PROOF = {value: article.name for article in LAW for name, value in article.when if name == "validation_type"}
 """Validation types that establish no identity, with the article that says so."""
+
+_NOT_ALLOWED: Final = "institution_not_allowed"
 
 _PASSING = frozenset({"paused", "paused_entirely", "standing_unconfirmed"})
 """Articles that forbid while something lasts, and the word waits for its end."""
@@ -169,7 +172,8 @@ def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     if withdrawal is not None:
         return ActionStatus(ActionState.SUPERSEDED, operator=withdrawal.operator)
     if not call.is_settled:
-        return replace(answer, may_change=True)
+        is_lasting = answer.state is ActionState.HELD and answer.reasons != (_NOT_ALLOWED,)
+        return replace(answer, may_change=line.kind in _EFFECT_OF or not is_lasting)
     if answer.state is ActionState.PENDING:
         return _held(_why_over(call))
     return _held("held_too_long") if set(answer.reasons) & _PASSING else answer
@@ -188,7 +192,7 @@ def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     answer = _answer(call, trail, line)
     is_foreign = call.last_claim.standing == FOREIGN and line.kind != "resolved"
     is_open = answer.state in {ActionState.PENDING, ActionState.HELD}
-    return _held("institution_not_allowed") if is_foreign and is_open else answer
+    return _held(_NOT_ALLOWED) if is_foreign and is_open else answer
 
 
 def _answer(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:

@@ -138,8 +138,10 @@ async def test_word_that_the_law_holds_is_recorded_with_the_reason(
     answer = await desk.say(call, action, **body)
     assert answer.status_code == 202
     await desk.run(1)
-    outcome = await desk.outcome(answer)
+    shown = await desk.look(answer)
+    outcome = shown.json()
     assert (outcome["state"], reason in [reason["name"] for reason in outcome["reasons"]]) == ("held", True)
+    assert shown.status_code == (200 if action in {"check", "resolve"} else 202)
     effects = ("assign", "enroll", "reject_voice")
     assert [desk.ledger(call).get(kind, 0) for kind in effects] == [before.get(kind, 0) for kind in effects]
     assert "said" in {line.what for line in await desk.trail(call)}
