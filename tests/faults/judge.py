@@ -242,8 +242,8 @@ class Judge(Witness):
         assert read.get("personId") == person_id, "an enroll for another than the assigned person"
         statuses = {entry.status for entry in trail if entry.what in {"read", "checked"}}
         assert not statuses & (REJECTED | {"VoiceOptOut"}), f"an enroll though we knew of {statuses}"
-        assert not any(_is_done(entry, EffectKind.REJECT) for entry in trail), "an enroll after our reject"
-        assert not any(_is_done(entry, EffectKind.ENROLL) for entry in trail), "an enroll after our enroll"
+        assert not _is_done(trail, EffectKind.REJECT), "an enroll after our reject"
+        assert not _is_done(trail, EffectKind.ENROLL), "an enroll after our enroll"
 
     def _assign_is_lawful(self, call: SandboxCall, person_id: str) -> None:
         """Assert that the desk named this person, or that the person is the only candidate."""
@@ -343,5 +343,8 @@ def _is_green(name: str) -> bool:
     return name.startswith("Green")
 
 
-def _is_done(entry: Entry, kind: EffectKind) -> bool:
-    return entry.what in {"answered", "established"} and entry.kind == kind and entry.state in {"applied", "confirmed"}
+def _is_done(trail: tuple[Entry, ...], kind: EffectKind) -> bool:
+    """Tell whether the service's answers show an effect as done, or the last person who resolved it said so."""
+    found = [entry for entry in trail if entry.what in {"answered", "established"} and entry.kind == kind]
+    counts = [entry for entry in found if entry.operator is None] + found[-1:]
+    return any(entry.state in {"applied", "confirmed"} for entry in counts)
