@@ -54,6 +54,10 @@ class Memory:
     verified: set[str] = field(default_factory=set)
     distrusts: int = 0
     """How often somebody stated distrust. Each statement allows one reject."""
+    verifications: int = 0
+    """How often somebody verified the caller. After an answer that an enroll was not applied, that allows one more."""
+    absent: int = 0
+    """How often somebody answered that an effect was not applied."""
     wished: set[str] = field(default_factory=set)
     is_resolved: bool = False
     said: list[Said] = field(default_factory=list)
@@ -63,12 +67,14 @@ class Memory:
         match note:
             case Verified(person_id=person):
                 self.verified.add(person)
+                self.verifications += 1
             case AssignWish(person_id=person):
                 self.wished.add(person)
             case Distrusted():
                 self.distrusts += 1
-            case Resolved():
+            case Resolved(applied=is_applied):
                 self.is_resolved = True
+                self.absent += not is_applied
             case _:
                 pass
 
@@ -265,13 +271,16 @@ class Judge(Witness):
         assert checks <= CHECKS + lost.bookings, f"{checks} requests for a check"
         assert checks <= checks_booked + lost.bookings, f"{checks} checks arrived, {checks_booked} booked"
         for kind in ONCE:
-            asked_again = max(0, self.of(call).distrusts - 1) if kind is EffectKind.REJECT else 0
-            allowed = lost.effects[kind] + asked_again
-            seen = tally.authenticated.get(EFFECTS[kind], 0)
-            was_refused = (call.voice_id, EFFECTS[kind]) in self.refused
-            assert seen <= 1 + allowed + was_refused, f"{seen} times {kind}"
+            memory, allowed = self.of(call), lost.effects[kind]
+            if kind is EffectKind.REJECT:
+                allowed += max(0, memory.distrusts - 1)
             applied = tally.applied.get(EFFECTS[kind], 0)
             assert applied <= 1 + allowed, f"{applied} times {kind}"
+            if kind is EffectKind.ENROLL:  # what was not applied may be asked for once more
+                allowed += min(memory.absent, max(0, memory.verifications - 1))
+            seen = tally.authenticated.get(EFFECTS[kind], 0)
+            was_refused = (call.voice_id, EFFECTS[kind]) in self.refused
+            assert seen <= 1 + allowed + was_refused, f"{seen} times {kind} asked for"
             arrived = tally.arrived.get(EFFECTS[kind], 0)
             assert arrived <= MAX_REQUESTS + allowed, f"{arrived} requests of {kind} arrived"
 
