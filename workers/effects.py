@@ -85,8 +85,7 @@ async def intend(claim: Claim, step: Intend) -> None:
     """
     now, verdict, kind = claim.now, step.verdict, step.kind
     if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
-        claim.set_effect(kind, replace(claim.effect(kind), refusal=ENROLLED_SINCE))
-        establish(claim, Establish(kind, EffectState.REFUSED))
+        _give_up_reject(claim)
         return
     if step.decision is not None:
         write_decision(claim, step.decision)
@@ -123,6 +122,12 @@ async def intend(claim: Claim, step: Intend) -> None:
 
 
 ENROLLED_SINCE = "it is not repeated: the member was enrolled since"
+
+
+def _give_up_reject(claim: Claim) -> None:
+    """Refuse a reject that would take back a later enroll."""
+    claim.set_effect(EffectKind.REJECT, replace(claim.effect(EffectKind.REJECT), refusal=ENROLLED_SINCE))
+    establish(claim, Establish(EffectKind.REJECT, EffectState.REFUSED))
 
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:
@@ -207,6 +212,9 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         WriteRefused: Another worker holds the call now; nothing was sent.
         FrozenTooLong: The process stood still; nothing was sent, but the ledger says ``sent``.
     """
+    if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):  # since the intention, which may be old
+        _give_up_reject(claim)
+        return
     intended = claim.call
     effect = _booked(claim, kind)
     claim.set_effect(kind, effect)

@@ -1,12 +1,17 @@
-"""A distrust that a pause held up: an enroll of the member that came after it stays."""
+"""A distrust that had to wait: an enroll of the member that came after it stays."""
 
+import httpx
 import pytest
+from redis.asyncio import Redis
 
+from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Distrusted
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import SHIPPED, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
 from tests.integration.whole_calls.test_pause import pause, resume
+from tests.integration.whole_calls.test_rejected_meanwhile import Wire
+from tests.sandbox_fixtures import Asgi
 
 H = Happening
 
@@ -45,3 +50,29 @@ async def test_member_whom_another_tool_enrolled_meanwhile_stays_enrolled(rig: R
     await resume(rig)
     await rig.run(120)
     assert second.manual_person_id == "p-1", await rig.queries.attention()
+
+
+async def test_member_who_is_enrolled_between_intention_and_request_stays_enrolled(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """The reject is intended, and its confirming read fails for a minute. Meanwhile Ann verifies the member."""
+    wire = Wire(sandbox_asgi.transport)
+    rig = Rig(sandbox_asgi, redis, SHIPPED, transport=wire)
+    first, second = (rig.stage.call(H(Kind.END, 900)) for _ in range(2))
+
+    async def away(request: httpx.Request) -> httpx.Response | None:
+        is_asked = first.voice_id in request.url.path and request.url.path.endswith("/details")
+        is_intended = is_asked and (await rig.record(first)).ledger.reject.state is EffectState.INTENDED
+        return httpx.Response(503) if is_intended else None
+
+    wire.look = away
+    await rig.run(20)
+    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    await rig.run(20)
+    await rig.note(second, verified(rig))
+    await rig.run(20)
+    assert (await rig.record(first)).ledger.reject.state is EffectState.INTENDED
+    wire.look = None
+    await rig.run(60)
+    assert second.manual_person_id == "p-1", await rig.whats(first)
+    assert rig.call_id(first).member in await rig.queries.attention()
