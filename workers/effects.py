@@ -125,8 +125,10 @@ ENROLLED_SINCE = "it is not repeated: the member was enrolled since"
 
 
 def _give_up_reject(claim: Claim) -> None:
-    """Refuse a reject that would take back a later enroll."""
-    claim.set_effect(EffectKind.REJECT, replace(claim.effect(EffectKind.REJECT), refusal=ENROLLED_SINCE))
+    """Refuse a reject that would take back a later enroll. Only a later word of a person asks for it once more."""
+    effect, word = claim.effect(EffectKind.REJECT), claim.call.statements.distrusted
+    last_word = word.number if word is not None else effect.last_word
+    claim.set_effect(EffectKind.REJECT, replace(effect, refusal=ENROLLED_SINCE, last_word=last_word))
     establish(claim, Establish(EffectKind.REJECT, EffectState.REFUSED))
 
 

@@ -228,8 +228,12 @@ def is_repeated(kind: EffectKind, call: Call) -> bool:
 
 
 def is_later(word: Word | Identity | None, effect: Effect) -> bool:
-    """Tell whether a statement came after an effect was sent. Compares statement numbers, as clocks can be set back."""
-    return word is not None and effect.sent_at is not None and word.number > effect.last_word
+    """Tell whether a statement came after an effect was sent, or was given up unsent.
+
+    Compares statement numbers, as clocks can be set back.
+    """
+    is_over = effect.sent_at is not None or effect.refusal is not None
+    return word is not None and is_over and word.number > effect.last_word
 
 
 def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:

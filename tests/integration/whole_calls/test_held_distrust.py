@@ -1,4 +1,4 @@
-"""A distrust that had to wait: an enroll of the member that came after it stays."""
+"""A distrust that had to wait: an enroll of the member that came after it stays, unless a person says so once more."""
 
 import httpx
 import pytest
@@ -76,3 +76,18 @@ async def test_member_who_is_enrolled_between_intention_and_request_stays_enroll
     await rig.run(60)
     assert second.manual_person_id == "p-1", await rig.whats(first)
     assert rig.call_id(first).member in await rig.queries.attention()
+
+
+async def test_person_who_distrusts_once_more_is_obeyed(rig: Rig) -> None:
+    """The reject was never sent, and a person was told why. Who then says it again knows of the enroll."""
+    first = await distrusted_in_a_pause(rig)
+    second = rig.stage.call(H(Kind.ENROLLED, 10, "zed", "p-1"), H(Kind.END, 900))
+    await rig.push(second)
+    await rig.run(30)
+    await resume(rig)
+    await rig.run(30)
+    assert not first.rejected
+    again = Distrusted(operator="bob", said_at=rig.clock.now, reason="I know", wish="r2")
+    await rig.note(first, again, even_settled=True)
+    await rig.run(30)
+    assert first.rejected, await rig.whats(first)
