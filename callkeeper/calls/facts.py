@@ -22,6 +22,7 @@ from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
 from callkeeper.calls.member_evidence import enrolled_person, usable_answers
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
+from callkeeper.calls.notes import statement_order
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import (
     CHECK_LIMIT,
@@ -34,6 +35,7 @@ from callkeeper.calls.record import (
     Obstacles,
     Reading,
     Seen,
+    Word,
 )
 from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
 from callkeeper.service.endpoints import is_same_id
@@ -203,7 +205,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         int | None, Says("since identity was established, by our clock; none before", since="verified")
     ] = None
     verified_person_is_assigned: Annotated[
-        bool, Says("the verified person is the one the call is assigned to, not only filled in by the queue")
+        bool,
+        Says(
+            "the verified person is the one the call is assigned to, not only filled in by the queue, and no person at the "
+            "desk has asked to assign another: since, if the desk verified them, else at any time in this call"
+        ),
     ]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
     assigned: Annotated[bool, Says("the service has a person for this call")]
@@ -500,7 +506,8 @@ def facts_of(
         verified_person_is_assigned=identity is not None
         and seen.person_id is not None
         and identity.person_id == seen.person_id
-        and not _is_guess(call),
+        and not _is_guess(call)
+        and not _is_contradicted(identity, said.assign_wish),
         validation_type=identity.validation_type if identity else None,
         assigned=seen.person_id is not None,
         distrusted=distrusted is not None,
@@ -721,6 +728,14 @@ def _is_in_time(identity: Identity, life: Life) -> bool:
         return False
     allowance = VERIFIED_AFTER_END if identity.by_desk else timedelta()
     return ended_at is None or identity.established_at <= ended_at + allowance
+
+
+def _is_contradicted(identity: Identity, wish: Word | None) -> bool:
+    """Tell whether a person at the desk says that the caller is somebody else, whether or not that could be assigned."""
+    if wish is None or wish.person_id in {None, identity.person_id}:
+        return False
+    verified = statement_order(identity.number, identity.established_at)
+    return not identity.by_desk or statement_order(wish.number, wish.said_at) > verified
 
 
 def coloured(history: History, policies: Policies) -> History:

@@ -137,7 +137,8 @@ LAW: tuple[Article, ...] = (
     _article(
         "verified_person_is_not_the_assigned",
         {_ENROLL},
-        "the person who was verified and the one the call is assigned to must be the same",
+        "the person who was verified and the one the call is assigned to must be the same, and nobody at the desk may have "
+        "asked to assign another",
         verified=True,
         verified_person_is_assigned=False,
     ),

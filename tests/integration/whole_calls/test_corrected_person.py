@@ -1,0 +1,62 @@
+"""A person at the desk says that the caller is another member than the one on the record, and it cannot be assigned."""
+
+import pytest
+
+from callkeeper.calls.notes import AssignWish, Withdrawn
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.virtual_time import KEY, Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.integration.whole_calls.test_pause import pause, resume
+
+H = Happening
+BY_PASSCODE = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 60))
+
+
+async def corrected(rig: Rig, call: Call) -> None:
+    """Let Ann say that the caller is p-2."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    assert await rig.note(call, AssignWish(person_id="p-2", operator="ann", said_at=rig.clock.now, wish="a1"))
+
+
+async def test_member_whom_the_desk_corrected_at_the_end_is_not_enrolled(rig: Rig) -> None:
+    """The husband answers the passcode on his wife's telephone. Ann notices, but the call ends before the assign."""
+    call = await rig.begin_call(*BY_PASSCODE, run_s=59.5)
+    rig.stage.advance(0.75)
+    await corrected(rig, call)
+    await rig.run(120)
+    assert (call.person_id, rig.ledger(call).get("enroll", 0)) == ("p-1", 0)
+
+
+@pytest.mark.parametrize("at_s", [20, 40], ids=["before the passcode", "after it"])
+async def test_member_whom_an_operator_claimed_is_not_enrolled_against_the_desk(rig: Rig, at_s: float) -> None:
+    """An operator's person is not replaced. The passcode does not show who of the two the caller is."""
+    call = await rig.begin_call(H(Kind.CLAIMED, 0, "zed", "p-1"), *BY_PASSCODE, run_s=at_s)
+    await corrected(rig, call)
+    await rig.run(140)
+    assert (call.person_id, rig.ledger(call).get("enroll", 0)) == ("p-1", 0)
+
+
+async def test_correction_that_is_taken_back_forbids_nothing(rig: Rig) -> None:
+    """Then the passcode counts again."""
+    call = await rig.begin_call(H(Kind.CLAIMED, 0, "zed", "p-1"), *BY_PASSCODE, run_s=40)
+    await corrected(rig, call)
+    await rig.run(5)
+    await rig.note(call, Withdrawn(operator="ann", said_at=rig.clock.now, wish="w1", what="assign"))
+    await rig.run(120)
+    assert rig.ledger(call)["enroll"] == 1
+
+
+@pytest.mark.parametrize("is_verified_again", [False, True])
+async def test_last_word_about_who_the_caller_is_counts(rig: Rig, is_verified_again: bool) -> None:
+    """Ann verifies p-1 during a pause, and corrects herself after the end."""
+    call = await rig.begin_call(H(Kind.END, 60), run_s=30)
+    await pause(rig)
+    await rig.note(call, verified(rig))
+    await rig.run(40)
+    await corrected(rig, call)
+    await rig.run(10)
+    if is_verified_again:
+        await rig.note(call, verified(rig, "e2"), even_settled=True)
+    await resume(rig)
+    await rig.run(60)
+    assert rig.ledger(call).get("enroll", 0) == is_verified_again
