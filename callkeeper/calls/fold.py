@@ -383,7 +383,8 @@ def _is_authenticated(call: Call, reading: Reading) -> bool:
 def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
     """Return the identity that the service's status establishes, for the person assigned when it first appeared.
 
-    One that comes later does not replace what was established in time.
+    If the person changed in the same time, it may have been written before: then it is not the new person's. One that comes
+    later does not replace what was established in time.
 
     Assumed (`verified-before-end`): a status that the first read after the end shows was written before the end.
     """
@@ -394,8 +395,9 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
     if validation_type is None or is_kept:
         return known
     ended_at = believed_end(call, reading, now)
+    person_before = shown.person_id if shown is not None else None
     return Identity(
-        person_id=reading.person_id or call.seen.person_id or "",
+        person_id=person_before or reading.person_id or call.seen.person_id or "",
         validation_type=validation_type,
         by_desk=False,
         established_at=min(reading.read_at, ended_at) if ended_at and call.life.ended_at is None else reading.read_at,

@@ -1,5 +1,7 @@
 """A person at the desk says that the caller is another member than the one on the record, and it cannot be assigned."""
 
+from dataclasses import replace
+
 import pytest
 
 from callkeeper.calls.notes import AssignWish, Withdrawn
@@ -60,3 +62,16 @@ async def test_last_word_about_who_the_caller_is_counts(rig: Rig, is_verified_ag
     await resume(rig)
     await rig.run(60)
     assert rig.ledger(call).get("enroll", 0) == is_verified_again
+
+
+async def test_passcode_of_the_member_before_verifies_no_other(rig: Rig) -> None:
+    """Both come between two reads, and an assign leaves the status: the passcode may be p-1's, who is not the caller."""
+    rig.stage.world.options = replace(rig.stage.world.options, assign_writes_status=False)
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    claimed = H(Kind.CLAIMED, 43, "zed", "p-2")
+    call = await rig.begin_call(H(Kind.MFA_VALIDATED, 42), claimed, H(Kind.END, 90), run_s=60)
+    verified_as = (await rig.record(call)).statements.identity
+    assert verified_as is not None
+    assert verified_as.person_id == "p-1"
+    await rig.run(60)
+    assert "enroll" not in rig.ledger(call)
