@@ -284,6 +284,8 @@ class Claim:
         if kind is EffectKind.ASSIGN:
             self.call = assigned(self.call, self.tools.book, self.now)
             self.has_assigned = True
+        if kind is EffectKind.REJECT:  # the member's other calls must hear of it, also if they heard of an earlier one
+            self.call = replace(self.call, ledger=replace(self.call.ledger, rejected_for=None))
         self.call = replace(self.call, plan=replace(self.call.plan, next_read_at=self.now))
 
     def hold_back(self, because: str) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callkeeper.calls.notes import Distrusted
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.courier import Courier
 from tests.harness.virtual_time import Rig
@@ -111,3 +112,19 @@ async def test_fraud_is_remembered_for_the_next_call(rig: Rig, how: str) -> None
     await rig.push(second)
     await rig.run(300)
     assert "enroll" not in rig.ledger(second)
+
+
+async def test_our_reject_after_a_hidden_one_is_followed_up_in_the_members_other_calls(courier: Courier) -> None:
+    """The first one was followed up. The member was verified and enrolled since, and Bob's distrust takes that back."""
+    first = courier.stage.call(H(Kind.REJECTED, 48, "agent-9"), H(Kind.END, 50))
+    await courier.run(100)
+    second = courier.stage.call(H(Kind.END, 60))
+    await courier.run(20)
+    await courier.note(second, verified(courier))
+    await courier.run(1500)
+    bob = Distrusted(operator="bob", said_at=courier.clock.now, reason="impostor", wish="r1")
+    await courier.note(first, bob, even_settled=True)
+    await courier.run(100)
+    assert second.manual_person_id is None
+    told = [one["type"] for one in courier.receiver.taken if one["data"]["voice_id"] == second.voice_id]
+    assert told == ["call.enrolled", "call.settled", "call.unenrolled"]
