@@ -233,8 +233,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice_checked: Annotated[
         bool,
         Says(
-            f"the voice had its say: {ENOUGH_ANSWERS} checks for the assigned member were answered without Voice Pending "
-            f"and without a provider error; or {LEAST_ANSWERS} were, and the final analysis was read and shows neither"
+            f"the voice had its say: {ENOUGH_ANSWERS} checks for the assigned member, made since somebody assigned them, "
+            f"were answered without Voice Pending and without a provider error; or {LEAST_ANSWERS} were, and the final "
+            "analysis was read and shows neither"
         ),
     ] = False
     voice_undecided: Annotated[
@@ -247,7 +248,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     checks_answered: Annotated[
         int,
         Says(
-            "checks for the assigned member that were answered without Voice Pending and without a provider error",
+            "checks for the assigned member, made since somebody assigned them, that were answered without Voice Pending "
+            "and without a provider error",
             most=CHECK_LIMIT,
         ),
     ] = 0

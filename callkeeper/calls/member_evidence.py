@@ -64,13 +64,13 @@ def in_doubt(before: Seen, person_id: str | None, shown: tuple[str, ...]) -> tup
     return shown
 
 
-def with_answered_check(seen: Seen, check: int, reading: Reading, signs: tuple[str, ...], *, after_end: bool) -> Seen:
-    """Add what the answer of one check shows of the member who is assigned now."""
+def with_answered_check(seen: Seen, check: int, reading: Reading, signs: tuple[str, ...], *, can_tell: bool) -> Seen:
+    """Add what the answer of one check shows of the member who is assigned now, if it can tell anything of the voice."""
     return replace(
         seen,
         history=seen.history.with_answer(check, reading.policies, signs),
         answered_for=seen.person_id or "",
-        unusable_answers=_about_others(seen) | (1 << (check - 1) if after_end else 0),
+        unusable_answers=_about_others(seen) | (0 if can_tell else 1 << (check - 1)),
         # A mismatch that the next reading still shows counts: the voice was compared with this member's.
         of_another=tuple([one for one in seen.of_another if one != MISMATCH]),
     )

@@ -284,8 +284,8 @@ class Seen(_Part, frozen=True):
     answered_for: str | None = None
     """Who was assigned when a check was last answered; "" for nobody, None in records of release 0.2.0."""
     unusable_answers: int = 0
-    """The checks of ``history`` that say nothing of that person's voice: answered before they were assigned, or after the
-    end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
+    """The checks of ``history`` that say nothing of that person's voice: answered before somebody assigned them, or after
+    the end of the call, when the service no longer asks the provider (Spec: Polling stop rule)."""
     of_another: tuple[str, ...] = ()
     """What stood on the service's record when the member changed, and still does: names of policies, ``voice_mismatch``
     (until a check has compared the voice anew) and ``full_authentication``. It may be about the member before."""

@@ -137,3 +137,17 @@ async def test_refused_assign_of_the_person_who_stands_there_is_tried_again_and_
     assert (record.ledger.assign.state, record.ledger.assign.attempts) == (EffectState.REFUSED, 3)
     attention = await rig.redis.hget(rig.store.keys.attention, rig.call_id(call).member)
     assert attention == b"assign refused by the service: Try later."
+
+
+@pytest.mark.parametrize("wished_at_s", [None, 190], ids=["never", "at the end"])
+async def test_member_whom_nobody_assigned_is_not_enrolled_without_a_person(rig: Rig, wished_at_s: int | None) -> None:
+    """Without an assign the account is not correlated, so that no check has compared the voice with the member's."""
+    by_hand(rig)
+    script = (Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 200))
+    call = await rig.begin_call(*script, run_s=wished_at_s or 300)
+    if wished_at_s is not None:
+        await rig.note(call, wish(rig))
+        await rig.run(100)
+    assert rig.ledger(call)["check"] > 2
+    assert "enroll" not in rig.ledger(call), call.aliases
+    assert rig.call_id(call).member in await rig.queries.attention()

@@ -32,7 +32,7 @@ def checked(record: Call, *numbers: int, person_id: str | None = "p-1", after_en
     """Return a call after checks with these numbers."""
     seen = record.seen
     for n in numbers:
-        seen = with_answered_check(seen, n, reading(person_id=person_id), (), after_end=after_end)
+        seen = with_answered_check(seen, n, reading(person_id=person_id), (), can_tell=not after_end)
     return replace(record, seen=seen)
 
 
@@ -128,14 +128,14 @@ def test_answers_after_the_end_do_not_count() -> None:
 @pytest.mark.parametrize("sign", ["provider_error", "voice_pending"])
 def test_answers_without_a_result_do_not_count(sign: str) -> None:
     """They say nothing of the voice yet."""
-    seen = with_answered_check(checked(call(), 1).seen, 2, reading(), (sign,), after_end=False)
+    seen = with_answered_check(checked(call(), 1).seen, 2, reading(), (sign,), can_tell=True)
     assert usable_answers(seen) == 0b01
 
 
 def test_mismatch_counts_once_a_check_has_compared_the_voice() -> None:
     """Policies stay in doubt: they stay on the record."""
     seen = Seen(person_id="p-2", of_another=(GREEN, MISMATCH))
-    assert with_answered_check(seen, 1, reading(person_id="p-2"), (), after_end=False).of_another == (GREEN,)
+    assert with_answered_check(seen, 1, reading(person_id="p-2"), (), can_tell=True).of_another == (GREEN,)
 
 
 @pytest.mark.parametrize("state", [EffectState.APPLIED, EffectState.SENT])
