@@ -207,8 +207,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     verified_person_is_assigned: Annotated[
         bool,
         Says(
-            "the verified person is the one the call is assigned to, not only filled in by the queue, and no person at the "
-            "desk has asked to assign another: since, if the desk verified them, else at any time in this call"
+            "the verified person is the one the call is assigned to, not only filled in by the queue nor taken off the call, "
+            "and no person at the desk has asked to assign another: since, if the desk verified them, else at any time in "
+            "this call"
         ),
     ]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
@@ -508,7 +509,7 @@ def facts_of(
         verified_person_is_assigned=identity is not None
         and seen.person_id is not None
         and identity.person_id == seen.person_id
-        and not _is_guess(call)
+        and not _is_nobodys(call)
         and not _is_contradicted(identity, said.assign_wish),
         validation_type=identity.validation_type if identity else None,
         assigned=seen.person_id is not None,
@@ -621,12 +622,14 @@ def is_rejected_by_anyone(call: Call) -> bool:
     return call.seen.rejected or call.ledger.reject.state in DONE
 
 
-def _is_guess(call: Call) -> bool:
-    """Tell whether only the queue names the member: nobody has assigned or claimed the call, and details name nobody."""
-    is_ours = call.ledger.assign.state in DONE
-    if is_ours or call.seen.core_username or call.seen.reading is None or call.life.listed_at is None:
+def _is_nobodys(call: Call) -> bool:
+    """Tell whether details name nobody, because somebody has taken the member off the call, or because only the queue names
+    the member, whom nobody has assigned or claimed."""
+    reading, listed_at = call.seen.reading, call.life.listed_at
+    if reading is None or reading.person_id is not None:
         return False
-    return call.seen.reading.person_id is None and call.life.listed_at <= call.seen.reading.read_at
+    is_taken = call.ledger.assign.state in DONE or call.seen.core_username is not None
+    return call.seen.was_named or (not is_taken and listed_at is not None and listed_at <= reading.read_at)
 
 
 def research_of(call: Call) -> tuple[str | None, str | None]:

@@ -285,6 +285,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         pending=seen.pending or status == Status.PENDING,
         failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
         voiceprint=seen.voiceprint or reading.is_voice_enrolled,
+        was_named=seen.was_named or reading.person_id is not None,
         of_another=of_another,
     )
 

@@ -146,6 +146,7 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         voiceprint=ours.voiceprint or voice.voiceprint,
+        was_named=ours.was_named or theirs.was_named,
         answered_for=ours.answered_for if ours.answered_for is not None else theirs.answered_for,
         unusable_answers=ours.unusable_answers | unusable,
     )

@@ -298,6 +298,8 @@ class Seen(_Part, frozen=True):
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
     voiceprint: bool = msgspec.field(name="voiceprint_seen", default=False)
     """A read has shown that the member who is assigned now has a voiceprint."""
+    was_named: bool = False
+    """Details have named a person. If they name nobody now, somebody has taken that person off the call."""
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""
 

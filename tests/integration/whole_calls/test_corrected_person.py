@@ -64,6 +64,14 @@ async def test_last_word_about_who_the_caller_is_counts(rig: Rig, is_verified_ag
     assert rig.ledger(call).get("enroll", 0) == is_verified_again
 
 
+async def test_member_who_was_taken_off_the_call_is_not_enrolled(rig: Rig) -> None:
+    """Somebody elsewhere saw that the caller is not p-1, and does not know yet who it is."""
+    call = await rig.begin_call(*BY_PASSCODE, run_s=50)
+    call.person_id = None
+    await rig.run(100)
+    assert "enroll" not in rig.ledger(call)
+
+
 async def test_passcode_of_the_member_before_verifies_no_other(rig: Rig) -> None:
     """Both come between two reads, and an assign leaves the status: the passcode may be p-1's, who is not the caller."""
     rig.stage.world.options = replace(rig.stage.world.options, assign_writes_status=False)
