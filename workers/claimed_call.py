@@ -19,7 +19,7 @@ from callkeeper.calls.call_signs import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import enroll_trouble, failure, failures, unresolved
+from callkeeper.calls.effect_resolution import enroll_trouble, failure, failures, fold_member_rejected, unresolved
 from callkeeper.calls.fold import assigned, fold_note, new_call
 from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.notes import (
@@ -285,7 +285,8 @@ class Claim:
             self.call = assigned(self.call, self.tools.book, self.now)
             self.has_assigned = True
         if kind is EffectKind.REJECT:  # the member's other calls must hear of it, also if they heard of an earlier one
-            self.call = replace(self.call, ledger=replace(self.call.ledger, rejected_for=None))
+            call = fold_member_rejected(self.call, self.now)  # it takes back an enroll of this call too
+            self.call = replace(call, ledger=replace(call.ledger, rejected_for=None))
         self.call = replace(self.call, plan=replace(self.call.plan, next_read_at=self.now))
 
     def hold_back(self, because: str) -> None:

@@ -70,3 +70,19 @@ async def test_effect_that_was_carried_out_is_not_told_as_held(courier: Courier,
     told = [(one["type"], one["data"]["effect"]) for one in courier.receiver.taken]
     assert f"call.{effect}ed" in dict(told)
     assert ("call.held", effect) not in told
+
+
+@pytest.mark.parametrize("after_s", [30, 300], ids=["in the call", "after it was settled"])
+async def test_enroll_that_a_reject_of_the_same_call_took_back_is_told(courier: Courier, after_s: float) -> None:
+    """Bob looks at the call again, and finds an impostor whom Ann has verified."""
+    call = courier.stage.call(Happening(Kind.END, 100))
+    await courier.run(8)
+    await courier.note(call, verified(courier))
+    await courier.run(after_s)
+    bob = Distrusted(operator="bob", said_at=courier.clock.now, reason="impostor", wish="r1")
+    await courier.note(call, bob, even_settled=True)
+    await courier.run(200)
+    assert (call.rejected, call.manual_person_id) == (True, None)
+    told = [one["type"] for one in courier.receiver.taken if one["type"] not in {"call.held", "call.settled"}]
+    assert sorted(told) == ["call.enrolled", "call.rejected", "call.unenrolled"]
+    assert not await courier.queries.attention()
