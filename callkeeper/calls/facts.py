@@ -207,9 +207,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     verified_person_is_assigned: Annotated[
         bool,
         Says(
-            "the verified person is the one the call is assigned to, not only filled in by the queue nor taken off the call, "
-            "and no person at the desk has asked to assign another: since, if the desk verified them, else at any time in "
-            "this call"
+            "the verified person is the one the call is assigned to, not only filled in by the queue nor taken off the call; "
+            "and no person at the desk has asked to assign another: since, if the desk verified them, else at any time"
         ),
     ]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
@@ -623,8 +622,10 @@ def is_rejected_by_anyone(call: Call) -> bool:
 
 
 def _is_nobodys(call: Call) -> bool:
-    """Tell whether details name nobody, because somebody has taken the member off the call, or because only the queue names
-    the member, whom nobody has assigned or claimed."""
+    """Tell whether details name nobody.
+
+    Somebody has taken the member off the call; or only the queue names the member, whom nobody has assigned or claimed.
+    """
     reading, listed_at = call.seen.reading, call.life.listed_at
     if reading is None or reading.person_id is not None:
         return False
