@@ -207,8 +207,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     verified_person_is_assigned: Annotated[
         bool,
         Says(
-            "the verified person is the one the call is assigned to, not only filled in by the queue nor taken off the call; "
-            "and no person at the desk has asked to assign another: since, if the desk verified them, else at any time"
+            "the verified person is the one the call is assigned to, not only filled in by the queue or taken off the "
+            "call; and no person at the desk has asked to assign another: since, if the desk verified them, else at any time"
         ),
     ]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
