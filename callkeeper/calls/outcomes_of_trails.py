@@ -238,6 +238,7 @@ class _Reader:
         if line.what == "established" and state is EffectState.REFUSED and line.operator is None:
             yield "refused"
         if line.what == "established" and state is EffectState.ABSENT and line.because is not None:
+            self.done.discard("enrolled" if line.kind == EffectKind.ENROLL else "rejected")
             yield "not_carried_out"
         if state is EffectState.TAKEN_BACK:
             self.done.discard("enrolled")

@@ -287,7 +287,8 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     entries = [_entry(note, now, "resolved", because=answer, asked=note.effect)]
     if kind is not None and call.effect(kind).state is not state:
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
-        entries.append(_seen(note, now, kind, state))
+        line = _seen(note, now, kind, state)
+        entries.append(line if note.applied else replace(line, because=NOT_APPLIED))
     if kind is not None or note.effect is not None or unresolved(call) or is_repeated:
         return call, entries
     for kind in failures(call):
@@ -299,6 +300,9 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         closed = replace(question, closed_by=note.operator)
         call = replace(call, statements=replace(call.statements, asked=closed))
     return call, entries
+
+
+NOT_APPLIED = "a person looked at the service, and it was not applied"
 
 
 def _answered(call: Call, named: str | None, order: int) -> EffectKind | None:

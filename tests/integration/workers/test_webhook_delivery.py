@@ -100,7 +100,7 @@ async def test_outcome_is_not_sent_anew_when_a_person_closes_a_call_after_weeks(
     resolved = Resolved(applied=False, operator="ann", said_at=courier.clock.now)
     await courier.store.note(courier.call_id(call), resolved, even_settled=True)
     await courier.run(5)
-    assert [message["type"] for message in courier.receiver.taken] == sent
+    assert [message["type"] for message in courier.receiver.taken] == [*sent, "call.not_carried_out"]
     assert 0 < await courier.redis.ttl(cursor) <= KEPT_S
 
 

@@ -23,6 +23,7 @@ from callkeeper.calls.notes import (
     Verified,
     Withdrawn,
 )
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
 from callkeeper.calls.redis_restart import fold_epoch
 from callkeeper.calls.store.keys import CallId
@@ -449,6 +450,19 @@ def test_fold_of_a_persons_answer_resolves_the_effect_that_it_names() -> None:
     assert (folded.ledger.enroll.state, folded.ledger.reject.state) == (EffectState.ABSENT, EffectState.CONFIRMED)
     states = {line.wish: status_of(folded, trail, line).state for line in trail if line.what == "said"}
     assert states == {"1" * 32: ActionState.DONE, "2" * 32: ActionState.DONE}
+
+
+def test_answer_that_is_corrected_is_told_as_an_outcome_each_time() -> None:
+    """Otherwise whoever receives outcomes would believe for ever in a reject that was not applied."""
+    answers = [
+        Resolved(applied=n != 2, effect="reject", operator="ann", said_at=NOW, number=n, wish=str(n) * 32)
+        for n in (1, 2, 3)
+    ]
+    folded, trail = both_unresolved(), list[Entry]()
+    for answer in answers:
+        folded, lines = fold_note(folded, answer, NOW)
+        trail += lines
+    assert [one.type for one in outcomes(trail)] == ["rejected", "not_carried_out", "rejected"]
 
 
 def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
