@@ -163,7 +163,9 @@ def _stands_failed(kind: EffectKind, call: Call) -> bool:
     effect = call.effect(kind)
     is_refused = effect.state is EffectState.REFUSED and effect.refusal is not None
     is_lost = effect.state is EffectState.ABSENT and effect.retry_at is None and not may_begin(kind, effect, call)
-    is_wanted = kind is EffectKind.REJECT or (kind is EffectKind.ENROLL and effect.operator is not None)
+    is_wanted = kind in DOUBTFUL and (
+        word_for(kind, call) is not None if effect.operator else kind is EffectKind.REJECT
+    )
     if effect.resolved or not (is_refused or (is_lost and is_wanted)):
         return False
     match kind:

@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import NOT_CARRIED_OUT, REQUEST_LOST
-from callkeeper.calls.notes import Distrusted, Resolved
+from callkeeper.calls.notes import Distrusted, Resolved, Withdrawn
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig
@@ -50,4 +50,18 @@ async def test_word_that_was_not_carried_out_stands_among_what_needs_a_person(
     closed = Resolved(operator="lead", said_at=rig.clock.now, applied=False, wish="c1")
     await rig.note(call, closed, even_settled=True)
     await rig.run(10)
+    assert await rig.queries.attention() == {}
+
+
+@pytest.mark.parametrize("operation", ["reject-voice", "enroll"])
+async def test_word_that_was_taken_back_needs_nobody(sandbox_asgi: Asgi, redis: Redis, operation: str) -> None:
+    """Its request is lost, and nobody wants the effect any more."""
+    rig = Rig(sandbox_asgi, redis, transport=Loses(sandbox_asgi.transport, operation))
+    call = await rig.begin_call(Happening(Kind.END, 200), run_s=20)
+    distrust = Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1")
+    await rig.note(call, verified(rig) if operation == "enroll" else distrust)
+    await rig.run(5)
+    what = "verified" if operation == "enroll" else "distrusted"
+    await rig.note(call, Withdrawn(what=what, operator="bob", said_at=rig.clock.now, wish="w1"))
+    await rig.run(300)
     assert await rig.queries.attention() == {}
