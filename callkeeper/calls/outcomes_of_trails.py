@@ -65,16 +65,16 @@ class CallOutcome:
 def outcomes(trail: Sequence[Entry]) -> list[CallOutcome]:
     """Return a call's outcomes in order.
 
-    ``authenticated``, ``rejected`` and ``enrolled`` come once, whoever caused them; ``enrolled`` again after an enroll was
-    taken back. ``held`` comes whenever the effect asked for, or what forbids it, has changed, but not for an effect of
-    ours that is in force. ``unresolved`` comes once for each effect.
+    ``rejected`` and ``enrolled`` come once, whoever caused them, and again after they turned out not to be in force.
+    ``authenticated`` comes once for each member. ``held`` comes whenever the effect asked for, or what forbids it, has
+    changed, but not for an effect of ours that is in force. ``unresolved`` comes once for each effect.
     """
     reader = _Reader()
     causes = _Causes()
     found = []
     for line, newest in zip(trail, accumulate((line.at for line in trail), max), strict=True):
         causes.read(line)
-        for kind in reader.read(line):
+        for kind in reader.read(line, causes.person_id):
             is_repeated = kind == "held" and causes.is_carried_out(line)
             is_told = not is_repeated and not _is_of_the_other_record(line, newest)
             found.append((is_told, CallOutcome(0, kind, line, causes.of(kind, line))))
@@ -220,14 +220,21 @@ class _Reader:
     """Finds the outcomes in a trail, and remembers those found so far."""
 
     done: set[OutcomeType] = field(default_factory=set)
+    authenticated: set[str | None] = field(default_factory=set)
+    """As whom; None if the trail does not say, which is any member."""
     held: tuple[object, ...] = ()
     is_enroll_open: bool = False
     asked: str | None = None
 
-    def read(self, line: Entry) -> Iterator[OutcomeType]:
-        state = _state(line)
+    def read(self, line: Entry, person_id: str | None) -> Iterator[OutcomeType]:
+        """Yield the outcomes that a line shows. ``person_id`` is the call's member after it."""
+        state, facts = _state(line), line.facts or {}
         if line.kind == EffectKind.ENROLL and line.what in {"sent", "answered", "established"}:
             self.is_enroll_open = line.what == "sent" or state in IN_DOUBT
+        # With nobody assigned it is nobody's voice yet.
+        if facts.get("green") and facts.get("assigned") and not facts.get("red") and self._is_another(person_id):
+            self.authenticated.add(person_id)
+            yield "authenticated"
         yield from self._once(line, state)
         if self._is_news(line):
             yield "held"
@@ -246,12 +253,14 @@ class _Reader:
         if line.what == "settled":
             yield "settled"
 
+    def _is_another(self, person_id: str | None) -> bool:
+        known = self.authenticated
+        return not known or (person_id is not None and not known & {None, person_id})
+
     def _once(self, line: Entry, state: EffectState | None) -> Iterator[OutcomeType]:
         facts = line.facts or {}
         is_done = state in DONE
         shown: tuple[tuple[OutcomeType, bool], ...] = (
-            # With nobody assigned it is nobody's voice yet.
-            ("authenticated", bool(facts.get("green") and facts.get("assigned")) and not facts.get("red")),
             ("rejected", bool(facts.get("rejected")) or (is_done and line.kind == EffectKind.REJECT)),
             (
                 "enrolled",

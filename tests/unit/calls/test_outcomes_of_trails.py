@@ -56,6 +56,13 @@ def test_held_is_told_when_it_is_news() -> None:
     assert told(line("decided", kind="hold", asked="enroll", forbidden=("voice_id_not_confirmed",))) == []
 
 
+def test_voice_is_told_as_authenticated_once_for_each_member() -> None:
+    """A correction of the member would otherwise leave the first one told for ever."""
+    one, other = line("read", person_id="p-1"), line("read", person_id="p-2")
+    assert of_whom(one, GREEN, GREEN, other, GREEN, one, GREEN) == [("authenticated", "p-1"), ("authenticated", "p-2")]
+    assert of_whom(GREEN, one, GREEN) == [("authenticated", None)]
+
+
 def of_whom(*lines: Entry) -> list[tuple[str, str | None]]:
     """Return the types of a trail's outcomes, and whose they are."""
     return [(outcome.type, outcome.cause.person_id) for outcome in outcomes(lines)]
