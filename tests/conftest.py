@@ -82,8 +82,10 @@ def databases_are_closed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    """Run one real Redis server for the whole session."""
+    """Run one real Redis server for the whole session. It writes no file: nothing here outlives it."""
     with embedded_redis(tmp_path_factory.mktemp("redis")) as server:
+        with BlockingRedis.from_url(server.url) as redis:
+            redis.config_set("appendonly", "no")
         yield server
 
 

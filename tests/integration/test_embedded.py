@@ -21,9 +21,9 @@ from callkeeper_sandbox.demo.embedded_redis import (
 from tests.waiting import until
 
 
-def test_embedded_redis_keeps_its_promises(redis_server: EmbeddedRedis) -> None:
+def test_embedded_redis_keeps_its_promises(tmp_path: Path) -> None:
     """It appends every write to a file, never evicts, and listens on this machine only."""
-    with Redis.from_url(redis_server.url, decode_responses=True) as redis:
+    with embedded_redis(tmp_path) as server, Redis.from_url(server.url, decode_responses=True) as redis:
         settings = redis.config_get("*")
     assert settings["appendonly"] == "yes"
     assert settings["appendfsync"] == "everysec"

@@ -29,6 +29,7 @@ from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.oidc import Provider, ProviderAway
 from callkeeper.service import Secret
 from callkeeper.service.proxy import Proxy
+from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.http_servers import serving
 from tests.integration.service.raw_service import always, config_of, raw_service, reply
 from tests.integration.service.test_transport_tls import ANSWER, AUTHORITY, server_tls
@@ -290,17 +291,26 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
     assert found["pushes"].detail == "none has come yet"
 
 
-async def test_doctor_names_an_outage_of_the_service_alone(redis_url: str, sandbox_server: ServedSandbox) -> None:
+@pytest.fixture
+def keeping_redis_url(tmp_path: Path) -> Iterator[str]:
+    """Return the URL of a Redis that keeps its data in a file, as one in production does."""
+    with embedded_redis(tmp_path) as server:
+        yield server.url
+
+
+async def test_doctor_names_an_outage_of_the_service_alone(
+    keeping_redis_url: str, sandbox_server: ServedSandbox
+) -> None:
     """What follows from it is left out: its institutions, queues, late calls, missing pushes, refused logins."""
     keys, now_ms = Keys(), int(time.time() * 1000)
     away = f"7 {now_ms - 60_000} {now_ms + 2_000} failure"
-    with Redis.from_url(redis_url) as redis:
+    with Redis.from_url(keeping_redis_url) as redis:
         redis.hset(keys.breakers, mapping={"": away, "cu-1": away, "cu-2": away})
         redis.hset(keys.endpoints, mapping={"queue ": away, "queue cu-1": away})
         redis.zadd(keys.due, {CallId("cu-1", "v-1").member: now_ms - 30_000})
-    async with AsyncRedis.from_url(redis_url) as client:
+    async with AsyncRedis.from_url(keeping_redis_url) as client:
         await ErrorNotes(client, keys).note(ErrorArea.CALLS, "cu-1", "status 503: upstream down")
-    found = await findings(environment(redis_url, sandbox_server))
+    found = await findings(environment(keeping_redis_url, sandbox_server))
     wrong = {what for what, finding in found.items() if finding.severity is not Severity.OK}
     assert wrong == {"breaker", "web", "workers", "dashboard"}
     finding = found["breaker"]
