@@ -15,6 +15,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from hypothesis import HealthCheck, settings
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
+from redis.driver_info import DriverInfo
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
@@ -50,6 +51,9 @@ settings.load_profile("laws")
 if (Path(__file__).parent / "sandbox_fixtures.py").exists():
     pytest_plugins = ["tests.sandbox_fixtures"]
 
+
+DRIVER = DriverInfo()
+"""What connections tell Redis about the client. Without it each would read the metadata of the installed package."""
 
 _opened: list[sqlite3.Connection] = []
 
@@ -109,14 +113,14 @@ def redis_url(redis_server: EmbeddedRedis, flushing_redis: "BlockingRedis") -> s
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator["Redis"]:
     """Return an asyncio client of the real Redis server, emptied."""
-    async with with_command_packing(Redis.from_url(redis_url)) as redis:
+    async with with_command_packing(Redis.from_url(redis_url, driver_info=DRIVER)) as redis:
         yield redis
 
 
 @pytest.fixture
 def blocking_redis(redis_url: str) -> Iterator["BlockingRedis"]:
     """Return a blocking client of the same server, for what enqueues jobs."""
-    with BlockingRedis.from_url(redis_url) as redis:
+    with BlockingRedis.from_url(redis_url, driver_info=DRIVER) as redis:
         yield redis
 
 
