@@ -309,7 +309,12 @@ class Judge(Witness):
             said = [statement for statement in reached if isinstance(statement, kind)]
             if not said:
                 continue
-            if ours is None and kind is Verified and record.life.is_reopened and record.statements.distrusted is not None:
+            if (
+                ours is None
+                and kind is Verified
+                and record.life.is_reopened
+                and record.statements.distrusted is not None
+            ):
                 continue  # a distrust that reopens a call which nobody was enrolled in ends what was verified before
             assert ours is not None, f"{kind.__name__} was taken and is not in the record"
             assert ours.operator == said[-1].operator, f"not the last {kind.__name__} counts"
