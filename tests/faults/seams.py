@@ -191,27 +191,37 @@ class Line:
     Args:
         server: Returns a client of the current server, which a failover changes.
         state: The state of the worker that uses this client.
+        now_ms: The time that scripts are given. A worker that was frozen before it sent one would give an old time, while
+            in production Redis reads its own clock.
     """
 
-    def __init__(self, server: Callable[[], Any], state: WorkerState) -> None:
+    def __init__(self, server: Callable[[], Any], state: WorkerState, now_ms: Callable[[], int] | None = None) -> None:
         self._server = server
         self.state = state
+        self._now_ms = now_ms
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server(), name)
 
     def pipeline(self, **options: Any) -> "_Pipeline":
         """Begin a pipeline, which is one crossing."""
-        return _Pipeline(self.state, self._server, options)
+        return _Pipeline(self.state, self._server, options, self._now_ms)
 
 
 class _Pipeline:
     """Collects commands and sends them when executed; a planned failure may send them twice or not at all."""
 
-    def __init__(self, state: WorkerState, server: Callable[[], Any], options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        state: WorkerState,
+        server: Callable[[], Any],
+        options: dict[str, Any],
+        now_ms: Callable[[], int] | None,
+    ) -> None:
         self._state = state
         self._server = server
         self._options = options
+        self._now_ms = now_ms
         self._commands: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
     async def __aenter__(self) -> Self:
@@ -236,6 +246,13 @@ class _Pipeline:
     async def _execute(self, raise_on_error: bool) -> list[Any]:
         async with self._server().pipeline(**self._options) as pipe:
             for name, args, named in self._commands:
-                getattr(pipe, name)(*args, **named)
+                getattr(pipe, name)(*self._at_present(name, args), **named)
             answers: list[Any] = await pipe.execute(raise_on_error=raise_on_error)
         return answers
+
+    def _at_present(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a command's arguments, with the present time if it is a script."""
+        if name != "evalsha" or self._now_ms is None:
+            return args
+        clock = 2 + args[1]  # after the script, the number of keys, and the keys
+        return (*args[:clock], self._now_ms(), *args[clock + 1 :])

@@ -150,7 +150,7 @@ class World:
         world.add_member(TEST_MODE, "p-1", [ONE])
 
     def _new_worker(self, state: WorkerState) -> Worker:
-        line = Line(self.servers.current, state)
+        line = Line(self.servers.current, state, self.now_ms)
         witness = self.judge if hasattr(self, "judge") else Judge(self.stage, self.load)
         wire = Wire(self.mixed_up, state, witness)
         login = LoginPolicy(min_interval_s=0.0)
