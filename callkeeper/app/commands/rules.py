@@ -296,7 +296,8 @@ def report_tables(found: Report) -> Iterator[RenderableType]:
         )
     yield table
     if found.disagreements:
-        yield f"\n{len(found.disagreements)} calls in which shadow and live disagree:"
+        yield ""
+        yield f"{len(found.disagreements)} calls in which shadow and live disagree:"
         yield _disagreements(found)
     for name, count in found.colourless.most_common():
         yield f"policy {name!r} has no colour: {count} calls"
