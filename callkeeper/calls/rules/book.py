@@ -119,9 +119,13 @@ class Rule:
     against_mismatch: bool = False
 
     def is_always_about(self, name: str) -> bool:
-        """Tell whether it matches every call of which this fact is true, at any time and in every institution."""
-        is_limited = (self.institutions, self.valid_from, self.valid_until) != (None, None, None)
-        return self.when == ((name, True),) and not is_limited
+        """Tell whether it matches every call of its institutions of which this fact is true, at any time."""
+        return self.when == ((name, True),) and (self.valid_from, self.valid_until) == (None, None)
+
+    def shares_institutions_with(self, other: "Rule") -> bool:
+        """Tell whether there can be a call that both rules are for."""
+        mine, theirs = self.institutions, other.institutions
+        return mine is None or theirs is None or not mine.isdisjoint(theirs)
 
     @property
     def enrolls_on_nobodys_word(self) -> bool:
@@ -248,9 +252,16 @@ class RuleBook:
 
     def _on_distrust(self) -> Iterator[str]:
         on_distrust = [rule for rule in self.rules if rule.is_always_about("distrusted") and rule.outcome in _REACTIONS]
+        live = [rule.institutions for rule in on_distrust if rule.stage is Stage.LIVE]
         if not on_distrust:
             yield "no rule reacts to distrusted = true alone: a person's distrust at the desk leads to nothing"
-        elif all(rule.stage is Stage.SHADOW for rule in on_distrust) and self._is_anything_live:
+        elif live and None not in live:
+            where = ", ".join(sorted(frozenset[str]().union(*(keys or () for keys in live))))
+            yield (
+                f"only for {where} a live rule reacts to distrusted = true alone: "
+                "elsewhere a person's distrust at the desk leads to nothing"
+            )
+        elif not live and self._is_anything_live:
             yield f"rule {on_distrust[0].name!r} is in shadow: a person's distrust at the desk leads to nothing"
 
     @property
@@ -271,12 +282,14 @@ class RuleBook:
                     yield f"rule {rule.name!r}: it enrolls on nobody's word without {' and '.join(missing)}"
 
     def _on_shadows(self) -> Iterator[str]:
-        shadow: list[str] = []
+        shadow: list[Rule] = []
         for rule in self.rules:
             if rule.outcome is Outcome.ASK and rule.stage is Stage.SHADOW:
-                shadow.append(repr(rule.name))
-            elif shadow and rule.stage is Stage.LIVE and rule.enrolls_on_nobodys_word:
-                yield f"rule {rule.name!r} enrolls, and rules before it that ask a person are in shadow: {shadow[0]} first"
+                shadow.append(rule)
+            elif rule.stage is Stage.LIVE and rule.enrolls_on_nobodys_word:
+                first = next((asks.name for asks in shadow if asks.shares_institutions_with(rule)), None)
+                if first is not None:
+                    yield f"rule {rule.name!r} enrolls, and rules before it that ask a person are in shadow: {first!r} first"
 
     def _on_history(self) -> Iterator[str]:
         asked = sorted({name for rule in self.rules for name, _ in rule.when if name.endswith("_before")})

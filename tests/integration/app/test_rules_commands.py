@@ -230,7 +230,8 @@ SAFE = "verified = true, final_analysis = true, voice_mismatch = false, high_ris
     [
         (RISKY.format("verified = true"), "no rule reacts to distrusted = true alone"),
         (DISTRUST.replace("true }", "true, voice_mismatch = true }"), "no rule reacts to distrusted = true alone"),
-        (DISTRUST.replace("then", 'institutions = ["cu-1"]\nthen'), "no rule reacts to distrusted = true alone"),
+        (DISTRUST + 'institutions = ["cu-1"]\n', "only for cu-1 a live rule reacts to distrusted = true alone"),
+        (DISTRUST + "valid_from = 2027-01-01T00:00:00Z\n", "no rule reacts to distrusted = true alone"),
         (DISTRUST + 'stage = "shadow"\n' + RISKY.format(SAFE), "rule 'distrusted' is in shadow"),
         (
             DISTRUST + RISKY.format("verified = true, final_analysis = true"),
@@ -248,6 +249,17 @@ def test_check_names_what_the_author_may_have_forgotten(tmp_path: Path, rules: s
     result = type_in("rules", "check", str(path))
     assert result.exit_code == 0
     assert warning in result.output
+
+
+def test_rules_in_shadow_for_another_institution_are_no_oversight(tmp_path: Path) -> None:
+    """One institution is watched while another is live: what is in shadow for the first takes nothing from the second."""
+    path = tmp_path / "rules.toml"
+    watched, live = 'institutions = ["cu-2"]\n', 'institutions = ["cu-1"]\n'
+    rules = DISTRUST + ASK_IN_SHADOW + watched + RISKY.format(SAFE) + live
+    path.write_text(f'[checks]\nat = [10, 20]\n{rules}[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "."\n')
+    assert "warning" not in type_in("rules", "check", str(path)).output
+    path.write_text(path.read_text().replace(live, ""))
+    assert "that ask a person are in shadow: 'mismatch'" in type_in("rules", "check", str(path)).output
 
 
 def test_shipped_rules_have_no_oversight() -> None:

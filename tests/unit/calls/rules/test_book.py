@@ -8,15 +8,24 @@ from tests.unit.calls.specimens import NOW
 RULE = Rule("r", (("green", True),), Outcome.ENROLL, "because")
 
 
-def test_rule_is_always_about_a_fact_if_nothing_limits_it() -> None:
-    """One condition, every institution, at any time."""
+def test_rule_is_always_about_a_fact_if_it_has_no_other_condition() -> None:
+    """One condition, at any time, in its institutions."""
     assert RULE.is_always_about("green")
     assert not RULE.is_always_about("red")
     assert not replace(RULE, when=(("green", False),)).is_always_about("green")
     assert not replace(RULE, when=(*RULE.when, ("red", False))).is_always_about("green")
-    assert not replace(RULE, institutions=frozenset({"cu-1"})).is_always_about("green")
+    assert replace(RULE, institutions=frozenset({"cu-1"})).is_always_about("green")
     assert not replace(RULE, valid_from=NOW).is_always_about("green")
     assert not replace(RULE, valid_until=NOW).is_always_about("green")
+
+
+def test_rules_share_institutions_unless_each_names_others() -> None:
+    """A rule that names none is for all."""
+    first, second = (replace(RULE, institutions=frozenset({key})) for key in ("cu-1", "cu-2"))
+    assert RULE.shares_institutions_with(first)
+    assert first.shares_institutions_with(RULE)
+    assert first.shares_institutions_with(first)
+    assert not first.shares_institutions_with(second)
 
 
 def test_enroll_without_a_persons_word_is_recognised() -> None:
