@@ -351,6 +351,13 @@ def test_outcome_secrets_are_one_or_two(text: str) -> None:
     assert len(outcome_secrets(f"{ONE}, {TWO}")) == 2
 
 
+def test_web_and_worker_know_the_address_that_alerts_link_to() -> None:
+    """Either of them may be the process that sends the alerts."""
+    place = {"CALLKEEPER_PUBLIC_URL": "https://callkeeper.example"}
+    assert WebSettings.load(WEB | place).public_url == WorkerSettings.load(WORKER | place).public_url
+    assert WorkerSettings.load(WORKER | place).public_url == "https://callkeeper.example"
+
+
 def test_alert_addresses_are_split_and_never_shown() -> None:
     """Addresses are separated by commas or blanks, some with ``page=``. Invalid ones are kept for the doctor."""
     text = "json://u:canary@h/?to=a,b, page=slack://canary/x\n mailto://canary@h canary"
