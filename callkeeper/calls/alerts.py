@@ -39,6 +39,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One problem. ``size`` shows whether it has grown: the number of items that need a person, or of institutions.
 
     ``institutions``: those that have the same problem, if they are many. ``is_acknowledged``: nobody is told of it now.
+    ``began_at``: when the problem began, if that is known.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int = 1
     institutions: tuple[str, ...] = ()
     is_acknowledged: bool = False
+    began_at: datetime | None = None
 
 
 class AlertTold(msgspec.Struct, frozen=True):
@@ -61,12 +63,20 @@ class AlertTold(msgspec.Struct, frozen=True):
 
 
 class OpenAlert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An alert that lasts or has just ended: since when, and who was told. ``gone_at``: when it was first absent."""
+    """An alert that lasts or has just ended: since when it is watched, and who was told.
+
+    ``gone_at``: when it was first absent.
+    """
 
     alert: Alert
     since: datetime
     gone_at: datetime | None = None
     told: dict[str, AlertTold] = {}
+
+    @property
+    def began_at(self) -> datetime:
+        """Return when the problem began, as the board and the doctor say it."""
+        return min(self.since, self.alert.began_at or self.since)
 
 
 class AlertTone(StrEnum):
@@ -143,6 +153,7 @@ def _of_incident(incident: Incident, is_acknowledged: bool) -> Alert:
         size=max(1, len(incident.institutions)),
         institutions=incident.institutions,
         is_acknowledged=is_acknowledged,
+        began_at=incident.since,
     )
 
 
@@ -224,13 +235,13 @@ def _has_ended(open_alert: OpenAlert, target: Target, now: datetime) -> bool:
 def _firing(target: Target, key: str, open_alert: OpenAlert, place: str) -> AlertMessage:
     alert = open_alert.alert
     tone = AlertTone.FAILURE if alert.weight is Weight.PAGE else AlertTone.WARNING
-    lines = [alert.advice, _where(alert), f"Since {open_alert.since:%Y-%m-%d %H:%M:%S} UTC.", _link(place, alert)]
+    lines = [alert.advice, _where(alert), f"Since {open_alert.began_at:%Y-%m-%d %H:%M:%S} UTC.", _link(place, alert)]
     return AlertMessage(target.name, key, False, tone, f"callkeeper: {alert.title}", _text(lines))
 
 
 def _over(target: Target, key: str, open_alert: OpenAlert, place: str) -> AlertMessage:
     alert, until = open_alert.alert, open_alert.gone_at or open_alert.since
-    minutes = max(1, round((until - open_alert.since).total_seconds() / 60))
+    minutes = max(1, round((until - open_alert.began_at).total_seconds() / 60))
     lasted = f"It lasted {minutes} {'minute' if minutes == 1 else 'minutes'}."
     lines = [_where(alert), lasted, _link(place, alert)]
     return AlertMessage(target.name, key, True, AlertTone.SUCCESS, f"callkeeper: over: {alert.title}", _text(lines))

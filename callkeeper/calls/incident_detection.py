@@ -363,7 +363,9 @@ def _others(signals: Signals) -> Iterator[Incident]:
     untaken = signals.untaken_since
     if signals.receiver is not None:
         advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
-        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=signals.receiver.since)
+        # The breaker opens with the fifth failure in a row, minutes after the first where there are few messages.
+        since = min((at for at in (signals.receiver.since, untaken) if at is not None), default=None)
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=since)
     elif untaken is not None and abs(signals.now - untaken) > _MINUTE:  # ahead of now: the clock was set back
         advice = (
             "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "

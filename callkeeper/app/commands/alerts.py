@@ -38,13 +38,13 @@ def list_alerts() -> None:
 
 def _row(open_alert: OpenAlert) -> tuple[str, ...]:
     alert, sent_at = open_alert.alert, max(sent.at for sent in open_alert.told.values())
-    since = f"{open_alert.since:%m-%d %H:%M:%S}"
+    since = f"{open_alert.began_at:%m-%d %H:%M:%S}"
     return since, alert.weight, alert.title, alert.institution_key, f"{sent_at:%m-%d %H:%M:%S}"
 
 
 async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:
     found = await AlertState(redis, keys, "").load()
-    return sorted(found.values(), key=lambda open_alert: open_alert.since)
+    return sorted(found.values(), key=lambda open_alert: open_alert.began_at)
 
 
 @alerts.command(options_metavar="--for 2h --operator NAME [--institution KEY] [OPTIONS]")

@@ -60,6 +60,20 @@ def test_alert_is_told_once_and_that_it_is_over_once() -> None:
     assert "10 minutes" in last.body
 
 
+def test_message_says_since_when_as_the_board_does() -> None:
+    """A problem begins before it is an incident. A beginning in the future is that of a clock that was set back since."""
+    watcher = Watcher()
+    began_at = watcher.now - timedelta(minutes=5)
+    watcher.look(structs.replace(alert(), began_at=began_at), seconds=60)
+    watcher.look(seconds=60)
+    first, last = watcher.told
+    assert f"Since {began_at:%Y-%m-%d %H:%M:%S} UTC." in first.body
+    assert "It lasted 6 minutes." in last.body
+    watched_at = watcher.now + timedelta(seconds=3)
+    watcher.look(structs.replace(alert(), began_at=watcher.now + timedelta(hours=1)), seconds=60)
+    assert f"Since {watched_at:%Y-%m-%d %H:%M:%S} UTC." in watcher.told[-1].body
+
+
 def test_what_passes_at_once_is_told_to_nobody() -> None:
     """Replacing a worker raises no alert, however often."""
     watcher = Watcher()
