@@ -114,6 +114,8 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         + (f", {len(log.hashes)} logged heads compared" if heads is not None else "")
     )
     say(_unproved(found))
+    if heads is None:
+        say("No log was given to prove them: name that of the workers with --heads.")
     if found.unchecked:
         say(
             f"{found.unchecked} bodies were changed by erasures. "
