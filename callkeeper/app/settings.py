@@ -172,7 +172,7 @@ class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
     key: Secret | None = optional(
         "CALLKEEPER_ARCHIVE_KEY",
         credentials.strong_secret,
-        "<32 characters, printed by: callkeeper secret new>",
+        "<printed by: callkeeper secret new, behind the colon>",
         secret=True,
     )
     """Signs the heads of the archive's chains in the log. The database's administrators must not be able to read it."""

@@ -899,8 +899,8 @@ CONTROLS: Final = (
     Control(
         "the archive's key is hard to guess",
         "callkeeper/app/settings.py",
-        'credentials.strong_secret,\n        "<32',
-        'credentials.issued,\n        "<32',
+        'credentials.strong_secret,\n        "<printed',
+        'credentials.issued,\n        "<printed',
         "tests/unit/app/test_credentials.py",
         "ARCHIVE_KEY",
     ),
