@@ -47,9 +47,12 @@ class DeskRefused(DeskError):
         problem = _problem(response)
         self.status = response.status_code
         self.code = str(problem.get("code", ""))
-        self.detail = str(problem.get("detail") or problem.get("title") or "")
+        self.detail = str(problem.get("detail") or problem.get("title") or _FOREIGN)
         self.reasons = cast("list[Reason]", problem.get("reasons", []))
-        super().__init__(f"{self.status} {self.code}: {self.detail}")
+        super().__init__(f"{self.status} {self.code}: {self.detail}" if self.code else f"{self.status}: {self.detail}")
+
+
+_FOREIGN: Final = "this is no answer of a desk; is its address right?"
 
 
 def _problem(response: httpx.Response) -> Mapping[str, Any]:

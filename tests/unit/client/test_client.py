@@ -108,6 +108,17 @@ def test_refusal_is_not_repeated() -> None:
     assert (caught.value.code, caught.value.reasons[0]["name"], len(asked)) == ("refused", "call_ended", 1)
 
 
+def test_refusal_that_is_not_the_desks_asks_for_the_address() -> None:
+    """A proxy, or another page of the same host, answers without a code: the address may be wrong."""
+    answer, _ = answers(httpx.Response(401, text="Login required."))
+    transport = httpx.MockTransport(answer)
+    with (
+        Desk("http://desk/board", "token", transport=transport) as desk,
+        pytest.raises(DeskRefused, match=r"^401: this is no answer of a desk; is its address right\?$"),
+    ):
+        next(desk.calls())
+
+
 def test_patience_ends() -> None:
     """A desk that does not answer is an error after ``patience_s``."""
     answer, _ = answers(httpx.Response(503, headers={"Retry-After": "20"}))
