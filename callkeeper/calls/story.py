@@ -134,14 +134,14 @@ class _Narrator:
         return (entry.at - begins_at).total_seconds()
 
     def _text(self, entry: Entry) -> str | None:
-        """Return the text of an entry; None if it has no news, empty for a check without news."""
+        """Return the text of an entry; None if it has no news, empty for a check without news that nobody asked for."""
         match entry.what:
             case "listed":
                 return self._listed(entry)
             case "read":
                 return self._changed(entry) or None
             case "checked":
-                changed = self._changed(entry)
+                changed = self._changed(entry) or ("nothing new" if entry.operator else "")
                 return changed and f"check {entry.n} of {CHECK_LIMIT}{_by(entry)}: {changed}{_took(entry)}"
             case "facts":
                 return self._facts(entry)

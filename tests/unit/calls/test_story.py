@@ -118,6 +118,18 @@ def test_story_puts_checks_that_brought_nothing_together() -> None:
     ]
 
 
+def test_story_names_who_asked_for_a_check_that_brought_nothing() -> None:
+    """It spent one of the checks that are reserved for people, so it is not put together with those of the schedule."""
+    checks = [
+        Entry(at=at(n), what="checked", n=n, status="GrabbedCall", operator="ann" * (n == 3)) for n in range(1, 5)
+    ]
+    assert [line.text for line in told(*checks)][1:] == [
+        "check 2 of 20: nothing new",
+        "check 3 of 20 by ann: nothing new",
+        "check 4 of 20: nothing new",
+    ]
+
+
 def test_story_tells_the_state_of_a_research_case() -> None:
     """The state is told with its word, and when the case is about another call."""
     facts: list[dict[str, Any]] = [
