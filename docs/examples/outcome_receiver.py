@@ -1,10 +1,12 @@
 """Take outcomes: verify the signature, act once on each, whatever is sent again. A receiver in eighty lines.
 
-    python docs/examples/outcome_receiver.py 8090 outcomes.sqlite whsec_...
+    pip install standardwebhooks
+    python docs/examples/outcome_receiver.py 8090 outcomes.sqlite secrets.txt
 
+The secrets are in a file, one a line, because everybody on the machine can read a command line.
 The database holds the id of every message that was acted on. Id and effect are written in one transaction, so that a
 receiver that dies in between acts again, and one that is sent the same message twice acts once. While a secret is
-exchanged name either, or both: every message is signed with both.
+exchanged the file may hold either, or both: every message is signed with both.
 """
 
 import json
@@ -12,6 +14,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 from standardwebhooks import Webhook, WebhookVerificationError
@@ -74,8 +77,8 @@ def _is_signed(webhook: Webhook, body: bytes, headers: dict[str, str]) -> bool:
 
 
 if __name__ == "__main__":
-    port, path, *keys = sys.argv[1:]
-    Receiver.secrets = [Webhook(key) for key in keys]
+    port, path, secrets_file = sys.argv[1:]
+    Receiver.secrets = [Webhook(key) for key in Path(secrets_file).read_text(encoding="utf-8").split()]
     with closing(sqlite3.connect(path)) as database, HTTPServer(("127.0.0.1", int(port)), Receiver) as server:
         database.execute("CREATE TABLE IF NOT EXISTS taken (id TEXT PRIMARY KEY)")
         database.execute("CREATE TABLE IF NOT EXISTS settled (voice_id TEXT, reason TEXT, operator TEXT)")

@@ -22,7 +22,9 @@ OLD, NEW = SECRET, "whsec_bmV3LWNhbmFyeS1vdXRjb21lLWtleS0wMTIzNDU2Nzg5"
 @contextmanager
 def receiver(database: Path, *keys: str) -> Iterator[str]:
     """Run the example until the block ends; yield its address."""
-    command = [sys.executable, str(EXAMPLE), "0", str(database), *keys]
+    secrets = database.with_name("secrets.txt")
+    secrets.write_text("\n".join(keys) + "\n", encoding="utf-8")
+    command = [sys.executable, str(EXAMPLE), "0", str(database), str(secrets)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  (our own)
         assert process.stdout is not None
         port = process.stdout.readline().split()[-1]
