@@ -28,7 +28,7 @@ from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
 from callkeeper.calls.store.keys import CallId, parse_member
-from callkeeper.calls.store.last_errors import ErrorArea
+from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea
 from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.service.tracing import SpanKind, span
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
@@ -203,7 +203,7 @@ class Deliveries(Outbox):
         """Report to the breaker. A receiver that answers is up, even if it refuses the message."""
         is_away = posted.answer is Answer.AWAY
         if posted.answer is not Answer.TAKEN:
-            words = posted.error or f"the receiver answered {posted.status}"
+            words = posted.error or f"{ANSWERED} {posted.status}"
             await self.store.errors.note(ErrorArea.OUTCOMES, ACCOUNT, words)
         if is_away and posted.retry_after_s > 0:
             await self.store.breakers.report(RequestResult.PAUSE, pause_s=posted.retry_after_s)

@@ -19,7 +19,7 @@ from callkeeper.calls.missing_pushes import missing_pushes
 from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quiet_outages import quiet_outages
 from callkeeper.calls.store.breakers import ACCOUNT, WHOLE, Breaker, EndpointKind, RequestResult
-from callkeeper.calls.store.last_errors import ErrorArea, certificate_words, error_behind, first_refusal
+from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea, certificate_words, error_behind, first_refusal
 from callkeeper.calls.store.writable import REFUSALS
 
 LATE_S: Final = 5.0
@@ -352,6 +352,26 @@ def _unlisted_at(signals: Signals, key: str) -> datetime | None:
     return first_refusal(signals.errors.get((ErrorArea.QUEUE, key)), listed_at, last)
 
 
+def _receiver(signals: Signals) -> Iterator[Incident]:
+    """Yield an incident if the breaker is open, or if nothing was accepted for a minute: few posts open no breaker."""
+    breaker, untaken = signals.receiver, signals.untaken_since
+    is_long = untaken is not None and abs(signals.now - untaken) > _MINUTE  # ahead of now: the clock was set back
+    error = signals.errors.get((ErrorArea.OUTCOMES, ACCOUNT))
+    is_silent = error is not None and not error.words.startswith(ANSWERED)
+    if breaker is not None or (is_long and is_silent):
+        advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
+        # The breaker opens with the fifth failure in a row, minutes after the first where there are few posts.
+        instants = (untaken, None if breaker is None else breaker.since)
+        since = min((at for at in instants if at is not None), default=None)
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=since)
+    elif is_long:
+        advice = (
+            "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "
+            "changed? `callkeeper outcomes log --failed` shows its answers."
+        )
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=untaken)
+
+
 def _others(signals: Signals) -> Iterator[Incident]:
     late = sum(minute.figures.count(figure.WRITES_UNREPLICATED) for minute in signals.minutes)
     if late:
@@ -360,18 +380,7 @@ def _others(signals: Signals) -> Iterator[Incident]:
             "writes. Look at the replica and its connection."
         )
         yield Incident(_K.REPLICA_BEHIND, "The Redis replica falls behind", advice)
-    untaken = signals.untaken_since
-    if signals.receiver is not None:
-        advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
-        # The breaker opens with the fifth failure in a row, minutes after the first where there are few messages.
-        since = min((at for at in (signals.receiver.since, untaken) if at is not None), default=None)
-        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=since)
-    elif untaken is not None and abs(signals.now - untaken) > _MINUTE:  # ahead of now: the clock was set back
-        advice = (
-            "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "
-            "changed? `callkeeper outcomes log --failed` shows its answers."
-        )
-        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=untaken)
+    yield from _receiver(signals)
     if signals.archive is not None:
         advice = (
             "Settled calls wait in Redis, do not expire, and are archived when the database can be used. Watch Redis's "

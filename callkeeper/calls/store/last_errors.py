@@ -47,6 +47,10 @@ class ErrorArea(StrEnum):
     """The identity provider."""
 
 
+ANSWERED: Final = "the receiver answered"
+"""How the words begin if the receiver of outcomes answered a post, and did not take it. Otherwise there was no answer."""
+
+
 class LastError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last error of an area: its words, when it came, and the first one of the same trouble.
 

@@ -244,6 +244,21 @@ def test_receiver_that_answers_and_accepts_nothing_is_told() -> None:
     assert kinds(untaken_since=NOW + timedelta(minutes=50)) == ["receiver_away"], "the clock was set back since"
 
 
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("no connection", "The webhook receiver does not answer"),
+        ("the receiver answered 401", "The webhook receiver accepts nothing"),
+    ],
+)
+def test_receiver_of_few_messages_is_told_by_its_last_error(words: str, title: str) -> None:
+    """Fewer than five posts open no breaker, so the last error says whether it answers: nobody looks for a wrong secret."""
+    since = NOW - timedelta(seconds=61)
+    errors = {("outcomes", ""): LastError(words=words, first_at=since, at=NOW)}
+    [incident] = incidents_of(replace(WELL, untaken_since=since, errors=errors))
+    assert (incident.title, incident.since) == (title, since)
+
+
 def test_every_kind_is_tested() -> None:
     """Every kind of incident is in a test."""
     assert {*FAULTS, *QUIET, "replica_behind"} == {kind.value for kind in IncidentKind}
