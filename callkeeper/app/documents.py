@@ -55,8 +55,9 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "automatic": (
             "true or false",
             "true",
-            "assign the one candidate of a call that nobody has claimed, at every institution of the file",
+            "assign the one candidate of a call that nobody has claimed",
         ),
+        "institutions": ("list of keys", "all", "assign so at these institutions only"),
         "person_types": ("list of types", "any", "only a candidate of one of these person types"),
     },
     "consent": {

@@ -351,7 +351,7 @@ def _may_still_be_assigned(call: Call, before: Call, book: RuleBook) -> bool:
         return is_free(call, book)
     shown, listed_at = before.seen.reading, call.life.listed_at
     is_listed_since = shown is not None and shown.person_id and listed_at is not None and listed_at >= shown.read_at
-    return book.assign.automatic and not call.seen.core_username and not is_listed_since
+    return book.assign.is_automatic_at(call.institution_key) and not call.seen.core_username and not is_listed_since
 
 
 def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:

@@ -60,8 +60,8 @@ def _obstacle(call: Call, book: RuleBook) -> str | None:
     # has claimed it.
     if call.seen.person_id is not None and [one.person_id for one in call.seen.candidates] != [call.seen.person_id]:
         return "the call has a person"
-    if not book.assign.automatic:
-        return "[assign] automatic is false"
+    if not book.assign.is_automatic_at(call.institution_key):
+        return "[assign] institutions leaves it out" if book.assign.automatic else "[assign] automatic is false"
     if call.seen.core_username:
         return "an operator has claimed the call"
     if len(call.seen.candidates) != 1:

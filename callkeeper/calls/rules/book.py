@@ -139,10 +139,18 @@ _REACTIONS = frozenset({Outcome.REJECT, Outcome.ASK})
 
 @dataclass(frozen=True, slots=True)
 class AssignRule:
-    """When the only candidate that the service found may be assigned without a person's request."""
+    """When the only candidate that the service found may be assigned without a person's request.
+
+    ``institutions`` and ``person_types`` are None for all.
+    """
 
     automatic: bool = True
+    institutions: frozenset[str] | None = None
     person_types: frozenset[str] | None = None
+
+    def is_automatic_at(self, institution_key: str) -> bool:
+        """Tell whether it may be at an institution."""
+        return self.automatic and (self.institutions is None or institution_key in self.institutions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +323,11 @@ class RuleBook:
     def institutions(self) -> frozenset[str]:
         """Return the keys of the institutions that rules name."""
         return frozenset[str]().union(
-            self.red_alone, self.against_mismatch, dict(self.limits), *(rule.institutions or () for rule in self.rules)
+            self.red_alone,
+            self.against_mismatch,
+            self.assign.institutions or (),
+            dict(self.limits),
+            *(rule.institutions or () for rule in self.rules),
         )
 
 

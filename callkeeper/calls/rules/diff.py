@@ -20,6 +20,8 @@ def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
         ("[reads] undecided_s", f"{old.reads_undecided_s:g}", f"{new.reads_undecided_s:g}"),
         ("[reads] decided_s", f"{old.reads_decided_s:g}", f"{new.reads_decided_s:g}"),
         ("[assign] automatic", str(old.assign.automatic).lower(), str(new.assign.automatic).lower()),
+        ("[assign] institutions", _or_all(old.assign.institutions), _or_all(new.assign.institutions)),
+        ("[assign] person_types", _or_all(old.assign.person_types), _or_all(new.assign.person_types)),
         ("[[limit]] requests_per_s", _limits(old), _limits(new)),
         ("[history] days", str(old.history_days), str(new.history_days)),
         ("[[zone]]", _zones(old), _zones(new)),
@@ -30,7 +32,6 @@ def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
         ("[policies] green", frozenset(old.policies.green), frozenset(new.policies.green)),
         ("[policies] red", frozenset(old.policies.red), frozenset(new.policies.red)),
         ("[policies] neutral", frozenset(old.policies.neutral), frozenset(new.policies.neutral)),
-        ("[assign] person_types", old.assign.person_types or _NOBODY, new.assign.person_types or _NOBODY),
         ("[reject] on_red_alone", old.red_alone, new.red_alone),
         ("[enroll] against_mismatch", old.against_mismatch, new.against_mismatch),
     )
@@ -46,7 +47,8 @@ def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
                 yield f"[lists] {name}: other {kind}"
 
 
-_NOBODY: frozenset[str] = frozenset()
+def _or_all(names: frozenset[str] | None) -> str:
+    return "all" if names is None else ", ".join(sorted(names))
 
 
 def _limits(book: RuleBook) -> str:

@@ -132,7 +132,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "checks": ("at", "reserve", "unassigned"),
     "reads": ("undecided_s", "decided_s"),
     "policies": ("green", "red", "neutral"),
-    "assign": ("automatic", "person_types"),
+    "assign": ("automatic", "institutions", "person_types"),
     "consent": ("require_opt_in",),
     "enroll": ("against_mismatch",),
     "reject": ("on_red_alone",),
@@ -168,7 +168,7 @@ def read_book(
     schedule = _schedule(sections["checks"])
     reads, consent = sections["reads"], sections["consent"]
     policies = _policies(sections["policies"])
-    assign = _assign(sections["assign"])
+    assign = _assign(sections["assign"], owned)
     red_alone = _institutions(sections["reject"], "on_red_alone", owned) or frozenset()
     against_mismatch = _institutions(sections["enroll"], "against_mismatch", owned) or frozenset()
     rules = _rules(top, owned, policies, red_alone, against_mismatch)
@@ -237,13 +237,14 @@ def _can_mean_one(one: str, other: str) -> bool:
         return True
 
 
-def _assign(section: Section) -> AssignRule:
+def _assign(section: Section, owned: frozenset[str] | None) -> AssignRule:
     types = section.texts("person_types", '["Primary", "Joint"]')
     for n, kind in enumerate(types):
         if kind not in PERSON_TYPES:
             place = section.within("person_types")
             place.fault(n, f"{kind!r} is no person type", one_of(PERSON_TYPES, kind))
-    return AssignRule(section.flag("automatic", default=True), frozenset(types) if types else None)
+    institutions = _institutions(section, "institutions", owned)
+    return AssignRule(section.flag("automatic", default=True), institutions, frozenset(types) if types else None)
 
 
 def _rules(

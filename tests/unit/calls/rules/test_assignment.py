@@ -30,11 +30,13 @@ def test_only_candidate_of_an_unclaimed_call_is_assigned() -> None:
 
 BOOKS = {
     "manual": replace(BOOK, assign=replace(BOOK.assign, automatic=False)),
+    "elsewhere": replace(BOOK, assign=replace(BOOK.assign, institutions=frozenset({"cu-2"}))),
     "owners": replace(BOOK, assign=replace(BOOK.assign, person_types=frozenset({"Joint"}))),
 }
 OBSTACLES = {
     "the call has a person": (FREE | {"person_id": "p-9"}, BOOK),
     "[assign] automatic is false": (FREE, BOOKS["manual"]),
+    "[assign] institutions leaves it out": (FREE, BOOKS["elsewhere"]),
     "an operator has claimed the call": (FREE | {"core_username": "ann"}, BOOK),
     "no candidates, exactly one is needed": (FREE | {"candidates": ()}, BOOK),
     "2 candidates, exactly one is needed": (FREE | {"candidates": (ONE, TWO)}, BOOK),
@@ -50,6 +52,12 @@ def test_nobody_is_assigned_against_an_obstacle(because: str, case: tuple[dict[s
     answer = judged(call(**changes), book)
     assert (answer.person_id, answer.because) == (None, because)
     assert not is_free(call(**changes), book)
+
+
+def test_only_candidate_is_assigned_at_an_institution_of_the_list() -> None:
+    """So that another one can be watched first."""
+    here = replace(BOOK, assign=replace(BOOK.assign, institutions=frozenset({"cu-1", "cu-2"})))
+    assert judged(call(**FREE), here).allowed_person == "p-1"
 
 
 def test_person_at_the_desk_is_believed_against_every_obstacle_but_the_law() -> None:

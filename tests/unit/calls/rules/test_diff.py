@@ -24,6 +24,8 @@ def test_settings_name_the_value_before_and_after() -> None:
     assert changes(BOOK, replace(BOOK, require_opt_in=not BOOK.require_opt_in)) == [
         f"[consent] require_opt_in: {str(BOOK.require_opt_in).lower()} -> {str(not BOOK.require_opt_in).lower()}"
     ]
+    watching = replace(BOOK, assign=replace(BOOK.assign, institutions=frozenset({"cu-2", "cu-1"})))
+    assert changes(BOOK, watching) == ["[assign] institutions: all -> cu-1, cu-2"]
     policies = replace(BOOK.policies, green=(*BOOK.policies.green, "Mint"))
     assert changes(BOOK, replace(BOOK, policies=policies)) == ["[policies] green: with Mint"]
     assert changes(replace(BOOK, policies=policies), BOOK) == ["[policies] green: without Mint"]

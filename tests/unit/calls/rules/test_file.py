@@ -204,6 +204,14 @@ FILES = [
         "institutions empty", '["cu-1"]', "[]", "institutions", "institutions is empty", "leave it out", rule="verified"
     ),
     one("institutions a text", '["cu-1"]', '"cu-1"', "institutions", "must be a list of texts", rule="verified"),
+    one(
+        "assigns elsewhere",
+        'person_types = ["Primary", "Joint"]',
+        'institutions = ["cu-11"]',
+        "cu-11",
+        "'cu-11' is not one of",
+        "mean 'cu-1'?",
+    ),
     # conditions
     one(
         "fact unknown",
