@@ -391,7 +391,10 @@ class World:
         assert merged <= set(ids), f"{merged} was merged into {call.voice_id}, another call"
 
     async def _nothing_is_forgotten(self) -> None:
-        """Assert that every member that has a note or is not settled is due soon or leased, and that none is parked."""
+        """Assert that every member that has a note or is not settled is due soon, leased, or waits for its institution.
+
+        And that none is set aside for a person after failures.
+        """
         redis, prefix = self.servers.current(), len(self.keys.item(""))
         async for key in redis.scan_iter(match=self.keys.item("*"), count=1000):
             member = key.decode()[prefix:]
@@ -399,7 +402,9 @@ class World:
             has_notes = await redis.exists(self.keys.inbox(member))
             if moved or (settled and not has_notes) or (record is None and not has_notes):
                 continue
-            score = await redis.zscore(self.keys.due, member)
+            owner = parse_member(member)
+            waiting = self.keys.parked(owner.institution_key if isinstance(owner, CallId) else "")
+            score = await redis.zscore(self.keys.due, member) or await redis.zscore(waiting, member)
             assert score is not None, f"{member} is forgotten"
             assert score <= self.now_ms() + FARTHEST_MS + self.set_back_s * 1000, f"{member} is due too late"
         assert not [why for why in (await self.web.queries.attention()).values() if why == "parked"]
