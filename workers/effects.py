@@ -258,6 +258,7 @@ def _unsent_wait(kind: EffectKind, effect: Effect) -> timedelta:
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
     """Return the ledger with one more request counted, and what stored details said directly before it."""
     effect, reading, word = claim.effect(kind), claim.call.seen.reading, word_for(kind, claim.call)
+    requested_by = effect.operator or claim.bot
     return replace(
         effect,
         last_word=word.number if word else effect.last_word,
@@ -267,7 +268,8 @@ def _booked(claim: Claim, kind: EffectKind) -> Effect:
         retry_at=None,
         status_before=reading.status if reading else None,
         updated_before=reading.updated_at if reading else None,
-        requested_by=effect.operator or claim.bot,
+        requested_by=requested_by,
+        is_operators=effect.person_stood and claim.call.seen.core_username not in {None, requested_by},
     )
 
 

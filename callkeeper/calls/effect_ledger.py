@@ -65,6 +65,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     """The service's words, without personal data, if it refused the last request."""
     person_stood: bool = False
     """An assign: the person stood on the record before, so the person alone does not show that it was carried out."""
+    is_operators: bool = False
+    """An assign: an operator elsewhere had put the person there. The person stays theirs, and is only correlated."""
     status_before: str | None = None
     updated_before: datetime | None = None
     """When the service's record had last changed, by the same read as ``status_before``."""

@@ -417,14 +417,10 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
 
 
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
-    """Start watching a call that was just assigned, and remember that we assigned this person.
-
-    A person whom an operator elsewhere had put there stays theirs: they are only correlated.
-    """
+    """Start watching a call that was just assigned, and remember whom we assigned, unless it is an operator's person."""
     assign = call.ledger.assign
-    is_theirs = assign.person_stood and call.seen.core_username not in {None, assign.requested_by}
     call = _assigned_to(call, assign.person_id)
-    if not is_theirs:
+    if not assign.is_operators:
         ledger = replace(call.ledger, assigned_person_id=assign.person_id, assigned_as=assign.requested_by)
         call = replace(call, ledger=ledger)
-    return _watched(call, book, now, was_free=_was_free(call.ledger.assign) and not call.seen.core_username)
+    return _watched(call, book, now, was_free=_was_free(assign) and not call.seen.core_username)

@@ -95,10 +95,13 @@ async def test_desk_may_assign_the_person_of_a_call_that_an_operator_has_claimed
     assert (await answer(rig, call)).state is ActionState.DONE
 
 
-async def test_operators_person_is_not_replaced_in_two_steps(rig: Rig) -> None:
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "answer lost"])
+async def test_operators_person_is_not_replaced_in_two_steps(rig: Rig, is_lost: bool) -> None:
     """To assign the person who stands there makes the operator's claim not ours: the next person is refused as before."""
     rig.stage.world.add_member("cu-1", "p-2", ["5550100222"])
     call = await rig.begin_call(Happening(Kind.CLAIMED, 0, "elsewhere", "p-1"), END, run_s=10, is_pushed=False)
+    if is_lost:
+        rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.RESET, applied=True, times=1))
     for person_id in ("p-1", "p-2"):
         await rig.note(call, AssignWish(operator="ann", said_at=rig.clock.now, wish=person_id, person_id=person_id))
         await rig.run(10)
