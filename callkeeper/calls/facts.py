@@ -208,7 +208,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool,
         Says(
             "the verified person is the one the call is assigned to, not only filled in by the queue or taken off the "
-            "call; and no person at the desk has asked to assign another: since, if the desk verified them, else at any time"
+            "call, and nobody at the desk has asked to assign another, unless the desk has verified this one since"
         ),
     ]
     validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
