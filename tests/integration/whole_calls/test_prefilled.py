@@ -6,10 +6,11 @@ import pytest
 
 from callkeeper.calls.action_status import ActionState, ActionStatus, line_of, status_of
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.notes import AssignWish, Verified
+from callkeeper.calls.notes import AssignWish
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
 
 END = Happening(Kind.END, 60)
 WISH = "a" * 32
@@ -120,12 +121,9 @@ async def test_lost_answer_is_not_confirmed_by_the_person_who_stood_there(rig: R
 
 async def test_person_who_is_only_filled_in_is_not_enrolled(rig: Rig, prefilled: str) -> None:
     """Without an assign the account is not correlated. If details name the person, the service says who is assigned."""
-    call = rig.stage.call(Happening(Kind.END, 200))
-    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.UNAUTHORIZED))
-    await rig.run(10)
-    how = "OneTimePasswordAuth"
-    said = Verified(person_id="p-1", validation_type=how, operator="ann", said_at=rig.clock.now, wish=WISH)
-    await rig.note(call, said)
+    by_hand(rig)
+    call = await rig.begin_call(Happening(Kind.END, 200), run_s=10)
+    await rig.note(call, verified(rig))
     await rig.run(100)
     assert rig.ledger(call).get("enroll", 0) == (prefilled == "person-prefilled")
 
