@@ -13,6 +13,7 @@ from callkeeper.calls.call_signs import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
+    ENROLLED_SINCE,
     REQUEST_LOST,
     after_refusal,
     after_turning_away,
@@ -119,9 +120,6 @@ async def intend(claim: Claim, step: Intend) -> None:
         await claim.keep_marks()
     if kind is not EffectKind.ASSIGN:
         await claim.keep()
-
-
-ENROLLED_SINCE = "it is not repeated: the member was enrolled since"
 
 
 def _give_up_reject(claim: Claim) -> None:

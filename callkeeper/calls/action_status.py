@@ -13,6 +13,7 @@ from typing import Final
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
+    ENROLLED_SINCE,
     MAX_ASSIGNS,
     enroll_trouble,
     failures,
@@ -62,6 +63,9 @@ _MEANINGS = {
     ),
     "enrolled_before": (
         "it is recorded, but the voice was enrolled before: only the service's operator can take that back"
+    ),
+    "enrolled_since": (
+        "the member was enrolled since, and a reject would take that back: to send it all the same, say it once more"
     ),
     "already_sent": "it was already sent for this call; the story shows the outcome",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
@@ -271,6 +275,8 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
     effect = call.effect(kind)
     is_undone = effect.state is EffectState.TAKEN_BACK and (effect.sent_at is None or effect.sent_at < line.at)
     if effect.state in _STATES and not is_undone and not may_begin(kind, effect, call):
+        if effect.refusal == ENROLLED_SINCE:
+            return _held("enrolled_since")
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
     if _was_sent(effect):
         return PENDING

@@ -62,7 +62,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     retry_at: datetime | None = None
     """When it may be sent again after a 401, a 429 or a refusal, once it is absent. None: it may not."""
     refusal: str | None = None
-    """The service's words, without personal data, if it refused the last request."""
+    """The service's words, without personal data, if it refused the last request; or why none was sent."""
     person_stood: bool = False
     """An assign: the person stood on the record before, so the person alone does not show that it was carried out."""
     is_operators: bool = False

@@ -140,7 +140,10 @@ def without_service_words(why: str) -> str:
 
 
 REQUEST_LOST = "its request was lost"
+ENROLLED_SINCE = "the member was enrolled since"
+"""The ``refusal`` of a reject that is given up, because it would take that enroll back."""
 NOT_CARRIED_OUT = f"not carried out: {REQUEST_LOST}"
+GIVEN_UP = f"not carried out: {ENROLLED_SINCE}"
 """The rest of the attention reason of a call with such an effect. The kind stands before it."""
 
 
@@ -156,7 +159,8 @@ def failures(call: Call) -> list[EffectKind]:
 def failure(kind: EffectKind, call: Call) -> str:
     """Return the attention reason of a call with an effect that failed."""
     refusal = call.effect(kind).refusal
-    return f"{kind} {NOT_CARRIED_OUT if refusal is None else f'{REFUSED_BY_SERVICE}: {refusal}'}"
+    rest = {None: NOT_CARRIED_OUT, ENROLLED_SINCE: GIVEN_UP}.get(refusal, f"{REFUSED_BY_SERVICE}: {refusal}")
+    return f"{kind} {rest}"
 
 
 def _stands_failed(kind: EffectKind, call: Call) -> bool:

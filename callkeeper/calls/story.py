@@ -11,6 +11,7 @@ from typing import Final
 
 from callkeeper.calls.action_status import MEANINGS, ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE
 from callkeeper.calls.law import meaning_of
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.trail import Entry, Recorded, Tried
@@ -361,10 +362,10 @@ def _plain(entry: Entry) -> str:
         case "established":
             if entry.wish:
                 return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
+            if entry.because == ENROLLED_SINCE or (entry.state == EffectState.ABSENT and entry.because):
+                return f"{entry.kind} not carried out{because}"
             if entry.state == EffectState.REFUSED:
                 return f"{entry.kind} refused for good: nothing was applied{because}"
-            if entry.state == EffectState.ABSENT and entry.because:
-                return f"{entry.kind} not carried out{because}"
             if entry.state == EffectState.UNRESOLVED:
                 return f"{entry.kind} unresolved: nothing proves whether it was applied"
             return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"

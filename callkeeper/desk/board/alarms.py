@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
+    GIVEN_UP,
     NOT_CARRIED_OUT,
     REFUSED_BY_SERVICE,
     TAKEN_BACK,
@@ -193,6 +194,12 @@ def _words(why: str) -> tuple[str, str, str]:
         return title.capitalize(), advice, "doctor-attention"
     if why.endswith(NOT_CARRIED_OUT):
         advice = "It was sent once, and not applied. Do it at the service, or say it again on the call's page."
+        return why.partition(":")[0].capitalize(), advice, "doctor-attention"
+    if why.endswith(GIVEN_UP):
+        advice = (
+            "It would take back an enroll of the member that came later. Find out who called; then say it again on the "
+            "call's page, or that you have seen it."
+        )
         return why.partition(":")[0].capitalize(), advice, "doctor-attention"
     if why.startswith(ASKED):
         title = f"Rule {why.removeprefix(ASKED).strip()} asks"

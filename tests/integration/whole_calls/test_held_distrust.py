@@ -4,6 +4,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.action_status import statuses_of
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.notes import Distrusted
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -87,6 +88,7 @@ async def test_person_who_distrusts_once_more_is_obeyed(rig: Rig) -> None:
     await resume(rig)
     await rig.run(30)
     assert not first.rejected
+    assert statuses_of(await rig.record(first), await rig.trail(first))["r1"].reasons == ("enrolled_since",)
     again = Distrusted(operator="bob", said_at=rig.clock.now, reason="I know", wish="r2")
     await rig.note(first, again, even_settled=True)
     await rig.run(30)

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, ClaimedItem
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import GIVEN_UP
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
@@ -373,7 +374,8 @@ async def test_refused_reject_is_not_repeated_over_a_later_enroll(rig: Rig) -> N
     await say(rig, other)
     await rig.run(60)
     assert (rig.ledger(call)[REJECTED], other.feedback) == (1, ["SUCCESSFUL"])
-    assert "reject refused by the service: it is not repeated" in str(await rig.queries.attention())
+    assert list((await rig.queries.attention()).values()) == [f"reject {GIVEN_UP}"]
+    assert [one.type for one in outcomes(await rig.trail(call))][-1] == "not_carried_out"
     await distrust(rig, call)
     await rig.run(10)
     assert call.feedback == ["FAILED"]
