@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
-from callkeeper.calls.member_evidence import enrolled_person, usable_answers
+from callkeeper.calls.member_evidence import enrolled_person, is_assigned, usable_answers
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.notes import statement_order
 from callkeeper.calls.pause import PauseScope
@@ -629,8 +629,7 @@ def _is_nobodys(call: Call) -> bool:
     reading, listed_at = call.seen.reading, call.life.listed_at
     if reading is None or reading.person_id is not None:
         return False
-    is_taken = call.ledger.assign.state in DONE or call.seen.core_username is not None
-    return call.seen.was_named or (not is_taken and listed_at is not None and listed_at <= reading.read_at)
+    return call.seen.was_named or (not is_assigned(call) and listed_at is not None and listed_at <= reading.read_at)
 
 
 def research_of(call: Call) -> tuple[str | None, str | None]:

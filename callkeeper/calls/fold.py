@@ -16,6 +16,7 @@ from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
     MISMATCH,
     in_doubt,
+    is_assigned,
     of_member,
     shown_of_voice,
     with_answered_check,
@@ -374,15 +375,8 @@ def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...])
     After the end it is not. Nor is it before somebody has assigned the member: only an assign correlates the account, and
     the service may have filled in the only match (`callkeeper.calls.rules.assignment`).
     """
-    can_tell = call.life.ended_at is None and _is_correlated(call)
+    can_tell = call.life.ended_at is None and is_assigned(call)
     return replace(call, seen=with_answered_check(call.seen, check, reading, signs, can_tell=can_tell))
-
-
-def _is_correlated(call: Call) -> bool:
-    """Tell whether somebody has assigned the member who stands on the call, as far as is known."""
-    assign = call.ledger.assign
-    is_ours = assign.state in DONE and assign.person_id == call.seen.person_id
-    return is_ours or call.seen.core_username is not None
 
 
 def _is_authenticated(call: Call, reading: Reading) -> bool:

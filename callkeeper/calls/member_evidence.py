@@ -89,6 +89,12 @@ def _about_others(seen: Seen) -> int:
     return seen.unusable_answers if is_same else seen.history.answered
 
 
+def is_assigned(call: Call) -> bool:
+    """Tell whether somebody has assigned the member who stands on the call, as far as is known."""
+    ours = call.ledger.assigned_person_id
+    return call.seen.core_username is not None or (ours is not None and ours == call.seen.person_id)
+
+
 def enrolled_person(call: Call) -> str | None:
     """Return for whom the voice was enrolled; None if for nobody, or if that is not known."""
     enroll = call.ledger.enroll
