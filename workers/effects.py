@@ -85,9 +85,6 @@ async def intend(claim: Claim, step: Intend) -> None:
     usually its ``sent``, because it often needs no read. If the claim is lost before, the assign is decided anew.
     """
     now, verdict, kind = claim.now, step.verdict, step.kind
-    if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
-        _give_up_reject(claim)
-        return
     if step.decision is not None:
         write_decision(claim, step.decision)
     effect = replace(
@@ -212,7 +209,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         WriteRefused: Another worker holds the call now; nothing was sent.
         FrozenTooLong: The process stood still; nothing was sent, but the ledger says ``sent``.
     """
-    if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):  # since the intention, which may be old
+    if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
         _give_up_reject(claim)
         return
     intended = claim.call
