@@ -319,6 +319,15 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
     assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
 
 
+def test_fold_of_a_persons_answer_twice_closes_nothing_else() -> None:
+    """The first time it resolves the enroll. The second time it must not count as having seen what a rule asks."""
+    answer = Resolved(applied=True, operator="ann", said_at=NOW, number=1)
+    doubt = Effect(state=EffectState.UNRESOLVED)
+    once, _ = fold_note(call(enroll=doubt, asked=Asked(rule="r", because="why", asked_at=NOW)), answer, NOW)
+    twice, _ = fold_note(once, answer, NOW)
+    assert twice.statements.open_question is not None
+
+
 def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() -> None:
     """What the service refused was not applied, also if a person says later that another effect of the call was."""
     refused = Effect(state=EffectState.REFUSED, sent_at=NOW, attempts=2, refusal="busy")
