@@ -257,9 +257,8 @@ def _limit(expected: re.Match[str]) -> str:
     if not expected["limit"]:
         return ""
     bound = "least" if expected["sign"] == ">=" else "most"
-    unit = "" if not expected["length"] else "character" if expected["type"] == "str" else "entry"
-    many = unit if expected["limit"] == "1" else {"character": "characters", "entry": "entries"}.get(unit, "")
-    return f" of at {bound} {expected['limit']} {many}".rstrip()
+    one, many = _UNITS.get(expected["type"], ("", ""))
+    return f" of at {bound} {expected['limit']} {one if expected['limit'] == '1' else many}".rstrip()
 
 
 def meant(unknown: str, known: Sequence[str]) -> str:
@@ -274,7 +273,7 @@ LONGEST_NAME: Final = 40
 """How much of an unknown name is repeated."""
 _UNKNOWN_FIELD: Final = "Object contains unknown field"
 _MISSING_FIELD: Final = "Object missing required field"
-_EXPECTED: Final = re.compile(r"Expected `(?P<type>[^`]+)`(?:(?P<length> of length)? (?P<sign>[<>]=) (?P<limit>\d+))?")
+_EXPECTED: Final = re.compile(r"Expected `(?P<type>[^`]+)`(?:(?: of length)? (?P<sign>[<>]=) (?P<limit>\d+))?")
 _TYPES: Final = {
     "str": "a string",
     "str | null": "a string or null",
@@ -283,6 +282,7 @@ _TYPES: Final = {
     "array": "an array",
     "object": "an object",
 }
+_UNITS: Final = {"str": ("character", "characters"), "array": ("entry", "entries")}
 _PATTERNS: Final = {
     "operator": "1 to 64 visible ASCII characters",
     "person_id": "1 to 128 printable ASCII characters, the first and the last no blank",
