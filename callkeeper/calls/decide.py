@@ -12,6 +12,7 @@ from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectSta
 from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     evidence,
+    given_up,
     is_later,
     may_assign,
     may_begin,
@@ -66,7 +67,7 @@ def decide(call: Call, context: Context, book: RuleBook, now: datetime) -> Step:
     if call.life.phase is Phase.HINTED:
         return confirm(call, context, now, is_lost=is_lost(call, book, now))
     if context.obstacles.standing == FOREIGN:
-        return age_out(call, context, book, now) or Wait(now + FOREIGN_WAIT)
+        return _give_up_doubt(call, now) or age_out(call, context, book, now) or Wait(now + FOREIGN_WAIT)
     if call.plan.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
     facts = facts_of(call, context.obstacles, book.policies, now, lists=book.lists)
@@ -114,6 +115,16 @@ def _clear_doubt(call: Call, now: datetime) -> Deed | None:
             return Establish(kind, state)
         due = next_doubt_read(effect, call, now)
         return Wait(due) if due > now else Read(f"{kind} in doubt")
+    return None
+
+
+def _give_up_doubt(call: Call, now: datetime) -> Deed | None:
+    """Leave the doubts of a call that may not be read any more to a person, unless its institution comes back soon."""
+    for kind in _MOST_HARMFUL_FIRST:
+        effect = call.effect(kind)
+        state = given_up(effect, now) if effect.state in IN_DOUBT else None
+        if state is not None:
+            return Establish(kind, state)
     return None
 
 

@@ -66,9 +66,13 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
             return EffectState.REFUSED if is_final else EffectState.ABSENT
         if reading.read_at >= _shown_by(effect, reading):
             return _absent_or_unresolved(kind, effect, reading, was_rejected=call.seen.rejected)
-    if call.plan.reads_failed and now - (effect.doubted_at or sent_at) > DOUBT_GIVE_UP:
-        return _unproved(effect)
-    return None
+    return given_up(effect, now) if call.plan.reads_failed else None
+
+
+def given_up(effect: Effect, now: datetime) -> EffectState | None:
+    """Return the state of an effect in doubt whose call cannot be read; None while a read may still come in time."""
+    began_at = effect.doubted_at or effect.sent_at or effect.intended_at
+    return _unproved(effect) if began_at is None or now - began_at > DOUBT_GIVE_UP else None
 
 
 def _unproved(effect: Effect) -> EffectState:
