@@ -195,7 +195,9 @@ def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         return _held("other_call_named" if call.names.other_voice_id else "call_unconfirmed")
     answer = _answer(call, trail, line)
     is_foreign = call.last_claim.standing == FOREIGN and line.kind != "resolved"
-    is_open = answer.state in {ActionState.PENDING, ActionState.HELD}
+    kind = _EFFECT_OF.get(line.kind or "")
+    is_in_doubt = answer == PENDING and kind is not None and _was_sent(call.effect(kind))
+    is_open = answer.state in {ActionState.PENDING, ActionState.HELD} and not is_in_doubt
     return _held(_NOT_ALLOWED) if is_foreign and is_open else answer
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callkeeper.calls.action_status import ActionState, statuses_of
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.store.keys import Keys
@@ -67,3 +68,15 @@ async def test_doubt_is_cleared_if_the_institution_comes_back_soon(courier: Cour
     await courier.run(61)
     assert (await courier.record(call)).ledger.enroll.state is EffectState.CONFIRMED
     assert not await courier.queries.attention()
+
+
+@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
+async def test_word_whose_request_is_in_doubt_is_not_called_held(courier: Courier, kind: EffectKind) -> None:
+    """The agent must not read that nothing was sent: the service has carried it out."""
+    call = await doubted(courier, kind)
+    await go(courier)
+    shown = statuses_of(await courier.record(call), await courier.trail(call))["w"]
+    assert (shown.state, shown.may_change) == (ActionState.PENDING, True)
+    await courier.leap(6)
+    shown = statuses_of(await courier.record(call), await courier.trail(call))["w"]
+    assert shown.state is ActionState.UNRESOLVED
