@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from http.cookiejar import DefaultCookiePolicy
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from time import monotonic
 from typing import Any, Final
@@ -21,6 +22,7 @@ import aiohttp
 import httpx
 import msgspec
 from aiohttp.abc import AbstractResolver
+from aiohttp.connector import Connection
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
@@ -96,6 +98,16 @@ class Posted:
     digest: str = ""
 
 
+class _WithoutReason(aiohttp.ClientResponse):
+    """An answer without its reason phrase: the transport raises if that is not UTF-8."""
+
+    async def start(self, connection: Connection) -> "_WithoutReason":
+        """Read status and headers."""
+        await super().start(connection)
+        self.reason = None
+        return self
+
+
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -143,6 +155,7 @@ class WebhookClient:
             return aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
+                response_class=_WithoutReason,
                 trust_env=False,
                 auto_decompress=False,
             )
@@ -158,6 +171,8 @@ class WebhookClient:
             trust_env=False,
             timeout=None,  # noqa: S113  (the deadline is around the whole exchange)
         )
+        # It has a jar of its own, and cannot send a cookie that is not ASCII: no later post would leave.
+        client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         webhooks = tuple(Webhook(secret.reveal()) for secret in secrets)
         return cls(url, webhooks, client, lambda: datetime.now(UTC))
 

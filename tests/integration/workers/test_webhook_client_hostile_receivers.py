@@ -97,12 +97,13 @@ HUGE = b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"
         (endless(b"", b"\x00\xff" * 4096), Answer.AWAY, None),
         (once(b"HTTP/1.1 abc def\r\n\r\n"), Answer.AWAY, None),
         (once(b""), Answer.AWAY, None),
+        (once(b"HTTP/1.1 200 Re\xe7u\r\nContent-Length: 0\r\n\r\n"), Answer.TAKEN, 200),
         (once(b"HTTP/1.1 429 x\r\nRetry-After: \xc2\xb9e9\r\nContent-Length: 0\r\n\r\n"), Answer.AWAY, 429),
         (once(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"), Answer.AWAY, 410),
         (silence, Answer.AWAY, None),
         (drip, Answer.AWAY, None),
     ],
-    ids=["1 GB", "gzip", "headers", "100", "noise", "status", "closed", "retry", "gone", "silent", "drip"],
+    ids=["1 GB", "gzip", "headers", "100", "noise", "status", "closed", "reason", "retry", "gone", "silent", "drip"],
 )
 async def test_receiver_cannot_hold_a_worker_up(behave: Behave, answer: Answer, status: int | None) -> None:
     """Every answer is judged by its status alone, within the deadline, without its body."""
@@ -113,3 +114,24 @@ async def test_receiver_cannot_hold_a_worker_up(behave: Behave, answer: Answer, 
     assert posted.retry_after_s == 0
     assert time.monotonic() - began_s < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 64 * 1024
+
+
+async def test_receiver_cannot_stop_later_posts_by_a_cookie() -> None:
+    """No cookie is kept: one that is not ASCII could not be sent, and each later post would fail before it leaves."""
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        cookies = b"Set-Cookie: one=1\r\nSet-Cookie: two=\xff\r\n"
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n%b\r\n" % cookies)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        client = WebhookClient.open(url, [Secret(SECRET)], may_be_private=True)
+        posted = [await client.post(f"callkeeper.test.{n}", TestMessage(timestamp=NOW)) for n in range(2)]
+        await client.aclose()
+    assert [each.answer for each in posted] == [Answer.TAKEN] * 2
+    assert len(heads) == 2
+    assert not any(b"cookie" in head.lower() for head in heads)
