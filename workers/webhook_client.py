@@ -218,7 +218,7 @@ class WebhookClient:
                 status, retry_after = answer.status_code, answer.headers.get("retry-after", "")
                 took_ms = _ms_since(began_s)
                 said = await beginning_of(answer)
-        except (httpx.HTTPError, OSError, aiohttp.ClientError) as problem:
+        except Exception as problem:  # noqa: BLE001  (an answer can make libraries raise anything: post again later)
             error = _kind_of(problem) if status is None else None
         wait_s = min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isascii() and retry_after.isdigit() else 0.0
         judged = Answer.AWAY if status is None else _judge(status)

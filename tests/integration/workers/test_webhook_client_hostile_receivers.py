@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import httpx
 import pytest
 
 from callkeeper.calls.outcome_messages import TestMessage
@@ -135,3 +136,18 @@ async def test_receiver_cannot_stop_later_posts_by_a_cookie() -> None:
     assert [each.answer for each in posted] == [Answer.TAKEN] * 2
     assert len(heads) == 2
     assert not any(b"cookie" in head.lower() for head in heads)
+
+
+async def test_answer_that_a_library_cannot_bear_is_no_answer() -> None:
+    """Whatever it raises: an error that passed would leave the message to be posted every few seconds, and unlogged."""
+
+    def fail(_request: httpx.Request) -> httpx.Response:
+        raise UnicodeEncodeError("ascii", "\xff", 0, 1, "ordinal not in range(128)")
+
+    client = replace(
+        WebhookClient.open("https://core.example/", [Secret(SECRET)], may_be_private=False),
+        client=httpx.AsyncClient(transport=httpx.MockTransport(fail)),
+    )
+    posted = await client.post("callkeeper.test.1", TestMessage(timestamp=NOW))
+    await client.aclose()
+    assert (posted.answer, posted.status, posted.error) == (Answer.AWAY, None, "connection broken")
