@@ -141,8 +141,8 @@ def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> Token
         LoginRefused: The service answered and gave no token, so it may have counted a failed login: ``success`` is
             false, whatever the status; a 4xx; or an answer below 500 without ``success``.
         ServiceUnavailable: 5xx that does not say so, or 429.
-        AnswerUnreadable: ``success`` without a token; 404 or 2xx that is not the service's: a page of something before
-            it.
+        AnswerUnreadable: ``success`` without a token, or with one that cannot be sent in a header; 404 or 2xx that is
+            not the service's: a page of something before it.
 
     Spec: Errors 1. Assumed (`login-refusal-form`): the Spec does not show how credentials are refused, nor how many
     refusals lock an account.
@@ -155,7 +155,9 @@ def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> Token
         reason, texts = error.reason, error.texts
     else:
         if record.token:
-            return record
+            if (token := record.token.reveal()).isascii() and token.isprintable():
+                return record
+            raise AnswerUnreadable(TOKEN.name, "token cannot be sent")
         raise AnswerUnreadable(TOKEN.name, "token is missing")
     raise LoginRefused(TOKEN.name, reason).saying(texts)
 

@@ -254,6 +254,8 @@ async def test_answered_login_that_is_no_success_counts_as_refused(
         pytest.param({"status_code": 429, "json": {"success": False}}, id="429"),
         pytest.param({"status_code": 404, "html": "<p>no such site</p>"}, id="404 of a gateway"),
         pytest.param({"status_code": 200, "html": "<p>Back soon</p>"}, id="a page about maintenance"),
+        pytest.param({"status_code": 200, "json": {"success": True, "token": "t\ufffd"}}, id="a token not in ASCII"),
+        pytest.param({"status_code": 200, "json": {"success": True, "token": "t\n"}}, id="a token of two lines"),
     ],
 )
 async def test_login_without_an_answer_backs_off_shortly(
