@@ -76,7 +76,7 @@ def say_json(document: bytes) -> None:
     click.echo(printable_json(document))
 
 
-_AT_END_OF_LINE: Final = re.compile(" +$", re.MULTILINE)
+_AT_END_OF_LINE: Final = re.compile(r" +(?=\n)")
 
 
 class _SafeConsole(Console):
