@@ -31,7 +31,8 @@ class OutcomeData(msgspec.Struct, frozen=True, kw_only=True):
         person_id: The member that the call was assigned to then, or that the enroll or reject was for, by the
             institution's own id.
         reason: Why: the reason why a call is settled, or the rule's sentence.
-        effect: The assign, enroll or reject of ours that it is about; null: none of ours.
+        effect: The assign, enroll or reject of ours that it is about; null: none of ours. `enroll` if an enroll was taken
+            back, whoever made it.
         validation_type: How identity was established.
         operator: Core username of the person whose statement caused it; null: only a rule, or somebody elsewhere.
         requested_by: Core username under which the service recorded the effect.
