@@ -29,7 +29,9 @@ def test_decide_takes_one_lawful_step(before: Call, book: RuleBook, paused: Paus
     if isinstance(step, Intend | Send):
         facts = facts_of_record(before, book.policies)
         opt_in = book.require_opt_in and step.kind is EffectKind.ENROLL
-        assert forbidden(step.kind, facts, opt_in_required=opt_in) == ()
+        person_id = step.person_id if isinstance(step, Intend) else before.effect(step.kind).person_id
+        person_stays = person_id is not None and person_id == before.seen.person_id
+        assert forbidden(step.kind, facts, opt_in_required=opt_in, person_stays=person_stays) == ()
     if isinstance(step, Check) and not step.by_desk:
         assert paused is not PauseScope.ALL
 
