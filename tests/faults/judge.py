@@ -282,7 +282,7 @@ class Judge(Witness):
             was_refused = (call.voice_id, EFFECTS[kind]) in self.refused
             assert seen <= 1 + allowed + was_refused, f"{seen} times {kind} asked for"
             arrived = tally.arrived.get(EFFECTS[kind], 0)
-            assert arrived <= MAX_REQUESTS + allowed, f"{arrived} requests of {kind} arrived"
+            assert arrived <= MAX_REQUESTS * (1 + allowed), f"{arrived} requests of {kind} arrived"
 
     def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
         """Note what a rollback removed from our records of a call.
