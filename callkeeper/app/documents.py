@@ -52,11 +52,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "neutral": ("list of names", "none", "policies without a meaning; a name in no list is unclassified"),
     },
     "assign": {
-        "automatic": (
-            "true or false",
-            "true",
-            "assign the one candidate of a call that nobody has claimed",
-        ),
+        "automatic": ("true or false", "true", "assign the one candidate of a call that nobody has claimed"),
         "institutions": ("list of keys", "all", "assign so at these institutions only"),
         "person_types": ("list of types", "any", "only a candidate of one of these person types"),
     },

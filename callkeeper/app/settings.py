@@ -286,7 +286,7 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
     forwarded_hops: int = defaulted("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
     """Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored."""
     public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example")
-    """Public address of the web process. Alerts link to it, doctor tests it, the identity provider redirects to it."""
+    """Public address of the web process. Alerts link to it, the doctor tests it, the identity provider redirects to it."""
 
     def named_institutions(self) -> dict[str, frozenset[str]]:
         """Return the institutions that the settings name, by variable, without those of the rules file."""
@@ -340,7 +340,7 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     alerts: AlertSettings = part(AlertSettings)
     telemetry: TelemetrySettings | None = part(TelemetrySettings, only_if="OTEL_EXPORTER_OTLP_ENDPOINT")
     public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example")
-    """Public address of the web process. Alerts link to it, doctor tests it, the identity provider redirects to it."""
+    """Public address of the web process. Alerts link to it, the doctor tests it, the identity provider redirects to it."""
     service: ServiceSettings = part(ServiceSettings)
     institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2")
     """The institutions to act for, separated by commas. Default: all that the service account manages."""
