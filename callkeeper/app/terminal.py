@@ -113,9 +113,9 @@ def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = Fal
 def say_table(
     columns: Iterable[str], rows: Iterable[Iterable[object]], *, width_if_piped: int, whole: Collection[str] = ()
 ) -> None:
-    """Print a table without lines. Long cells are folded, not cut; empty ones and zeros are blank.
+    """Print a table without lines; if it has no rows, say so on standard error. Long cells are folded, not cut.
 
-    The columns named in ``whole`` are not folded.
+    Empty cells and zeros are blank. The columns named in ``whole`` are not folded.
     """
     lines = Table(box=None, padding=(0, 1, 0, 0))
     for name in columns:
@@ -123,6 +123,8 @@ def say_table(
     for row in rows:
         lines.add_row(*(str(cell or "") for cell in row))
     terminal_console(width_if_piped=width_if_piped).print(lines)
+    if not lines.row_count:
+        say("none", err=True)
 
 
 class Failed(click.ClickException):

@@ -7,6 +7,7 @@ from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import StoreSettings
 from callkeeper.app.terminal import Misused
 from callkeeper.calls.call_query import number_of
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.earlier_calls import number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.queries import Queries
@@ -54,6 +55,7 @@ def erased_in_redis(
             whose, holds=Holds() if holds is None else holds, held=held, archived=archived
         )
     )
-    live = f"; {found.live} calls are live: repeat it after their end" if found.live else ""
-    unread = f"; {found.unread} calls cannot be read by this release and were not searched" if found.unread else ""
-    return f"Redis: {found.erased} calls are erased; {found.held} calls are under a hold{live}{unread}"
+    live = f"; {quantity(found.live, 'call is', 'calls are')} live: repeat it after their end" if found.live else ""
+    unread = f"; {quantity(found.unread, 'call')} cannot be read by this release: not searched" if found.unread else ""
+    erased, held = (quantity(count, "call is", "calls are") for count in (found.erased, found.held))
+    return f"Redis: {erased} erased; {held} under a hold{live}{unread}"

@@ -15,6 +15,7 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.signals import Signals, Vanished
 from callkeeper.calls.metrics.snapshot import Snapshot
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.survey import Contradiction, contradictions
 
 QUEUE: Final = "queue"
@@ -177,7 +178,7 @@ def _not_active(signals: Signals) -> Iterator[Incident]:
         if one.obstacle != NOT_ACTIVE or not (count or is_pushed):
             continue
         named_as = f"names it as {one.status}" if one.status else "does not name it"
-        calls = f"{count} live {'call' if count == 1 else 'calls'}" if count else "pushed calls"
+        calls = quantity(count, "live call") if count else "pushed calls"
         advice = (
             f"The service {named_as}, and it has {calls}: nothing is assigned, enrolled or "
             "rejected there. Have the service's operator make it Active, or take it out of CALLKEEPER_INSTITUTIONS."

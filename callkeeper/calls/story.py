@@ -13,6 +13,7 @@ from callkeeper.calls.action_status import MEANINGS, ActionStatus
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_SINCE
 from callkeeper.calls.law import meaning_of
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.trail import Entry, Recorded, Tried
 
@@ -160,7 +161,7 @@ class _Narrator:
             return None
         self.listed = seen
         self.person_id = entry.person_id or self.person_id
-        count = f"{entry.candidates or 'no'} candidate{'' if entry.candidates == 1 else 's'}"
+        count = quantity(entry.candidates, "candidate") if entry.candidates else "no candidates"
         person = f", person {entry.person_id}" if entry.person_id else ""
         claimed = f", claimed by {entry.operator}" if entry.operator else ""
         return f"the queue lists it: {count}{person}{claimed}"

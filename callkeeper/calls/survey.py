@@ -13,6 +13,7 @@ import msgspec
 
 from callkeeper.calls.assumptions import Assumption, OtherAnswer, SeenBy, assumptions
 from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.quantity import quantity
 from callkeeper.service.open_questions import USUAL
 
 KNOWN_FIELD = "known|"
@@ -34,7 +35,7 @@ class Sight(msgspec.Struct, frozen=True):
     @property
     def times(self) -> str:
         """Return how often it was seen, in words."""
-        return f"{self.n} time{'' if self.n == 1 else 's'}"
+        return quantity(self.n, "time")
 
     @property
     def first_at(self) -> datetime:

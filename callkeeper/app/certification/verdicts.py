@@ -12,6 +12,7 @@ from typing import Final
 
 from callkeeper.app.certification.evidence import UNREADABLE, CallEvidence
 from callkeeper.calls.effect_ledger import DONE, EffectKind
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.store.intake import CALL_END, CALL_START
 
@@ -101,7 +102,7 @@ def watch_only(evidence: CallEvidence) -> Judgement:
     installation = evidence.installation
     if installation.sending:
         return _broken(
-            f"enroll or reject by themselves: {_count(len(installation.sending), 'rule')}",
+            f"enroll or reject by themselves: {quantity(len(installation.sending), 'rule')}",
             "start the workers with CALLKEEPER_RULES=watch-only, or set stage to shadow for this institution",
         )
     if not installation.rules or installation.unknown:
@@ -165,7 +166,7 @@ def one_call(evidence: CallEvidence) -> Judgement:
         return _unseen("no call came", _NO_CALL)
     if evidence.misnamed or call.names.other_voice_id is not None:
         return _broken(
-            f"not used, because of another call's id in it: {_count(max(evidence.misnamed, 1), 'answer')}",
+            f"not used, because of another call's id in it: {quantity(max(evidence.misnamed, 1), 'answer')}",
             "ask the service's operator how alternate ids are resolved; docs/assumptions.md says what is assumed",
         )
     if evidence.stray and not evidence.entries("pushed"):
@@ -256,7 +257,9 @@ def silence(evidence: CallEvidence) -> Judgement:
             "the service authenticated a caller who was to say nothing",
             "if the caller was silent indeed, ask the service's operator before any rule relies on a green voice",
         )
-    return _holds(f"{_count(len(evidence.entries('checked')), 'check')} answered, and the caller was not authenticated")
+    return _holds(
+        f"{quantity(len(evidence.entries('checked')), 'check')} answered, and the caller was not authenticated"
+    )
 
 
 def pushed_end(evidence: CallEvidence) -> Judgement:
@@ -345,7 +348,7 @@ def readable(evidence: CallEvidence) -> Judgement:
     unreadable, skipped = evidence.requests.get(UNREADABLE, 0), evidence.skipped
     if unreadable or skipped:
         return _broken(
-            f"not readable: {_count(unreadable, 'answer')}, and {_count(skipped, 'entry', 'entries')} of the queue",
+            f"not readable: {quantity(unreadable, 'answer')}, and {quantity(skipped, 'entry', 'entries')} of the queue",
             "see the log events of that time, and report the form of the answers to the service's operator",
         )
     asked = sum(evidence.requests.values())
@@ -427,11 +430,7 @@ _NO_CALL: Final = "is the institution Active, and the caller's number not on its
 
 
 def _refused(count: int) -> str:
-    return f"{_count(count, 'push', 'pushes')} refused for a wrong or missing header"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{quantity(count, 'push', 'pushes')} refused for a wrong or missing header"
 
 
 def _told_start(evidence: CallEvidence) -> datetime | None:

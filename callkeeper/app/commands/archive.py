@@ -26,6 +26,7 @@ from callkeeper.archive.migrating import migrate as migrate_tables
 from callkeeper.archive.verifying import Evidence, Tail, Verification
 from callkeeper.archive.verifying import verify as verify_chains
 from callkeeper.calls.institutions import nearest, shown
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -110,7 +111,8 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
     for key, head in sorted(found.heads.items()):
         say(f"{key}: ends at line {head.n}, {head.hash}{_tail(found.tails.get(key))}")
     say(
-        f"{found.lines} lines, {found.erased} personal values erased, {found.emptied} lines emptied by retention"
+        f"{quantity(found.lines, 'line')}, {quantity(found.erased, 'personal value')} erased, "
+        f"{quantity(found.emptied, 'line')} emptied by retention"
         + (f", {len(log.hashes)} logged heads compared" if heads is not None else "")
     )
     say(_unproved(found))
@@ -118,11 +120,15 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         say("No log was given to prove them: name that of the workers with --heads.")
     if found.unchecked:
         say(
-            f"{found.unchecked} bodies were changed by erasures. "
+            f"{quantity(found.unchecked, 'body was', 'bodies were')} changed by erasures. "
             "This could not be checked: CALLKEEPER_ARCHIVE_KEY is not set."
         )
-    unsigned = [f"{log.unsigned} logged heads are not signed with the key"] if log.unsigned else []
-    unreadable = [f"{log.unreadable} lines of the log could not be read"] if log.unreadable else []
+    unsigned = (
+        [f"{quantity(log.unsigned, 'logged head is', 'logged heads are')} not signed with the key"]
+        if log.unsigned
+        else []
+    )
+    unreadable = [f"{quantity(log.unreadable, 'line')} of the log could not be read"] if log.unreadable else []
     more = [f"and {found.unlisted} more"] if found.unlisted else []
     faults = [*map(str, found.faults), *more, *log.faults, *unsigned, *unreadable]
     if faults:
@@ -210,7 +216,10 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
         found = keeper.erase(institution, person_id=person, phone=whose.phone, country=whose.country, reason=reason)
         _note_lines(keeper, "erase", institution)
         holds = keeper.holds(institution)
-    say(f"archive: {found.values} values of {found.calls} calls are erased; {len(found.held)} calls are under a hold")
+    say(
+        f"archive: {found.values} values of {quantity(found.calls, 'call')} are erased; "
+        f"{quantity(len(found.held), 'call is', 'calls are')} under a hold"
+    )
     say(erased_in_redis(whose, holds, held=found.held, archived=found.whole))
 
 
@@ -271,11 +280,11 @@ def retire(operator: str, *, dry_run: bool) -> None:
         for key in keeper.institutions():
             days = settings.keep_s.for_institution(key) * 1000 // _DAY_MS
             if dry_run:
-                say(f"{key}: keeps {days} days")
+                say(f"{key}: keeps {quantity(days, 'day')}")
                 continue
             count = keeper.retire(key, time.time_ns() // 1_000_000 - days * _DAY_MS)
             _note_lines(keeper, "retire", key)
-            say(f"{key}: {count} lines older than {days} days removed")
+            say(f"{key}: {quantity(count, 'line')} older than {quantity(days, 'day')} removed")
 
 
 def _note_lines(keeper: Keeper, what: str, institution: str) -> None:

@@ -26,6 +26,7 @@ from callkeeper.calls.call_query import (
     parse_query,
 )
 from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
@@ -201,7 +202,7 @@ def _cells(call: Call, book: RuleBook) -> list[str]:
         call.institution_key,
         call.voice_id,
         (call.names.phone_number or "")[-4:],
-        call.seen.person_id or f"{candidates} candidate{'' if candidates == 1 else 's'}",
+        call.seen.person_id or quantity(candidates, "candidate"),
         STATE_STYLES[state_of(call, book).name].word,
         f"{call.plan.checks_used}/{CHECK_LIMIT}",
         ", ".join(effects),

@@ -32,6 +32,7 @@ from callkeeper.calls.effect_resolution import (
 )
 from callkeeper.calls.notes import InboxFull, Resolved
 from callkeeper.calls.pause import EVERYWHERE
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import ASKED, Call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -131,7 +132,7 @@ def export(since: timedelta | None, output: BinaryIO) -> None:
     count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
     record_command(AuditEvent.EXPORTED, count, detail="calls, done")
     if output.name != "<stdout>":
-        say(f"{count} calls exported", err=True)
+        say(f"{quantity(count, 'call')} exported", err=True)
 
 
 async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -> int:

@@ -17,6 +17,7 @@ from rq.results import Result
 
 from callkeeper.app.redis_query import query_jobs, record_command
 from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, say_table
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.desk.readable_jobs import UNREADABLE, ReadableJob, readable_job
@@ -69,9 +70,9 @@ def requeue(job_id: str | None, *, all_failed: bool) -> None:
         return
     count, unreadable = _with_queue(_requeue_all)
     if count or not unreadable:
-        say(f"{_counted(count)}: enqueued again" if count else _NONE_FAILED)
+        say(f"{quantity(count, 'failed job')}: enqueued again" if count else _NONE_FAILED)
     if unreadable:
-        say(f"{_counted(unreadable)}: {UNREADABLE}", err=True)
+        say(f"{quantity(unreadable, 'failed job')}: {UNREADABLE}", err=True)
 
 
 @jobs.command()
@@ -85,7 +86,7 @@ def delete(job_id: str | None, *, all_failed: bool, yes: bool) -> None:
     if not wanted:
         say(_NONE_FAILED)
         return
-    what = job_id or _counted(len(wanted))
+    what = job_id or quantity(len(wanted), "failed job")
     if not yes:
         click.confirm(safe(f"Delete {what}?"), abort=True)
     _note("delete", what)
@@ -96,10 +97,6 @@ def delete(job_id: str | None, *, all_failed: bool, yes: bool) -> None:
 def _refuse_both_or_none(job_id: str | None, *, all_failed: bool) -> None:
     if (job_id is None) is not all_failed:
         raise Misused("give one JOB_ID, or --all-failed")
-
-
-def _counted(count: int) -> str:
-    return f"{count} failed job{'' if count == 1 else 's'}"
 
 
 def _second(at: datetime | None) -> str:
@@ -184,7 +181,7 @@ def _requeue_all(queue: Queue) -> tuple[int, int]:
             found.append(readable_job(queue.connection, queue.name, job_id))
     readable = [job for job in found if job.is_readable]
     if readable:
-        _requeue(queue, readable, _counted(len(readable)))
+        _requeue(queue, readable, quantity(len(readable), "failed job"))
     return len(readable), len(found) - len(readable)
 
 

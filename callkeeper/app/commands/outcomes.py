@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from callkeeper.app.commands.calls import find_call
 from callkeeper.app.redis_query import Span, note_command, query_redis
 from callkeeper.app.terminal import Failed, Misused, say, say_json, say_table
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, Replays, place_of
 from callkeeper.calls.store.keys import Keys
@@ -69,7 +70,7 @@ def replay(which: str | None, failed_since: timedelta | None, institution: str |
     if failed_since is not None:
         since = datetime.now(UTC) - failed_since
         count = query_redis(lambda redis, keys: _replay_failed(redis, keys, since))
-        say(f"outcomes of {count} {'call' if count == 1 else 'calls'}: posted again by the next worker that is free")
+        say(f"outcomes of {quantity(count, 'call')}: posted again by the next worker that is free")
         return
     query_redis(lambda redis, keys: _replay(redis, keys, str(which), institution))
     say(f"{which}: posted again by the next worker that is free")

@@ -13,6 +13,7 @@ from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
 from callkeeper.app.terminal import Misused, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions, shown
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, why_not_resumed
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import PastPause, Pausing, past_pauses
@@ -275,9 +276,9 @@ def held_lines(paused: Sequence[str | None], scope: PauseScope, known: KnownInst
         known: The institutions and their live calls.
     """
     keys = sorted(known.names) if None in paused else sorted({key for key in paused if key is not None})
-    whose = "all institutions" if None in paused else _counted(len(keys), "institution")
+    whose = "all institutions" if None in paused else quantity(len(keys), "institution")
     live = sum(known.live.get(key, 0) for key in keys)
-    lines = [f"Paused: {scope.words} of {whose}, {_counted(live, 'live call')}"]
+    lines = [f"Paused: {scope.words} of {whose}, {quantity(live, 'live call')}"]
     return [*lines, *(f"  {_held(key, known)}" for key in keys)]
 
 
@@ -301,7 +302,7 @@ def _held(key: str, known: KnownInstitutions) -> str:
         if known.is_list_stored:
             return f"{key}: holds no call now: {known.problem(key)}"
         return f"{key}: not known yet; its calls are paused once there are any"
-    return f"{known.called(key)}: {_counted(known.live.get(key, 0), 'live call')}"
+    return f"{known.called(key)}: {quantity(known.live.get(key, 0), 'live call')}"
 
 
 def _begun(past: PastPause) -> str:
@@ -316,10 +317,6 @@ def _ended(past: PastPause) -> str:
         return "in force"
     how = "resumed" if end.scope is None else f"replaced by a pause of {end.scope.words}"
     return f"until {_when(end.at)}: {how}, by {end.operator}: {end.because}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _when(at: datetime) -> str:

@@ -17,6 +17,7 @@ from callkeeper.app.archive_reader import archived_recordings
 from callkeeper.app.documents import rules_document
 from callkeeper.app.redis_query import Span, query_redis
 from callkeeper.app.terminal import Failed, Misused, say, say_json, terminal_console
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import Result, load_cases, try_cases
 from callkeeper.calls.rules.diff import changes
@@ -225,8 +226,7 @@ def _load(file: str, owned: frozenset[str] | None = None) -> RuleBook:
 def _refuse(error: RulesError) -> NoReturn:
     """Print every fault of a file and exit."""
     say(*error.lines, err=True)
-    count = len(error.faults)
-    say(f"{error.name}: {count} fault{'' if count == 1 else 's'}", err=True)
+    say(f"{error.name}: {quantity(len(error.faults), 'fault')}", err=True)
     sys.exit(BAD_FILE)
 
 
@@ -241,7 +241,7 @@ def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
         yield f"{name}:{result.case.line}: case {result.case.name!r} fails"
         yield from (f"    {failure}" for failure in result.failures)
         yield from (f"      {line}" for line in result.explained)
-    yield f"{len(results)} cases, {len(results) - len(failed)} pass, {len(failed)} fail"
+    yield f"{quantity(len(results), 'case')}, {len(results) - len(failed)} pass, {len(failed)} fail"
 
 
 def _print_difference(difference: Difference) -> None:
@@ -258,7 +258,7 @@ def replay_lines(found: Replay, first: Sequence[Difference], then: str = "then",
     """Yield lines that say how many calls end differently, and how; then which, and why."""
     sums = ", ".join(f"{count} {before} to {after}" for (before, after), count in found.sums.most_common())
     undecidable = f", {found.undecidable} were never decided" if found.undecidable else ""
-    yield f"{found.calls} calls: {found.different} end differently, {found.same} the same{undecidable}"
+    yield f"{quantity(found.calls, 'call')}: {found.different} end differently, {found.same} the same{undecidable}"
     if sums:
         yield sums
         yield ""
@@ -278,7 +278,7 @@ def _did(effects: Sequence[Did]) -> str:
 
 def report_tables(found: Report) -> Iterator[RenderableType]:
     """Yield the tables of a report."""
-    yield f"{found.calls} calls, rules {', '.join(sorted(found.digests)) or 'none'}"
+    yield f"{quantity(found.calls, 'call')}, rules {', '.join(sorted(found.digests)) or 'none'}"
     table = Table(
         "institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended", box=None
     )
@@ -297,10 +297,10 @@ def report_tables(found: Report) -> Iterator[RenderableType]:
     yield table
     if found.disagreements:
         yield ""
-        yield f"{len(found.disagreements)} calls in which shadow and live disagree:"
+        yield f"{quantity(len(found.disagreements), 'call')} in which shadow and live disagree:"
         yield _disagreements(found)
     for name, count in found.colourless.most_common():
-        yield f"policy {name!r} has no colour: {count} calls"
+        yield f"policy {name!r} has no colour: {quantity(count, 'call')}"
 
 
 def _disagreements(found: Report) -> Table:

@@ -14,6 +14,7 @@ from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import Failed, safe, say, say_json
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import VERDICTS, Sight, Survey, SurveyRow, SurveyVerdict, exported, rows_of
@@ -132,7 +133,7 @@ def _ask() -> None:
         return len(asking.sent), problem
 
     count, problem = query_redis(asked)
-    say(f"{count} requests were sent.", err=True)
+    say(f"{quantity(count, 'request was', 'requests were')} sent.", err=True)
     if problem:
         raise Failed(f"the service was not asked everything: {safe(problem)}")
 

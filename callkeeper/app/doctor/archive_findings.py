@@ -8,6 +8,7 @@ from callkeeper.app.archive_reader import ARCHIVE_REMEDY
 from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.app.redis_location import Tls
 from callkeeper.app.settings import ArchiveSettings
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.archive_queue import waiting_calls
 from callkeeper.calls.store.keys import Keys
 
@@ -25,18 +26,19 @@ async def archive_findings(
     waiting = await waiting_calls(redis, keys)
     if settings is None and waiting.calls == 0:
         return []
+    waits = quantity(waiting.calls, "call waits", "calls wait")
     if settings is None:
         remedy = "set CALLKEEPER_ARCHIVE_URL again; until they are archived these calls do not expire in Redis"
-        return [warning(Topic.ARCHIVE, f"{waiting.calls} calls wait for an archive, and none is set", remedy)]
+        return [warning(Topic.ARCHIVE, f"{waits} for an archive, and none is set", remedy)]
     found = [await asyncio.to_thread(_database, settings, may_migrate)]
     if settings.tls is Tls.UNVERIFIED:
         remedy = "set CALLKEEPER_ARCHIVE_CA to the authority's certificates, and remove CALLKEEPER_ARCHIVE_TLS"
         found.append(warning(Topic.ARCHIVE, "accepts any certificate of the database", remedy, about="tls"))
     if waiting.calls >= MANY:
         remedy = "they do not expire meanwhile; check the workers' database and role, and the log for archive_away"
-        found.append(warning(Topic.ARCHIVE, f"{waiting.calls} calls wait to be archived", remedy, about="queue"))
+        found.append(warning(Topic.ARCHIVE, f"{waits} to be archived", remedy, about="queue"))
     else:
-        found.append(ok(Topic.ARCHIVE, f"{waiting.calls} calls wait to be archived", about="queue"))
+        found.append(ok(Topic.ARCHIVE, f"{waits} to be archived", about="queue"))
     return found
 
 

@@ -19,6 +19,7 @@ from callkeeper.app.settings import WorkerSettings
 from callkeeper.app.terminal import safe
 from callkeeper.app.wiring import service_config
 from callkeeper.calls.institutions import KnownInstitutions, shown
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.last_errors import certificate_words
 from callkeeper.service import (
     AccessRefused,
@@ -70,7 +71,7 @@ async def service_findings(
         yield _no_login(settings, error)
         return
     else:
-        yield ok(Topic.LOGIN, f"{settings.service.url}, {len(listed)} institutions")
+        yield ok(Topic.LOGIN, f"{settings.service.url}, {quantity(len(listed), 'institution')}")
         asked = await ask_standings(service, listed.union(settings.institutions or ()))
         keys = listed.union(asked.known)
         names = {key: standing.name for key, standing in asked.known.items()}

@@ -12,6 +12,7 @@ from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, war
 from callkeeper.calls.incident import Incident, IncidentKind
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.schedule.reads import BUSY
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_listing import Listings
@@ -84,7 +85,8 @@ def _workers(processes: list[Process]) -> Finding:
 
 
 def _lateness(present: Present, processes: list[Process]) -> Finding:
-    detail = f"{present.overdue} due, {present.late_s:.1f} s late at most; {present.live} calls are live"
+    live = quantity(present.live, "call is", "calls are")
+    detail = f"{present.overdue} due, {present.late_s:.1f} s late at most; {live} live"
     is_moved = any(process.kind == "worker" for process in processes)
     remedy = "start more workers; if there are enough, read their logs" if is_moved else "see the line workers"
     return graded(Topic.DUE_CALLS, present.late_s, detail, remedy, warn=LATE_S, fail=TOO_LATE_S)
@@ -135,7 +137,7 @@ def _outcomes(present: Present) -> list[Finding]:
         remedy = "check the receiver; then callkeeper outcomes replay --failed-since 7d"
         return [warning(Topic.OUTCOMES, f"those of {parked} calls were not accepted for a day", remedy)]
     if present.outcomes_waiting:
-        return [ok(Topic.OUTCOMES, f"those of {present.outcomes_waiting} calls wait for delivery")]
+        return [ok(Topic.OUTCOMES, f"those of {quantity(present.outcomes_waiting, 'call')} wait for delivery")]
     return []
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from callkeeper.calls.facts import BY_VOICE, Facts, Value
 from callkeeper.calls.law import forbidden
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules.book import (
     AS_VERIFIED,
     EFFECTS,
@@ -273,7 +274,7 @@ def wanted(test: Test) -> Value:
             return f"other than {_in_words(inner)}"
         case OnChecks(inner, least):
             what = "" if inner is True else f"{_in_words(inner)} "
-            return f"{what}on at least {least} check{'' if least == 1 else 's'}"
+            return f"{what}on at least {quantity(least, 'check')}"
         case _:
             return test
 
@@ -291,8 +292,7 @@ def found(name: str, test: Test, facts: Facts) -> Value:
         return "unknown until the voice is checked"
     match test:
         case OnChecks(inner, _):
-            checks = checks_meeting(name, inner, facts)
-            return f"seen on {checks} check{'' if checks == 1 else 's'}"
+            return f"seen on {quantity(checks_meeting(name, inner, facts), 'check')}"
         case Not(inner):
             return found(name, inner, facts)
         case _:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.keys import Keys
 
@@ -80,7 +81,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def words(self) -> str:
         """Describe in words what was done, without who and where."""
-        results = None if self.results is None else f"{self.results} result{'' if self.results == 1 else 's'}"
+        results = None if self.results is None else quantity(self.results, "result")
         repeated = f"{self.count} times more" if self.count else ""
         return "; ".join(part for part in (self.detail, self.asked, results, repeated, self.origin) if part)
 

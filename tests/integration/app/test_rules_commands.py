@@ -109,7 +109,7 @@ async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tupl
     assert (call.voice_id, call.enroll) == (voice_id, "applied")
     replayed = await asyncio.to_thread(type_in, "rules", "replay", "watch-only", "--calls", str(path))
     assert "then  enroll with OneTimePasswordAuth by 'verified'" in replayed.output
-    assert replayed.output.splitlines()[:2] == ["1 calls: 1 end differently, 0 the same", "1 enroll to hold"]
+    assert replayed.output.splitlines()[:2] == ["1 call: 1 end differently, 0 the same", "1 enroll to hold"]
     for source in (["--calls", str(path)], ["--since", "1h"]):
         told = await asyncio.to_thread(type_in, "rules", "report", "--json", *source, redis_url=redis_url)
         tallies = {row["rule"]: row["tally"] for row in json.loads(told.output)["rules"]}
@@ -151,7 +151,7 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
     assert told[1:] == [
         "rule 'verified': also needs opted_in = true",
         "",
-        "1 calls: 1 end differently, 0 the same",
+        "1 call: 1 end differently, 0 the same",
         "1 enroll to hold",
         "",
         f"cu-1  {voice_id}",

@@ -13,5 +13,5 @@ def test_report_has_no_character_that_is_printed_as_an_escape() -> None:
     free = Tried("s", "reject", "shadow", "shadowed")
     parts = report_tables(report([recording(decided("r", "hold", free))], BOOK.policies))
     lines = [part for part in parts if isinstance(part, str)]
-    assert "1 calls in which shadow and live disagree:" in lines
+    assert "1 call in which shadow and live disagree:" in lines
     assert all(map(is_visible, lines))

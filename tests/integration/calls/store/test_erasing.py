@@ -276,7 +276,7 @@ async def test_person_is_erased_without_an_archive(rig: Archivist, redis_url: st
     erase = ("calls", "erase", "--institution", KEY, "--phone", f"+1 {NUMBER}", "--operator", "dpo")
     told = await run(redis_url, *erase)
     assert "2 calls are erased" in told.output
-    assert "1 calls are live" in told.output
+    assert "1 call is live" in told.output
     assert (await rig.record(other)).names.phone_number == NUMBER
     assert OTHER in await everything(rig.redis, None)
     await rig.run(160)
@@ -357,13 +357,13 @@ async def test_call_under_a_hold_is_not_changed(
     before = await everything(redis, database)
     for whose in (("--person", call.seen.person_id or ""), ("--phone", call.names.phone_number or "")):
         told = await run(redis_url, "archive", "erase", *whose, *place, archive=archive)
-        assert "Redis: 0 calls are erased; 1 calls are under a hold" in told.output
+        assert "Redis: 0 calls are erased; 1 call is under a hold" in told.output
     after = await everything(redis, database)
     assert sorted(line for line in before.splitlines() if line not in after and "audit" not in line) == []
     assert verify(database).faults == []
     await run(redis_url, "archive", "hold", *held, "--release", *place, archive=archive)
     told = await run(redis_url, "archive", "erase", "--person", call.seen.person_id or "", *place, archive=archive)
-    assert "Redis: 1 calls are erased; 0 calls are under a hold" in told.output
+    assert "Redis: 1 call is erased; 0 calls are under a hold" in told.output
     assert found_in(await everything(redis, None), "Marion", "12025550001", "0001", "sounds odd") == []
 
 
@@ -439,7 +439,7 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis",
     await number.keep(CallId(KEY, "v-expired"), unenrolled, policies=Policies(), days=30, now=START)
     erase = ("calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
     told = await run(redis_url, *erase, token="token")
-    assert told.output == "Redis: 1 calls are erased; 0 calls are under a hold\n"
+    assert told.output == "Redis: 1 call is erased; 0 calls are under a hold\n"
     stored = await everything(redis, None)
     assert [text for text in ("12025550001", "v-lost", "Vale1", "her dog", "sounds odd") if text in stored] == []
     marks = {key.decode() async for key in redis.scan_iter("ck:earlier:*")}
@@ -458,12 +458,12 @@ async def test_call_that_a_worker_has_is_counted_and_left(redis: "Redis", redis_
     for key, name in ((Keys().item(member), "nonce"), (Keys().inbox(member), "note")):
         await redis.hset(key, name, "x")
         assert (
-            "Redis: 0 calls are erased; 0 calls are under a hold; 1 calls are live"
+            "Redis: 0 calls are erased; 0 calls are under a hold; 1 call is live"
             in (await run(redis_url, *erase)).output
         )
         await redis.hdel(key, name)
     await redis.hset(Keys().item(CallId(KEY, "v-9").member), "rec", b"{")
-    assert "1 calls cannot be read by this release" in (await run(redis_url, *erase)).output
+    assert "1 call cannot be read by this release" in (await run(redis_url, *erase)).output
 
 
 async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: "Redis", redis_url: str) -> None:
@@ -481,7 +481,7 @@ async def test_redis_alone_is_not_erased_where_there_is_an_archive(redis: "Redis
     assert "use callkeeper archive erase" in told.output
     assert "Marion" in await everything(redis, None)
     await redis.set(Keys().audit_archived, f"{seconds - 8 * 86400}000-1")
-    assert "1 calls are erased" in (await run(redis_url, *arguments)).output
+    assert "1 call is erased" in (await run(redis_url, *arguments)).output
 
 
 async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: "Redis", redis_url: str) -> None:
