@@ -309,13 +309,16 @@ class Judge(Witness):
             said = [statement for statement in reached if isinstance(statement, kind)]
             if not said:
                 continue
+            is_by_service = isinstance(ours, Identity) and not ours.by_desk
             if (
-                ours is None
-                and kind is Verified
+                kind is Verified
+                and (ours is None or is_by_service)
                 and record.life.is_reopened
                 and record.statements.distrusted is not None
             ):
-                continue  # a distrust that reopens a call which nobody was enrolled in ends what was verified before
+                # A distrust that reopens a call which nobody was enrolled in ends what people verified before. What the
+                # service established stays, and counts for nothing.
+                continue
             assert ours is not None, f"{kind.__name__} was taken and is not in the record"
             assert ours.operator == said[-1].operator, f"not the last {kind.__name__} counts"
             person_id = getattr(said[-1], "person_id", None)
