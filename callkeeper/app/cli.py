@@ -3,6 +3,7 @@
 So ``callkeeper web`` does not import what ``callkeeper run`` needs, and ``callkeeper --help`` imports no subcommand.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ENOSPC
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from callkeeper.app.environment import SettingsWrong
+from callkeeper.app.environment import SettingsWrong, misspelled_variables
 from callkeeper.app.extras import require
 from callkeeper.app.terminal import Failed, Misset, prepare_terminal, safe_error
 
@@ -116,11 +117,18 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand that the arguments name; of an unknown name, say which was probably meant."""
+        """Find the subcommand that the arguments name; of an unknown name, say which was probably meant.
+
+        Raises:
+            Misset: A setting is misspelled.
+        """
         try:
-            return super().resolve_command(ctx, args)
+            found = super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+        if found[0] not in _READS_ANY_SETTINGS and not ctx.resilient_parsing:
+            _refuse_misspelled_settings()
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -141,6 +149,20 @@ class LazyGroup(click.Group):
         """Run the subcommand; wrong settings end it with a message that names them."""
         with _errors_made_safe():
             return super().invoke(ctx)
+
+
+_READS_ANY_SETTINGS: Final = {"completion", "doctor"}
+"""Commands that work with misspelled settings; the doctor names them among the other faults."""
+
+
+def _refuse_misspelled_settings() -> None:
+    """Refuse to go on without the setting that was meant: it may be the one that keeps callkeeper from acting."""
+    from callkeeper.app.settings import VARIABLES  # noqa: PLC0415
+
+    misspelled = misspelled_variables(os.environ, VARIABLES)
+    if misspelled:
+        lines = [f"  {name}: is no setting; did you mean {meant}? Correct or remove it" for name, meant in misspelled]
+        raise Misset("a setting is misspelled:", *lines)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ value, because it may be a secret, also one that was typed into the wrong variab
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
@@ -21,6 +21,10 @@ REMOVED: Final = "CALLKEEPER_REMOVED_SECRETS"
 
 _SERVICE_LINK: Final = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_[A-Z]+(_[A-Z]+)?")
 """Kubernetes sets such variables in every pod. Those of a service called ``callkeeper-web`` have our prefix."""
+
+
+_TYPO: Final = 0.88
+"""How similar two names are of which one is the other misspelled (``SequenceMatcher.ratio``). No two settings are."""
 
 
 class SettingsFault(NamedTuple):
@@ -159,4 +163,18 @@ def unknown_variables(environ: Mapping[str, str], known: Collection[str]) -> lis
         if get_close_matches(prefix, [PREFIX], cutoff=0.85) and not is_link:
             nearest = get_close_matches(rest, short, n=1)
             found.append((name, short[nearest[0]] if nearest else None))
+    return found
+
+
+def misspelled_variables(environ: Mapping[str, str], known: Collection[str]) -> list[tuple[str, str]]:
+    """Return the unknown variables that are a setting but for a character or two, each with that setting.
+
+    The other unknown ones may be settings of a newer release, of which a rollback knows nothing.
+    """
+    found = []
+    for name, nearest in unknown_variables(environ, known):
+        if nearest is not None:
+            short, meant = name.upper().partition("_")[2], nearest.removeprefix(f"{PREFIX}_")
+            if SequenceMatcher(None, short, meant).ratio() > _TYPO:
+                found.append((name, nearest))
     return found

@@ -52,7 +52,7 @@ def keep_own_secrets(section: type[SettingsSection]) -> list[str]:
 
 
 def warn_of_unknown_variables(log: FilteringBoundLogger) -> None:
-    """Log every variable that has our prefix but is no setting: it is probably misspelled, and has no effect."""
+    """Log every variable that has our prefix but is no setting: it has no effect."""
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
 

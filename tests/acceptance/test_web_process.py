@@ -131,11 +131,11 @@ def test_web_logs_and_shows_no_secret(start: Callable[..., Web], redis_url: str)
     assert "5550100" not in text
 
 
-def test_web_warns_of_a_misspelled_variable(start: Callable[..., Web]) -> None:
+def test_web_warns_of_an_unknown_variable(start: Callable[..., Web]) -> None:
     """An unknown variable is logged at the start with the nearest known name and without its value."""
-    web = start(CALLKEEPER_FORWARDED_HOP="canary")
+    web = start(CALLKEEPER_FORWARDED="canary")
     [line] = [line for line in web.end(signal.SIGTERM) if line["event"] == "setting_unknown"]
-    assert (line["setting"], line["nearest"]) == ("CALLKEEPER_FORWARDED_HOP", "CALLKEEPER_FORWARDED_HOPS")
+    assert (line["setting"], line["nearest"]) == ("CALLKEEPER_FORWARDED", "CALLKEEPER_FORWARDED_HOPS")
     assert "canary" not in json.dumps(line)
 
 

@@ -1,8 +1,10 @@
 """Variables with our prefix that are no settings."""
 
 import pytest
+from click.testing import CliRunner
 
-from callkeeper.app.environment import unknown_variables
+from callkeeper.app.cli import main
+from callkeeper.app.environment import misspelled_variables, unknown_variables
 from callkeeper.app.settings import VARIABLES
 
 KNOWN = VARIABLES.keys()
@@ -49,3 +51,39 @@ def test_misspelled_variable_is_found_with_the_nearest_that_exists(name: str, ne
 def test_variables_of_others_are_left_alone(environ: dict[str, str]) -> None:
     """Settings, variables of other software, and those that Kubernetes sets for services are no misspellings."""
     assert unknown_variables(environ, KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_misspelled"),
+    [
+        ("CALLKEEPER_RULE", True),
+        ("CALLKEEPER_RULS", True),
+        ("callkeeper_rules", True),
+        ("CALLKEPER_RULES", True),
+        ("CALLKEEPER_INSTITUTION", True),
+        ("CALLKEEPER_REDIS_PREFX", True),
+        ("CALLKEEPER_RULES_FOR_NIGHTS", False),
+        ("CALLKEEPER_ARCHIVE_KEY_BEFORE", False),
+        ("CALLKEEPER_ZZZZZZ", False),
+    ],
+)
+def test_only_a_name_that_is_almost_a_settings_is_misspelled(name: str, is_misspelled: bool) -> None:
+    """Others may be settings of a newer release."""
+    assert bool(misspelled_variables({name: "canary"}, KNOWN)) is is_misspelled
+
+
+def test_no_setting_is_almost_another() -> None:
+    """Otherwise a rollback to a release without one of the two would refuse it as a misspelling."""
+    for name in KNOWN:
+        assert misspelled_variables({name: "canary"}, KNOWN - {name}) == []
+
+
+@pytest.mark.parametrize("command", [("worker",), ("web",), ("pause", "--operator", "x", "because"), ("calls", "list")])
+def test_no_command_works_without_the_setting_that_was_meant(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A misspelled name ends the command as a wrong value does; its value is not shown."""
+    monkeypatch.setenv("CALLKEEPER_INSTITUTION", "canary")
+    result = CliRunner().invoke(main, command)
+    line = "CALLKEEPER_INSTITUTION: is no setting; did you mean CALLKEEPER_INSTITUTIONS?"
+    assert (result.exit_code, line in result.output, "canary" in result.output) == (2, True, False)
