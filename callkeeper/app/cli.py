@@ -126,7 +126,7 @@ class LazyGroup(click.Group):
             found = super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
-        if found[0] not in _READS_ANY_SETTINGS and not ctx.resilient_parsing:
+        if found[0] not in _WITHOUT_CHECK and not ctx.resilient_parsing:
             _refuse_misspelled_settings()
         return found
 
@@ -151,8 +151,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
 
-_READS_ANY_SETTINGS: Final = {"completion", "doctor"}
-"""Commands that work with misspelled settings; the doctor names them among the other faults."""
+_WITHOUT_CHECK: Final = {"completion", "doctor", "run", "sandbox"}
+"""Commands that work beside misspelled settings: the doctor names them, and the others read no settings of ours."""
 
 
 def _refuse_misspelled_settings() -> None:
