@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
 from callkeeper.app.terminal import Misused, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions, shown
+from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, why_not_resumed
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -27,6 +28,10 @@ _ADVICE: Final = (
     "to pause all institutions, leave --institution out."
 )
 
+_NO_WORKER: Final = (
+    "No worker is alive in this Redis under this prefix. If workers run, their REDIS_URL or CALLKEEPER_REDIS_PREFIX is "
+    "another one, and they are not paused."
+)
 
 _NEEDED: Final = "--because WHY --operator NAME [--institution KEY]... [OPTIONS]"
 """The usage line, which is printed beside an error: nobody has to look it up in a hurry."""
@@ -79,7 +84,7 @@ def pause(
     )
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
-    async def change(redis: "Redis", keys: Keys) -> tuple[KnownInstitutions, Pauses]:
+    async def change(redis: "Redis", keys: Keys) -> tuple[KnownInstitutions, Pauses, bool]:
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
         _check(institutions, known, force=force)
         if not wants_effects:
@@ -90,11 +95,14 @@ def pause(
             await note_command(
                 redis, keys, AuditEvent.PAUSED, operator=asked.operator, institution=place_key, detail=asked.scope
             )
-        return known, await pausing.pauses()
+        processes = await FigureReader(redis, keys=keys).processes()
+        return known, await pausing.pauses(), any(process.kind == "worker" for process in processes)
 
-    known, pauses = query_redis(change)
+    known, pauses, is_obeyed = query_redis(change)
     say(*held_lines(places, asked.scope, known))
     _show(pauses, known)
+    if not is_obeyed:
+        say(_NO_WORKER, err=True)
 
 
 @click.command(options_metavar=_NEEDED)

@@ -100,6 +100,16 @@ def test_pause_says_what_is_held(redis_url: str) -> None:
     ]
 
 
+def test_pause_warns_if_no_worker_obeys_it(redis_url: str) -> None:
+    """The pause of a wrong Redis or prefix stops nobody; that of a right one, with a worker alive, says nothing of it."""
+    warned = type_in("pause", *WHY, redis_url=redis_url)
+    assert (warned.exit_code, "No worker is alive" in warned.stderr) == (0, True)
+    with BlockingRedis.from_url(redis_url) as redis:
+        redis.zadd(Keys().processes, {"host/worker-1": 1})
+        redis.hset(Keys().process("host/worker-1"), mapping={"kind": "worker", "since": 1})
+    assert type_in("pause", *WHY, redis_url=redis_url).stderr == ""
+
+
 def test_pause_on_a_fresh_installation_says_that_nothing_is_known(redis_url: str) -> None:
     """Without a stored list no name can be checked: the error says so; --force and all institutions work."""
     refused = type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url)
