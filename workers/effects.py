@@ -199,7 +199,10 @@ _STOPPED_BY = {
 
 
 class FrozenTooLong(Exception):
-    """The process stood still between saving ``sent`` and sending: the lease no longer covers the request."""
+    """The process stood still between saving ``sent`` and sending: the lease no longer covers the request.
+
+    It is the cause of ``NotSent``. The ledger goes back to ``intended``, unless another worker has the call by then.
+    """
 
 
 async def send(claim: Claim, kind: EffectKind) -> None:
@@ -207,7 +210,6 @@ async def send(claim: Claim, kind: EffectKind) -> None:
 
     Raises:
         WriteRefused: Another worker holds the call now; nothing was sent.
-        FrozenTooLong: The process stood still; nothing was sent, but the ledger says ``sent``.
     """
     if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
         _give_up_reject(claim)
@@ -285,7 +287,7 @@ async def _request(
         claim.set_effect(kind, replace(claim.effect(kind), refusal=f"nothing was sent: {error.plain}"[:MOST_TEXT]))
         return EffectState.REFUSED, error.plain
     except NotSent as error:
-        log.warning("effect_not_sent", kind=kind, error=type(error).__name__)
+        log.warning("effect_not_sent", kind=kind, error=type(error.__cause__ or error).__name__)
         effect = claim.effect(kind)
         claim.set_effect(kind, replace(effect, unsent=effect.unsent + 1))
         return EffectState.INTENDED, None

@@ -95,7 +95,7 @@ LAW: tuple[Article, ...] = (
     _article(
         "identity_not_established",
         {_ENROLL},
-        "a voice is enrolled only after identity was established by other means (Spec: Rules per operation 3)",
+        "a voice is enrolled only after identity was established by other means",  # Spec: Rules per operation 3
         verified=False,
     ),
     _article(

@@ -208,8 +208,8 @@ def _unknown_names(signals: Signals) -> Iterator[Incident]:
             continue
         words = signals.lately.last_name(figure.POLICIES_SHOWN, key)
         advice = (
-            f"{calls} calls in ten minutes show policies without a colour, or statuses that the Spec does not "
-            f"define{f', last: {words}' if words else ''}. No rule acts on them, so they may hide a green or a "
+            f"{calls} calls in ten minutes show policies without a colour, or statuses that the service's document does "
+            f"not name{f', last: {words}' if words else ''}. No rule acts on them, so they may hide a green or a "
             "red voice. Ask the service's operator what it means; give a policy its colour in [policies] of the rules file."
         )
         yield Incident(IncidentKind.POLICIES_UNKNOWN, "Unknown policies or statuses", advice, key, begun[key])

@@ -88,8 +88,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     is_device_enrolled: bool = False
     research_status: str | None = None
     research_voice_id: str | None = None
-    has_failed_feedback: bool = False
     """The call that the research case is about; None in readings of earlier releases."""
+    has_failed_feedback: bool = False
     validation_rule: str | None = None
     """Name of the validation rule that the institution has applied at the service."""
     has_voice_match_rule: bool = False

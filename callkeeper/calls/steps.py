@@ -49,7 +49,10 @@ class WriteDecision:
 
 @dataclass(frozen=True, slots=True)
 class Intend:
-    """Save the intention of an effect. Nothing is sent yet. ``decision`` is written first, if it is given."""
+    """Note the intention of an effect, and save that of an enroll or a reject. Nothing is sent yet.
+
+    ``decision`` is written first, if it is given.
+    """
 
     kind: EffectKind
     person_id: str | None

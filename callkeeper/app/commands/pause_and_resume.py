@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
 from callkeeper.app.terminal import Misused, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions, shown
-from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, why_not_resumed
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -85,6 +84,8 @@ def pause(
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
     async def change(redis: "Redis", keys: Keys) -> tuple[KnownInstitutions, Pauses, bool]:
+        from callkeeper.calls.metrics.snapshot import FigureReader  # noqa: PLC0415  (it imports RQ)
+
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
         _check(institutions, known, force=force)
         if not wants_effects:
