@@ -8,7 +8,7 @@ import asyncio
 import copy
 import datetime as dt
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -395,10 +395,9 @@ class World:
 
         And that none is set aside for a person after failures.
         """
-        redis, prefix = self.servers.current(), len(self.keys.item(""))
-        async for key in redis.scan_iter(match=self.keys.item("*"), count=1000):
-            member = key.decode()[prefix:]
-            moved, settled, record = await redis.hmget(key, ["moved", "settled", "rec"])
+        redis = self.servers.current()
+        for member in await _members(redis, self.keys):
+            moved, settled, record = await redis.hmget(self.keys.item(member), ["moved", "settled", "rec"])
             has_notes = await redis.exists(self.keys.inbox(member))
             if moved or (settled and not has_notes) or (record is None and not has_notes):
                 continue
@@ -430,7 +429,7 @@ class World:
         await self._is_true()
 
     async def _unsettled(self) -> list[str]:
-        members = [m.decode() async for m in _members(self.servers.current(), self.keys)]
+        members = await _members(self.servers.current(), self.keys)
         return [member for member in members if not await self._is_at_rest(member)]
 
     async def _is_at_rest(self, member: str) -> bool:
@@ -469,7 +468,10 @@ class World:
             assert status_of(known.call, known.trail, line).state is not ActionState.PENDING
 
 
-async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:
-    prefix = len(keys.item(""))
-    async for key in redis.scan_iter(match=keys.item("c:*"), count=1000):
-        yield key[prefix:]
+async def _members(redis: Any, keys: Keys) -> set[str]:
+    """Return every call and institution that has a record or a note."""
+    return {
+        key.decode()[len(of("")) :]
+        for of in (keys.item, keys.inbox)
+        async for key in redis.scan_iter(match=of("*"), count=1000)
+    }
