@@ -15,8 +15,9 @@ from benchmarks.live_calls import watch
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.fit import fit
 from callkeeper.calls.schedule.model import HORIZON_S, PRIOR_CALL, PRIOR_RESULT, Lognormal, Model, prior
-from callkeeper.calls.schedule.optimum import backoff_optimum, optimum
+from callkeeper.calls.schedule.optimum import backoff_optimum
 from callkeeper.calls.schedule.plan import Schedule
+from tests.free_optimum import optimum
 from tests.simulated_calls import closed_rule, drawn_times, even_calls, observed_through
 
 CHECKS = 18

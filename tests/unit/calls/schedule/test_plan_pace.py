@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.model import Model, prior
-from callkeeper.calls.schedule.optimum import _one_more
 from callkeeper.calls.schedule.plan import PACE, RETRY, Schedule, schedule_faults
+from tests.free_optimum import one_more
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SHIPPED = load_rules(None).schedule
@@ -133,7 +133,7 @@ def best_continuation(model: Model, answered: int, earliest: int, left: int) -> 
     """Return the least cost of the time after a node that was checked, with some checks left from another node on."""
     best = [model.gap(answered, b) if b >= earliest else inf for b in range(model.end + 1)]
     for _ in range(left - 1):
-        best, _ = _one_more(model, best, earliest + 1)
+        best, _ = one_more(model, best, earliest + 1)
     return min(best[b] + model.gap(b, model.end) for b in range(earliest, model.end))
 
 
