@@ -24,7 +24,7 @@ from benchmarks.late_evidence import Share, losses
 from benchmarks.spread import Spread
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.model import PRIOR_CALL, PRIOR_RESULT
-from callkeeper.calls.statuses import Status
+from callkeeper.service.enumerations import CallStatus
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
@@ -46,9 +46,9 @@ OFTEN = {"reads_undecided_s": 5.0, "reads_decided_s": 15.0}
 """The fixed intervals at which details were read before callkeeper used the queue to see changes."""
 
 SHOWN_BY = {
-    Kind.ANSWERED_QUESTIONS: Status.ANSWERED_QUESTIONS,
-    Kind.OPT_OUT: Status.OPT_OUT,
-    Kind.REJECTED: Status.REJECT_CALLER_VOICE,
+    Kind.ANSWERED_QUESTIONS: CallStatus.ANSWERED_QUESTIONS,
+    Kind.OPT_OUT: CallStatus.VOICE_OPT_OUT,
+    Kind.REJECTED: CallStatus.REJECT_CALLER_VOICE,
 }
 """Events in other applications, and the status by which a read shows each."""
 

@@ -16,19 +16,22 @@ from callkeeper.calls.fold import with_determination
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
 from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.settlement import HINT_LIVES, SETTLE_AFTER
-from callkeeper.calls.statuses import STATUSES, Status
+from callkeeper.calls.statuses import STATUSES
 from callkeeper.service.endpoints import is_same_id, spelling_of
+from callkeeper.service.enumerations import CallStatus
 from callkeeper.service.open_questions import AHEAD, USUAL, ZONES, Shown
 from callkeeper.service.phone_calls import PhoneCall
 
 _KNOWN: Final = frozenset(STATUSES)
-_UNDECIDED: Final = frozenset({None, "CallStarted", "GrabbedCall", "CheckRiskAndAuthentication", Status.PENDING})
+_UNDECIDED: Final = frozenset(
+    {None, "CallStarted", "GrabbedCall", "CheckRiskAndAuthentication", CallStatus.VOICE_PENDING}
+)
 _DECIDED: Final = frozenset(
     {
-        Status.FULL_AUTHENTICATION,
-        Status.FULL_AUTHENTICATION_UNENROLLED,
-        Status.ACCEPT_CALLER_VOICE,
-        Status.REJECT_CALLER_VOICE,
+        CallStatus.FULL_AUTHENTICATION,
+        CallStatus.FULL_AUTHENTICATION_UNENROLLED,
+        CallStatus.ACCEPT_CALLER_VOICE,
+        CallStatus.REJECT_CALLER_VOICE,
     }
 )
 
@@ -153,7 +156,7 @@ def _end_status(after: Call, last: Reading | None, reading: Reading) -> Iterator
         return
     if any(_is_sent_after(after.effect(kind), ended_at - SETTLE_AFTER) for kind in EffectKind):
         return
-    if reading.status == Status.CALL_ENDED:
+    if reading.status == CallStatus.CALL_ENDED:
         yield Shown("activities", USUAL, _status_words(reading.status))
     elif reading.status == last.status and not after.seen.unenrolled:
         yield Shown("activities", "end-keeps-status", f"{_status_words(reading.status)} after the end")
@@ -251,7 +254,7 @@ def _policies(before: Call, after: Call, reading: Reading, policies: Policies) -
     is_green, last = Colour.GREEN in colours or MANUAL_GREEN in reading.policies, before.seen.reading
     was_green = last is not None and (MANUAL_GREEN in last.policies or Colour.GREEN in policies.colours(last.policies))
     shape = f"{_status_words(reading.status)}, {'a' if is_green else 'no'} green policy"
-    if reading.status == Status.FULL_AUTHENTICATION:
+    if reading.status == CallStatus.FULL_AUTHENTICATION:
         if is_green:
             yield Shown("policy-with-status", USUAL, shape)
         elif not was_green:
@@ -264,7 +267,7 @@ def _enrolled(after: Call, reading: Reading) -> Iterator[Shown]:
     """Yield what an enroll of ours has left, while its policy shows."""
     if after.ledger.enroll.state not in DONE or after.seen.unenrolled or after.seen.rejected:
         return
-    if reading.status == Status.ACCEPT_CALLER_VOICE:
+    if reading.status == CallStatus.ACCEPT_CALLER_VOICE:
         yield Shown("activities", "enroll-ends-accepted", _status_words(reading.status))
     if MANUAL_GREEN not in reading.policies:
         return
@@ -291,11 +294,11 @@ def _unenrolled(before: Call, after: Call, reading: Reading) -> Iterator[Shown]:
     rejected_at, last, status = before.plan.recheck_from, before.seen.reading, reading.status
     if rejected_at is None:
         return
-    if status in (Status.FULL_AUTHENTICATION, Status.ACCEPT_CALLER_VOICE):
+    if status in (CallStatus.FULL_AUTHENTICATION, CallStatus.ACCEPT_CALLER_VOICE):
         is_gone = MANUAL_GREEN not in reading.policies and before.ledger.enroll.state in DONE
         if is_gone and reading.read_at >= rejected_at + _SILENT_AFTER:
             yield Shown("reject-unenrolls", "unenrolled-silently", f"{_status_words(status)}, without the policy")
-    elif status == Status.FULL_AUTHENTICATION_UNENROLLED and after.seen.unenrolled and not before.seen.unenrolled:
+    elif status == CallStatus.FULL_AUTHENTICATION_UNENROLLED and after.seen.unenrolled and not before.seen.unenrolled:
         since_s = (reading.read_at - rejected_at).total_seconds()
         is_late = last is not None and last.read_at > rejected_at and MANUAL_GREEN in last.policies
         yield Shown("reject-unenrolls", "unenrolled-later" if is_late else USUAL, f"within {since_s:.0f} s")

@@ -25,8 +25,8 @@ from callkeeper.calls.member_evidence import (
     rejected_member,
 )
 from callkeeper.calls.record import Call, Identity, Reading, Reason, Word
-from callkeeper.calls.statuses import Status
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
+from callkeeper.service.enumerations import CallStatus
 
 DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
 """When stored details are read after an effect without a usable answer, in seconds."""
@@ -274,11 +274,11 @@ def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
             is_theirs = reading.person_id is not None and reading.person_id == effect.person_id
             return is_theirs and (not effect.person_stood or reading.core_username == effect.requested_by)
         case EffectKind.ENROLL:
-            by_hand = reading.status == Status.FULL_AUTHENTICATION and not reading.is_voice_verified
-            by_status = reading.status == Status.ACCEPT_CALLER_VOICE or by_hand
+            by_hand = reading.status == CallStatus.FULL_AUTHENTICATION and not reading.is_voice_verified
+            by_status = reading.status == CallStatus.ACCEPT_CALLER_VOICE or by_hand
             return by_status or MANUAL_GREEN in reading.policies or reading.was_voice_enrolled_now
         case EffectKind.REJECT:
-            return reading.status == Status.REJECT_CALLER_VOICE
+            return reading.status == CallStatus.REJECT_CALLER_VOICE
 
 
 def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *, was_rejected: bool) -> EffectState:
@@ -298,7 +298,7 @@ def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *,
         case EffectKind.ENROLL:
             # Redis was rolled back to the intention: a reject that it forgot, too, may have taken the traces away.
             is_forgotten = _arrived(effect) == 0 and before != after
-            may_be_hidden = is_forgotten or was_rejected or reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
+            may_be_hidden = is_forgotten or was_rejected or reading.status == CallStatus.FULL_AUTHENTICATION_UNENROLLED
         case EffectKind.REJECT:
             may_be_hidden = before != after
     return _unproved(effect) if may_be_hidden else EffectState.ABSENT
@@ -319,7 +319,7 @@ TAKEN_BACK = "enroll taken back"
 ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
 """The attention reason of a call whose member somebody changed after the enroll: the voice may stand for a stranger."""
 
-_ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATION})
+_ENROLLED_ANEW = frozenset({CallStatus.ACCEPT_CALLER_VOICE, CallStatus.FULL_AUTHENTICATION})
 
 
 def enroll_trouble(call: Call) -> str:
@@ -347,7 +347,7 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     ``before`` is the call before the reading, ``call`` the call with everything else that the reading says.
     """
     is_policy_gone = MANUAL_GREEN not in reading.policies and _showed_policy(before, reading)
-    is_stated = reading.status == Status.FULL_AUTHENTICATION_UNENROLLED
+    is_stated = reading.status == CallStatus.FULL_AUTHENTICATION_UNENROLLED
     is_expected = call.plan.recheck_from is not None or is_rejected(call) or may_be_rejected(call)
     was_taken = is_stated or (is_policy_gone and is_expected)
     if not was_taken or (is_policy_gone and not is_stated and _is_enrolled_anew(before, reading)):

@@ -37,8 +37,9 @@ from callkeeper.calls.record import (
     Seen,
     Word,
 )
-from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS, Status
+from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS
 from callkeeper.service.endpoints import is_same_id
+from callkeeper.service.enumerations import CallStatus
 
 
 class Colour(StrEnum):
@@ -460,7 +461,7 @@ _RED, _GREEN, _UNCLASSIFIED, _PENDING, _EVERYTHING = (
     Colour.RED,
     Colour.GREEN,
     Colour.UNCLASSIFIED,
-    Status.PENDING,
+    CallStatus.VOICE_PENDING,
     PauseScope.ALL,
 )
 _REJECT_IN_DOUBT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
@@ -660,10 +661,10 @@ def is_named_by_service(call: Call) -> bool:
 def signs_of(reading: Reading) -> tuple[str, ...]:
     """Return the facts that one answer shows by itself. Colours are left out: they depend on the rules in force."""
     shown = (
-        ("voice_mismatch", reading.is_voice_mismatch or reading.status == Status.MISMATCH),
+        ("voice_mismatch", reading.is_voice_mismatch or reading.status == CallStatus.VOICE_MISMATCH),
         ("high_risk_device", reading.is_high_risk_device),
         ("provider_error", reading.provider_error is not None),
-        ("voice_pending", reading.status == Status.PENDING),
+        ("voice_pending", reading.status == CallStatus.VOICE_PENDING),
     )
     return tuple(name for name, holds in shown if holds)
 
@@ -711,7 +712,7 @@ def has_final_analysis(call: Call) -> bool:
 
 def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) -> bool:
     """Tell whether the voice had its say. Until then the absence of evidence says nothing."""
-    is_open = reading is None or reading.provider_error is not None or reading.status == Status.PENDING
+    is_open = reading is None or reading.provider_error is not None or reading.status == CallStatus.VOICE_PENDING
     return answers >= ENOUGH_ANSWERS or (answers >= LEAST_ANSWERS and is_final and not is_open)
 
 

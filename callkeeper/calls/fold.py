@@ -30,11 +30,12 @@ from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
 from callkeeper.calls.statement_folding import fold_statement, hinted_anew, may_return, returned, without_withdrawn
-from callkeeper.calls.statuses import ARCHIVED, ESTABLISHES, FRAUD, REJECTED, Status
+from callkeeper.calls.statuses import ARCHIVED, ESTABLISHES, FRAUD, REJECTED
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
 from callkeeper.service.endpoints import canonical_id, is_same_id
+from callkeeper.service.enumerations import CallStatus
 from callkeeper.service.phone_calls import ResearchCase
 from callkeeper.service.secret import plain_words
 
@@ -266,7 +267,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     seen = of_member(before, reading.person_id or by_us)
     shown = shown_of_voice(reading)
     of_another = in_doubt(before, seen.person_id, shown)
-    by_rule_only = seen.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not seen.rejected)
+    by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)
     return replace(
         seen,
         reading=with_determination(reading, seen.reading),
@@ -274,16 +275,16 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         core_username=reading.core_username or seen.core_username,
         authenticated=seen.authenticated
         or (FULL_AUTHENTICATION not in of_another and _is_authenticated(call, reading)),
-        full_authentication=seen.full_authentication or status == Status.FULL_AUTHENTICATION,
+        full_authentication=seen.full_authentication or status == CallStatus.FULL_AUTHENTICATION,
         rejected=seen.rejected or status in REJECTED,
-        rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE and by_rule_only,
-        enrolled=seen.enrolled or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
-        opted_out=seen.opted_out or status == Status.OPT_OUT,
-        opted_in=seen.opted_in or status == Status.OPT_IN,
+        rejected_by_rule_only=status != CallStatus.REJECT_CALLER_VOICE and by_rule_only,
+        enrolled=seen.enrolled or status == CallStatus.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
+        opted_out=seen.opted_out or status == CallStatus.VOICE_OPT_OUT,
+        opted_in=seen.opted_in or status == CallStatus.VOICE_OPT_IN,
         mismatch=seen.mismatch or (MISMATCH in shown and MISMATCH not in of_another),
         risky_device=seen.risky_device or reading.is_high_risk_device,
         red=seen.red or Colour.RED in book.policies.colours(reading.policies),
-        pending=seen.pending or status == Status.PENDING,
+        pending=seen.pending or status == CallStatus.VOICE_PENDING,
         failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
         voiceprint=seen.voiceprint or reading.is_voice_enrolled,
         was_named=seen.was_named or reading.person_id is not None,
@@ -382,7 +383,7 @@ def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...])
 def _is_authenticated(call: Call, reading: Reading) -> bool:
     """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
     by_hand = call.ledger.enroll.state in DONE or call.ledger.enroll.state in IN_DOUBT or call.seen.enrolled
-    by_voice = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
+    by_voice = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 
 
@@ -394,7 +395,7 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
 
     Assumed (`verified-before-end`): a status that the first read after the end shows was written before the end.
     """
-    validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
+    validation_type = ESTABLISHES.get(CallStatus(reading.status)) if reading.status in ESTABLISHES else None
     known, shown = call.statements.identity, call.seen.reading
     previous = shown.status if shown is not None else None
     is_kept = known is not None and (known.by_desk or previous == reading.status or call.life.ended_at is not None)

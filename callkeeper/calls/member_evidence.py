@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
 from callkeeper.calls.record import Call, Reading, Seen
-from callkeeper.calls.statuses import Status
+from callkeeper.service.enumerations import CallStatus
 
 MISMATCH, FULL_AUTHENTICATION = "voice_mismatch", "full_authentication"
 """What ``Seen.of_another`` can hold besides names of policies."""
@@ -20,8 +20,8 @@ def shown_of_voice(reading: Reading | None) -> tuple[str, ...]:
     """Return what a reading shows of the voice, in the words of ``Seen.of_another``."""
     if reading is None:
         return ()
-    is_mismatch = reading.status == Status.MISMATCH or reading.is_voice_mismatch
-    is_full = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
+    is_mismatch = reading.status == CallStatus.VOICE_MISMATCH or reading.is_voice_mismatch
+    is_full = reading.status == CallStatus.FULL_AUTHENTICATION and reading.is_voice_verified
     return (*reading.policies, *([MISMATCH] if is_mismatch else ()), *([FULL_AUTHENTICATION] if is_full else ()))
 
 

@@ -26,8 +26,8 @@ from callkeeper.calls.record import Call, Reading, Reason
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
 from callkeeper.calls.statement_folding import HEARD_AFTER_END
-from callkeeper.calls.statuses import Status
 from callkeeper.calls.steps import Deed, Drop, LookBack, Read, RequestListing, Settle, Wait, Withdraw
+from callkeeper.service.enumerations import CallStatus
 
 MAY_HAVE_ENDED = timedelta(seconds=30)
 """If the queue could not be listed for this long after a hint, the call may have ended, pushed or not."""
@@ -195,7 +195,7 @@ def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None
 
     The push came when the call ended, unless a read between the two showed the call going on. Workers may have stood.
     """
-    if not reading.has_ended and reading.status != Status.CALL_ENDED:
+    if not reading.has_ended and reading.status != CallStatus.CALL_ENDED:
         return None
     hinted_at, last = call.life.end_hinted_at, call.seen.reading
     went_on = hinted_at is not None and last is not None and last.read_at > hinted_at

@@ -26,6 +26,7 @@ from callkeeper.service.endpoints import (
     is_institution_key,
     is_voice_id,
 )
+from callkeeper.service.enumerations import VpnStatus
 from callkeeper.service.open_questions import USUAL, ZONES, See, Shown
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from callkeeper.service.transport import ServiceResponse
@@ -370,15 +371,12 @@ def _institutions(entries: Sequence[Any]) -> Iterator[Shown]:
             yield _vpn(entry.get("vpnConfig"))
 
 
-_VPN: Final = ("Pending", "Configured", "ConnectionSuccessful")
-
-
 def _vpn(config: object) -> Shown:
     if not isinstance(config, dict):
         return Shown("vpn-status", "vpn-none", f"vpnConfig {kind_of(config)}")
     words = [config.get(name) for name in ("confirmStatus", "institutionStatus")]
-    known = [word if word in _VPN else "another word" for word in words]
-    is_connected = all(word == _VPN[-1] for word in words)
+    known = [word if word in tuple(VpnStatus) else "another word" for word in words]
+    is_connected = all(word == VpnStatus.CONNECTION_SUCCESSFUL for word in words)
     return Shown("vpn-status", USUAL if is_connected else "vpn-goes-back", ", ".join(map(str, known)))
 
 

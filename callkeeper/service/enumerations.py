@@ -26,7 +26,7 @@ class CallStatus(StrEnum):
     SENT_SMS_MFA = "SentSmsMFA"
     VOICE_OPT_IN = "VoiceOptIn"
     VOICE_OPT_OUT = "VoiceOptOut"
-    REJECT_CALLER_VOICE_FROM_VALIDATION_RULE = "RejectCallerVoiceFromValidationRule"
+    REJECT_BY_RULE = "RejectCallerVoiceFromValidationRule"
     VOICE_MISMATCH = "VoiceMismatch"
     GRABBED_CALL = "GrabbedCall"
     AGENT_VIEWED = "AgentViewed"

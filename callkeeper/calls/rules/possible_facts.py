@@ -19,7 +19,8 @@ from callkeeper.calls.rules.book import Condition, Includes, InList, Not, OnChec
 from callkeeper.calls.rules.matching import admits, needs_voice_checked
 from callkeeper.calls.rules.patterns import kinds_of_names
 from callkeeper.calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
-from callkeeper.calls.statuses import ESTABLISHES, FRAUD, REJECTED, RESEARCH, Status
+from callkeeper.calls.statuses import ESTABLISHES, FRAUD, REJECTED, RESEARCH
+from callkeeper.service.enumerations import CallStatus
 
 OTHER: Final = "\0any other value"
 """Represents every value of a text that no condition names."""
@@ -43,16 +44,16 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("authenticated", True), ("manual", False)),
     (("authenticated", True), ("fully_authenticated", True)),
     (("green", True), ("red", False)),
-    (("status", Status.FULL_AUTHENTICATION.value), ("fully_authenticated", True)),
+    (("status", CallStatus.FULL_AUTHENTICATION.value), ("fully_authenticated", True)),
     (("paused_entirely", True), ("paused", True)),
-    (("status", Status.CALL_ENDED.value), ("ended", True)),
-    (("status", Status.OPT_OUT.value), ("opted_out", True)),
-    (("status", Status.OPT_IN.value), ("opted_in", True)),
-    (("status", Status.ACCEPT_CALLER_VOICE.value), ("enrolled", True)),
+    (("status", CallStatus.CALL_ENDED.value), ("ended", True)),
+    (("status", CallStatus.VOICE_OPT_OUT.value), ("opted_out", True)),
+    (("status", CallStatus.VOICE_OPT_IN.value), ("opted_in", True)),
+    (("status", CallStatus.ACCEPT_CALLER_VOICE.value), ("enrolled", True)),
     *((("status", status.value), ("rejected", True)) for status in sorted(REJECTED)),
-    (("status", Status.REJECT_CALLER_VOICE.value), ("rejected_by_rule", False)),
+    (("status", CallStatus.REJECT_CALLER_VOICE.value), ("rejected_by_rule", False)),
     (("rejected_by_rule", True), ("rejected", True)),
-    (("status", Status.FULL_AUTHENTICATION_UNENROLLED.value), ("unenrolled", True)),
+    (("status", CallStatus.FULL_AUTHENTICATION_UNENROLLED.value), ("unenrolled", True)),
     (("unenrolled", True), ("enrolled", False)),
     *((("status", status.value), ("verified", True)) for status in sorted(ESTABLISHES)),
     (("fraud", True), ("research", FRAUD)),
@@ -69,8 +70,8 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("assigned", False), ("person_type", None)),
     (("final_analysis", True), ("ended", True)),
     (("verified_in_time", True), ("verified", True)),
-    (("status", Status.PENDING.value), ("voice_pending", True)),
-    (("voice_pending", True), ("status", Status.PENDING.value)),
+    (("status", CallStatus.VOICE_PENDING.value), ("voice_pending", True)),
+    (("voice_pending", True), ("status", CallStatus.VOICE_PENDING.value)),
     (("red", True), ("red_seen", True)),
     (("person_is_candidate", True), ("assigned", True)),
     (("voice_undecided", True), ("green", False)),

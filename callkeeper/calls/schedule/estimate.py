@@ -20,8 +20,8 @@ from callkeeper.calls.effect_ledger import DONE, EffectKind
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Reason
 from callkeeper.calls.schedule.model import Curve, Lognormal
-from callkeeper.calls.statuses import Status
 from callkeeper.calls.trail import Entry, Recorded
+from callkeeper.service.enumerations import CallStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _interval(begin: datetime, trail: Iterable[Entry], policies: Policies) -> tu
 def shows_result(entry: Entry, policies: Policies) -> bool:
     """Tell whether an answer shows a result of the provider: a green or red policy, or an authenticated voice."""
     colours = policies.colours(name for name in entry.policies if name != MANUAL_GREEN)
-    by_voice = entry.status == Status.FULL_AUTHENTICATION and MANUAL_GREEN not in entry.policies
+    by_voice = entry.status == CallStatus.FULL_AUTHENTICATION and MANUAL_GREEN not in entry.policies
     return by_voice or not colours.isdisjoint({Colour.GREEN, Colour.RED})
 
 
