@@ -35,21 +35,20 @@ from callkeeper.service.secret import Secret, plain_words
 class ResellerError(Exception):
     """Anything that went wrong in an exchange with the service.
 
-    ``texts`` are the service's own words. They are in a slot, because other attributes of an error are copied with it.
+    ``texts`` are the service's own words. A copy of the error has none.
     """
-
-    __slots__ = ("texts",)
-
-    texts: tuple[Secret, ...]
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(endpoint, reason)
-        self.texts = ()
+        self.texts: tuple[Secret, ...] = ()
         self.endpoint = endpoint
         self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.endpoint}: {self.reason}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self).__new__, (type(self), *self.args), {**self.__dict__, "texts": ()}
 
     def saying(self, texts: tuple[Secret, ...]) -> Self:
         """Attach the service's own words."""
@@ -81,7 +80,6 @@ class ServiceUnavailable(ResellerError):
 
     def __init__(self, endpoint: str, reason: str, status: int | None = None) -> None:
         super().__init__(endpoint, reason)
-        self.args = (endpoint, reason, status)
         self.status = status
 
 
@@ -96,7 +94,6 @@ class ServiceBusy(ServiceUnavailable):
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
         super().__init__(endpoint, reason, 429)
-        self.args = (endpoint, reason, retry_after_s)
         self.retry_after_s = retry_after_s
 
 
@@ -113,9 +110,6 @@ class ServiceRefused(ResellerError):
         super().__init__(endpoint, f"refused with status {status}" + (f", code {code}" if code else ""))
         self.status = status
         self.code = code
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _refused, (type(self), self.endpoint, self.status, self.code)
 
 
 class CallNotFound(ServiceRefused):
@@ -158,7 +152,6 @@ class AccessRefused(ResellerError):
     def __init__(self, endpoint: str, retry_after_s: float, arrived: bool = True) -> None:
         reason = "status 401, and a new login does not help" if arrived else "not sent, because of an earlier 401"
         super().__init__(endpoint, f"{reason}; tried again in {retry_after_s:.1f} s")
-        self.args = (endpoint, retry_after_s, arrived)
         self.retry_after_s = retry_after_s
         self.arrived = arrived
 
@@ -175,7 +168,6 @@ class TurnedAway(OutcomeUnknown):
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
         super().__init__(endpoint, reason)
-        self.args = (endpoint, reason, retry_after_s)
         self.retry_after_s = retry_after_s
 
 
@@ -206,13 +198,8 @@ class CertificateRefused(NeedsPerson):
 
     def __init__(self, endpoint: str, fault: CertificateFault) -> None:
         super().__init__(endpoint, f"certificate verify failed: the certificate {fault}")
-        self.args = (endpoint, fault)
         self.fault = fault
 
 
 class AnswerUnreadable(ResellerError):
     """The answer is not what the Spec describes: not JSON, too large, or without a required field."""
-
-
-def _refused(kind: type[ServiceRefused], endpoint: str, status: int, code: str | None) -> ServiceRefused:
-    return kind(endpoint, status=status, code=code)

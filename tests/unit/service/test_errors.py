@@ -10,7 +10,7 @@ from callkeeper.service.answer_meaning import effect_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer
 from callkeeper.service.endpoints import ADD_INSTITUTION, ENROLL, QUEUE
-from callkeeper.service.errors import OutcomeUnknown, ResellerError, ServiceRefused, ServiceUnavailable
+from callkeeper.service.errors import OutcomeUnknown, ResellerError, ServiceBusy, ServiceRefused, ServiceUnavailable
 from tests.unit.service.service import responded
 
 READER = Reader(BaseAnswer)
@@ -79,6 +79,12 @@ def test_effect_in_doubt_carries_it_too() -> None:
 
 def test_texts_do_not_travel_with_a_copied_error() -> None:
     """An error that is pickled, as for a job, loses them: they may be about a person."""
-    for kind in (ServiceRefused("queue", status=200), ServiceUnavailable("queue", "status 500")):
+    for kind in (
+        ServiceRefused("queue", status=200),
+        ServiceUnavailable("queue", "status 500"),
+        ServiceBusy("queue", "", 2),
+    ):
         error = kind.saying(failure({"success": False, "error": NAMED}).texts)
-        assert pickle.loads(pickle.dumps(error)).full == ""  # noqa: S301  (our own bytes)
+        copied = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own bytes)
+        assert (type(copied), str(copied), copied.full) == (type(error), str(error), "")
+        assert vars(copied) == vars(error) | {"texts": ()}
