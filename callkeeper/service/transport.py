@@ -51,74 +51,39 @@ async def receive(response: httpx.Response, max_bytes: int) -> ServiceResponse:
     # Not with ``response.aread()``: httpx decodes without a limit, and its layers of iterators cost more than all this.
     stream = response.stream
     assert isinstance(stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: our transports are async)
+    left, parts = max_bytes, []
     try:
-        unfolding = Unfolding(response.headers.get("content-encoding"), max_bytes)
-        parts = [unfolding.feed(chunk) async for chunk in stream]
-        unfolding.finish()
+        decoder = _decoder(response.headers.get("content-encoding"))
+        async for chunk in stream:
+            part = chunk if decoder is None else _decoded(decoder, chunk, left + 1)
+            left -= len(part)
+            if left < 0:
+                raise BodyRefused(f"the body exceeds {max_bytes} bytes")
+            parts.append(part)
+        if decoder is not None and parts and not decoder.eof:
+            raise BodyRefused("the compressed body is cut off")
     finally:
         await stream.aclose()
     return ServiceResponse(response.status_code, response.headers, b"".join(parts))
 
 
-class Unfolding:
-    """Decodes a body chunk by chunk, and limits its decoded size.
-
-    Args:
-        encoding: The Content-Encoding header; None if there is none.
-        max_bytes: The limit.
-
-    Raises:
-        BodyRefused: Unknown encoding; by `feed` and `finish`: too large or badly encoded.
-    """
-
-    def __init__(self, encoding: str | None, max_bytes: int) -> None:
-        self._decoder = _decoder("identity" if encoding is None else encoding.strip().lower())
-        self._max_bytes = self._left = max_bytes
-
-    def feed(self, chunk: bytes) -> bytes:
-        part = self._decoder.decode(chunk, self._left + 1)
-        self._left -= len(part)
-        if self._left < 0:
-            raise BodyRefused(f"the body exceeds {self._max_bytes} bytes")
-        return part
-
-    def finish(self) -> None:
-        self._decoder.finish()
-
-
-def _decoder(encoding: str) -> "_Identity | _Deflate":
+def _decoder(encoding: str | None) -> "zlib._Decompress | None":
+    """Return what decodes a body with this Content-Encoding header; None if it is sent as it is."""
+    encoding = (encoding or "").strip().lower()
     if encoding in ("identity", ""):
-        return _Identity()
+        return None
     if encoding in ("gzip", "x-gzip", "deflate"):
-        return _Deflate()
+        return zlib.decompressobj(_GZIP_OR_ZLIB)
     raise BodyRefused("the body has an unknown encoding")
 
 
-class _Identity:
-    def decode(self, chunk: bytes, limit: int) -> bytes:
-        return chunk
-
-    def finish(self) -> None:
-        return None
-
-
-class _Deflate:
-    def __init__(self) -> None:
-        self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._has_begun = False
-
-    def decode(self, chunk: bytes, limit: int) -> bytes:
-        """Decode at most ``limit`` bytes. A body that is too large shows as a part longer than what is left."""
-        self._has_begun = True
-        try:
-            return self._zlib.decompress(chunk, limit)
-        except zlib.error:
-            pass
-        raise BodyRefused("the body is not what its encoding says")
-
-    def finish(self) -> None:
-        if self._has_begun and not self._zlib.eof:
-            raise BodyRefused("the compressed body is cut off")
+def _decoded(decoder: "zlib._Decompress", chunk: bytes, limit: int) -> bytes:
+    """Decode at most ``limit`` bytes. A body that is too large shows as a part longer than what is left."""
+    try:
+        return decoder.decompress(chunk, limit)
+    except zlib.error:
+        pass
+    raise BodyRefused("the body is not what its encoding says")
 
 
 FIRST_BYTE: Final = "callkeeper.first_byte"
