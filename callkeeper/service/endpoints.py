@@ -155,22 +155,6 @@ INSTITUTION = Endpoint("institution", "GET", "/external/institutions/{}", AuthMo
 UPDATE_INSTITUTION = Endpoint("update-institution", "PUT", "/external/institutions/{}", AuthMode.RESELLER)
 LOGIN_AS = Endpoint("login-as", "POST", "/external/institutions/{}/login", AuthMode.RESELLER)
 
-ENDPOINTS = (
-    TOKEN,
-    USER_TOKEN,
-    QUEUE,
-    ASSIGN,
-    DETAILS,
-    ENROLL,
-    REJECT_VOICE,
-    INSTITUTIONS,
-    ADD_INSTITUTION,
-    INSTITUTION,
-    UPDATE_INSTITUTION,
-    LOGIN_AS,
-)
-"""In the Spec's order."""
-
 
 def scope_of(operation: str, institution_key: str) -> str:
     """Return the scope of a request. The institution is empty if the request names none."""
