@@ -180,7 +180,7 @@ class Reseller:
     ) -> tuple[QueueEntry, ...]:
         """List a page of active calls.
 
-        An entry that does not name its call is not ``is_usable``; one broken entry does not hide the others.
+        An entry that cannot be read has no voice id; it does not hide the others.
 
         ``continue_from`` is where the page starts; see docs/assumptions.md. ``search_string`` is part of a phone number
         or of a member's name. ``start_at`` and ``end_at`` are bounds on a call's start, with a zone.

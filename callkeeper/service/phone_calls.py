@@ -114,7 +114,7 @@ class QueueEntry(Record, frozen=True, kw_only=True):
     """An active call as the queue lists it.
 
     ``core_username`` is the operator who has claimed the call, if any. An entry that cannot be read has the default
-    values, and is not `is_usable`. Assumed (`queue-entry-usable`): entries can be read, and name their call.
+    values: no voice id. Assumed (`queue-entry-usable`): entries can be read, and name their call.
 
     Assumed (`queue-candidates`): no candidates are null or an empty list; they may come later than the call.
 
@@ -134,11 +134,6 @@ class QueueEntry(Record, frozen=True, kw_only=True):
     def id(self) -> str:
         """The call's id in the canonical spelling; ``voice_id`` is spelled as the service does."""
         return canonical_id(self.voice_id)
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether the entry names its call."""
-        return bool(self.voice_id)
 
 
 class MetaData(Record, frozen=True, kw_only=True):

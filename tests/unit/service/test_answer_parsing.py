@@ -288,7 +288,7 @@ def test_candidate_never_disappears(persons: object, ids: list[str]) -> None:
 def test_broken_entry_hides_no_other(fault: dict[str, object]) -> None:
     """An entry that cannot be acted on is unusable as a whole; those beside it are read."""
     answer = queue_of({**ENTRY, **fault}, ENTRY)
-    assert [entry.is_usable for entry in answer.phone_calls] == [False, True]
+    assert [entry.voice_id for entry in answer.phone_calls] == ["", ENTRY["voiceId"]]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_wrongly_encoded_text_hides_no_call(mangle: Callable[[str], bytes]) -> N
 def test_withheld_phone_number_is_empty(phone_number: object) -> None:
     """B9: a call without a number is a call."""
     (entry,) = queue_of({**ENTRY, "phoneNumber": phone_number}).phone_calls
-    assert entry.is_usable
+    assert entry.voice_id
     assert entry.phone_number == ""
 
 
