@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import CLOCK_TOLERANCE, Epoch, Jump, LostWrites
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import may_begin
+from callkeeper.calls.member_evidence import is_assigned
 from callkeeper.calls.record import Call, with_effect
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import (
@@ -180,12 +181,7 @@ def charge_unknown_age(call: Call, book: RuleBook, epoch: Epoch) -> Call:
 
 def _was_assigned(call: Call) -> bool:
     """Tell whether the call had a person when it was checked last. One whom the service has filled in is nobody's yet."""
-    is_taken = (
-        call.seen.core_username is not None
-        or call.ledger.assigned_person_id is not None
-        or call.plan.watch_from is not None
-    )
-    return call.seen.person_id is not None and is_taken
+    return call.seen.person_id is not None and (is_assigned(call) or call.plan.watch_from is not None)
 
 
 def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
