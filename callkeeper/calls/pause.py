@@ -69,11 +69,6 @@ class Pauses:
         return found if found is not None and scope is PauseScope.EFFECTS and found.scope is PauseScope.ALL else None
 
 
-def encode_pause(pause: Pause) -> bytes:
-    """Encode a pause for storage."""
-    return msgspec.json.encode(pause)
-
-
 @lru_cache(maxsize=8)
 def parse_pauses(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
     """Decode the stored pauses. The same input returns the same object."""

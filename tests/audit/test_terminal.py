@@ -23,12 +23,12 @@ from callkeeper.app.terminal import printable_json, safe, terminal_console
 from callkeeper.calls.alerts import Alert, AlertTold, OpenAlert
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.incident import Weight
-from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
+from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
 from callkeeper.calls.record import Call, Phase, Reading, Reason, encode_call
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.job_queue import calls_queue
 from callkeeper.calls.store.keys import CallId, Keys, institution_member
-from callkeeper.calls.store.last_listing import Standing, encode_standing
+from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.store.pausing import Change
 from callkeeper.calls.trail import Entry, Result, Tried, What, encode_entry
 from callkeeper_sandbox.commands.run import addresses, picture_panel, summary_lines
@@ -117,7 +117,9 @@ def planted(redis_url: str) -> str:
             listed = institution_member(call.institution_key)
             redis.hset(keys.item(listed), "rec", b"{}")
             redis.zadd(keys.due, {listed: NOW.timestamp() * 1000})
-            redis.hset(keys.standings, call.institution_key, encode_standing(evil(Standing, key=call.institution_key)))
+            redis.hset(
+                keys.standings, call.institution_key, msgspec.json.encode(evil(Standing, key=call.institution_key))
+            )
             redis.hset(keys.item(member), "rec", encode_call(call))
             redis.zadd(where, {member: NOW.timestamp() * 1000})
             redis.rpush(keys.trail(member), *map(encode_entry, trail()))
@@ -130,7 +132,7 @@ def planted(redis_url: str) -> str:
         redis.hset(keys.alerts, EVIL, msgspec.json.encode(open_alert))
         for key in (EVERYWHERE, EVIL):
             pause = Pause(scope=PauseScope.ALL, operator=EVIL, because=EVIL, at=NOW)
-            redis.hset(keys.pause, key, encode_pause(pause))
+            redis.hset(keys.pause, key, msgspec.json.encode(pause))
             redis.lpush(keys.pause_history, msgspec.json.encode(evil(Change, institution=key)))
     return redis_url
 
@@ -346,7 +348,7 @@ def test_damaged_record_is_not_quoted(planted: str) -> None:
 def test_letters_that_a_terminal_lacks_do_not_end_a_command(planted: str) -> None:
     """A character that the terminal's encoding lacks is printed as an escape."""
     with Redis.from_url(planted) as redis:
-        redis.hset(Keys().pause, "cu-1", encode_pause(Pause(scope="all", operator="Zoë", because="…", at=NOW)))  # type: ignore[arg-type]
+        redis.hset(Keys().pause, "cu-1", msgspec.json.encode(Pause(scope="all", operator="Zoë", because="…", at=NOW)))  # type: ignore[arg-type]
     environ = {**environ_of(None, planted), "PYTHONIOENCODING": "iso-8859-1"}
     for words in (("pauses",), ("doctor",)):
         got = on_terminal(environ, *words)

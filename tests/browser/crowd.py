@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 from redis import Redis
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.record import Call, Candidate, Phase, Reason, encode_call
 from callkeeper.calls.store.keys import CallId, Keys
-from callkeeper.calls.store.last_listing import Standing, encode_standing
+from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.trail import Entry, encode_entry
 from tests.records import stored_value
 from tests.unit.calls.specimens import call, reading
@@ -120,7 +121,7 @@ def crowded(
     with Redis.from_url(redis_url) as redis:
         pipe, now_ms = redis.pipeline(transaction=False), int(time.time() * 1000)
         for n in range(institutions):
-            pipe.hset(keys.standings, key_of(n), encode_standing(standing(n, now)))
+            pipe.hset(keys.standings, key_of(n), msgspec.json.encode(standing(n, now)))
         for n, record in enumerate([*live, *over]):
             member = CallId(record.institution_key, record.voice_id).member
             pipe.hset(keys.item(member), "rec", encode_call(record))

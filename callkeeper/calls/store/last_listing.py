@@ -224,19 +224,8 @@ def next_listing_ms(
     return int(max(0.0, period_s * choose(EARLIEST, 1.0) - since_s) * 1000)
 
 
-_ENCODER = msgspec.json.Encoder()
 _PROGRESS = msgspec.json.Decoder(ListingProgress)
 _STANDING = msgspec.json.Decoder(Standing)
-
-
-def encode_progress(progress: ListingProgress) -> bytes:
-    """Encode a listing's progress for storage."""
-    return _ENCODER.encode(progress)
-
-
-def encode_standing(standing: Standing) -> bytes:
-    """Encode a standing for storage."""
-    return _ENCODER.encode(standing)
 
 
 def parse_standing(stored: bytes) -> Standing | None:
@@ -316,7 +305,7 @@ class Listings:
 
     async def save_standings(self, standings: Iterable[Standing]) -> None:
         """Store what the service says of institutions. All expire an hour after the last was stored."""
-        stored = {standing.key: encode_standing(standing) for standing in standings}
+        stored = {standing.key: msgspec.json.encode(standing) for standing in standings}
         if not stored:
             return
         pipe = self._redis.pipeline(transaction=True)

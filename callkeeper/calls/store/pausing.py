@@ -15,7 +15,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
+from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, parse_pauses
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.script import Arg, Script
 from callkeeper.calls.store.script_runner import Scripts
@@ -98,7 +98,7 @@ def _to_restore(place: str, stored: bytes) -> tuple[str, str, str]:
     because = pause.because if pause.because.startswith(RESTORED) else RESTORED + pause.because
     pause = replace(pause, because=because)
     change = Change(institution=place, operator=pause.operator, because=because, at=pause.at, scope=pause.scope)
-    return place, encode_pause(pause).decode(), msgspec.json.encode(change).decode()
+    return place, msgspec.json.encode(pause).decode(), msgspec.json.encode(change).decode()
 
 
 class PauseWatch:
@@ -152,7 +152,7 @@ class Pausing:
         change = Change(
             institution=where, operator=pause.operator, because=pause.because, at=pause.at, scope=pause.scope
         )
-        await self._write(change, encode_pause(pause))
+        await self._write(change, msgspec.json.encode(pause))
 
     async def resume(self, institution_key: str | None, *, operator: str, because: str, at: datetime) -> bool:
         """Lift the pause of one institution, or the one of all (None). Return whether there was one."""

@@ -4,11 +4,12 @@ import json
 import time
 from datetime import UTC, datetime
 
+import msgspec
 from click.testing import CliRunner, Result
 from redis import Redis
 
 from callkeeper.app.cli import main
-from callkeeper.calls.pause import Pause, PauseScope, encode_pause
+from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.breakers import breakers_of
 from callkeeper.calls.store.keys import Keys
 
@@ -52,7 +53,9 @@ def test_service_shows_every_scope_that_is_not_open(redis_url: str) -> None:
         redis.hset(keys.refused, "details cu-3", f"0 0 0 {now_ms}")
         redis.hset(keys.budget, "", f"12.5 3.0 {now_ms} " + "0 " * 14)
         redis.hset(
-            keys.pause, "cu-1", encode_pause(Pause(scope=PauseScope.ALL, operator="jane", because="drill", at=NOW))
+            keys.pause,
+            "cu-1",
+            msgspec.json.encode(Pause(scope=PauseScope.ALL, operator="jane", because="drill", at=NOW)),
         )
         rows = json.loads(command(redis_url, "--json").output)
     found = {(row["institution"], row["requests"], row["state"]) for row in rows}

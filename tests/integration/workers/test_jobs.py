@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -23,7 +24,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.cpu_share import CpuShare
 from callkeeper.calls.metrics.snapshot import read_present
-from callkeeper.calls.pause import Pause, PauseScope, encode_pause
+from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
 from callkeeper.calls.store.keys import QUEUE_NAME, Keys
@@ -367,7 +368,7 @@ def test_job_during_a_pause_says_so(
     """A shift knows the pauses in force from its claims."""
     runtime = crew_of(redis_url, sandbox_server, log)
     pause = Pause(scope=PauseScope.ALL, operator="ann", because="a migration", at=datetime.now(UTC))
-    redis.hset(Keys().pause, KEY, encode_pause(pause))
+    redis.hset(Keys().pause, KEY, msgspec.json.encode(pause))
     stock(redis).enqueue(ADVANCE)  # a job that waits ends an idle shift at once
     tally = runtime.advance()
     runtime.close()
