@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.outcome_messages import TEST, TEST_TYPE
 from callkeeper.calls.store.inbox import Inbox
-from callkeeper.calls.store.keys import KEPT_S, CallId, Keys, parse_member
+from callkeeper.calls.store.keys import KEPT_S, CallId, Keys, owner_of
 
 KEPT_ATTEMPTS: Final = 1000
 """How many attempts are kept, of all calls together: a megabyte at most."""
@@ -82,7 +82,7 @@ def place_of(message_id: str) -> tuple[CallId, int] | None:
     member, _, rest = message_id.rpartition(".")
     member, _, n = member.rpartition(".")
     try:
-        owner = parse_member(member)
+        owner = owner_of(member)
     except ValueError:
         return None
     is_one = isinstance(owner, CallId) and owner != TEST and rest.isalpha() and n.isascii() and n.isdecimal()
@@ -175,7 +175,8 @@ class Replays:
     async def _undelivered(self, since: datetime) -> list[CallId]:
         waiting = await self._redis.zrange(self._keys.due, 0, -1)
         members = {*waiting, *await self._redis.hkeys(self._keys.attention)}
-        owners = [owner for owner in map(_owner, sorted(members)) if owner is not None]
+        named = [owner_of(member.decode(errors="replace")) for member in sorted(members)]
+        owners = [owner for owner in named if isinstance(owner, CallId) and owner != TEST]
         found = []
         for start in range(0, len(owners), 500):
             some = owners[start : start + 500]
@@ -191,14 +192,6 @@ class Replays:
 def test_id(name: str) -> str:
     """Return the id of a test message."""
     return f"{TEST_TYPE}.{name}"
-
-
-def _owner(member: bytes) -> CallId | None:
-    try:
-        owner = parse_member(member.decode())
-    except ValueError:
-        return None
-    return owner if isinstance(owner, CallId) and owner != TEST else None
 
 
 def _failed_since(record: bytes | None, since: datetime) -> bool:
