@@ -17,7 +17,7 @@ from callkeeper.calls.quiet_outages import NOT_OURS
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.schedule.plan import automatic_left
-from callkeeper.calls.settlement import MAY_HAVE_ENDED, NOT_LISTED
+from callkeeper.calls.settlement import MAY_HAVE_ENDED
 from callkeeper.calls.trail import Entry
 
 
@@ -184,10 +184,10 @@ def _settled(counting: Counting, call: Call, entry: Entry) -> None:
         figures.count(figure.PUSHES_LOST, institution, "CallStart")
 
 
-def _dropped(counting: Counting, call: Call, entry: Entry) -> None:
+def _dropped(counting: Counting, call: Call, _entry: Entry) -> None:
     label = counting.label(call.institution_key)
     counting.figures.count(figure.HINTS_DROPPED, label)
-    if entry.because == NOT_LISTED and call.last_claim.standing is None and not _had_ended_when_found(call):
+    if call.last_claim.standing is None and not _had_ended_when_found(call):
         counting.figures.count(figure.PUSHED_CALLS, label, "unlisted")
 
 

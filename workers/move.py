@@ -75,7 +75,7 @@ SILENT_LOOKS = 2
 """A queue that was asked for this many looks since a hint, and was not listed, is refused or broken."""
 
 
-async def drop(claim: Claim, step: Drop) -> None:
+async def drop(claim: Claim) -> None:
     """Delete the record of a hint if a complete look at the queue did not list it, or the service does not know it.
 
     A failed look proves nothing.
@@ -87,7 +87,8 @@ async def drop(claim: Claim, step: Drop) -> None:
             # A listing that shows the call makes it due at once, so the wait may grow.
             await claim.let_go(now + max(ASK_LATER, (now - hinted_at) / 8))
             return
-    claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
+    because = "the queue does not list it"
+    claim.entries.append(Entry(at=claim.now, what="dropped", because=because, rules=claim.tools.book.digest))
     await claim.forget()
     claim.add("dropped")
     claim.tools.log.info("hint_dropped")
@@ -193,7 +194,7 @@ async def _take(claim: Claim, step: Deed) -> None:
         case Settle():
             await settle(claim, step.reason)
         case Drop():
-            await drop(claim, step)
+            await drop(claim)
         case Rest():
             await claim.let_go(None)
         case _:

@@ -35,8 +35,6 @@ MAY_HAVE_ENDED = timedelta(seconds=30)
 LOOK_BACK_WITHIN = timedelta(days=1)
 """How long after a hint its details are worth a look-back. After a long outage many calls wait for theirs."""
 
-NOT_LISTED = "the queue does not list it"
-
 
 def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) -> Deed:
     """Return the next step of a hint that was not listed in time. A failed read is repeated.
@@ -50,7 +48,7 @@ def look_back(call: Call, context: Context, hinted_at: datetime, now: datetime) 
         or call.life.looked_back_at is not None
         or now - hinted_at > LOOK_BACK_WITHIN
     ):
-        return Drop(NOT_LISTED)
+        return Drop()
     read_at = call.plan.retry_at(now)
     return Wait(read_at) if read_at > now else LookBack()
 
@@ -91,7 +89,7 @@ def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> De
     if not call.statements.were_made and context.is_silent and standing is None:
         read_at = call.plan.retry_at(now)
         if is_lost:
-            return Drop(NOT_LISTED)
+            return Drop()
         return BY_PUSH if read_at <= now else Wait(min(read_at, due_at) if asks_again else read_at)
     if not call.statements.were_made:
         return Wait(due_at) if now < due_at else look_back(call, context, hinted_at, now)

@@ -115,8 +115,6 @@ class Wait:
 class Drop:
     """Forget a hint that the queue never listed."""
 
-    because: str
-
 
 @dataclass(frozen=True, slots=True)
 class Settle:

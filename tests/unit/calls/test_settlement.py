@@ -21,7 +21,6 @@ from callkeeper.calls.settlement import (
     LISTED_FOR,
     LOOK_BACK_WITHIN,
     NOT_FOUND_FOR,
-    NOT_LISTED,
     SETTLE_AFTER,
     believed_end,
     close,
@@ -62,13 +61,13 @@ def test_hint_that_was_not_listed_is_dropped_after_its_life() -> None:
     """Not a moment earlier."""
     life_s, looks = HINT_LIVES.total_seconds(), len(CONFIRM_LOOKS_S)
     assert next_of(hinted(life_s - 1, looks)) == Wait(NOW + seconds(1))
-    assert next_of(hinted(life_s, looks)) == Drop(NOT_LISTED)
+    assert next_of(hinted(life_s, looks)) == Drop()
 
 
 def test_hint_of_a_silent_queue_is_read_by_its_push() -> None:
     """Until the service does not know it; without the institution's standing nothing is sent."""
     assert next_of(hinted(3, 2), is_silent=True) == BY_PUSH
-    assert next_of(hinted(3, 2), is_silent=True, is_lost=True) == Drop(NOT_LISTED)
+    assert next_of(hinted(3, 2), is_silent=True, is_lost=True) == Drop()
     assert next_of(hinted(3, 2, standing=UNKNOWN), is_silent=True) == Wait(NOW + seconds(0.5))
 
 
@@ -93,9 +92,9 @@ def test_hint_whose_end_was_pushed_is_read_once_before_it_is_dropped() -> None:
     assert back(with_stored(ended, reads_failed=1, next_read_at=NOW + seconds(3))) == Wait(NOW + seconds(3))
     assert back(with_stored(ended, reads_failed=1, next_read_at=NOW)) == LookBack()
     assert back(ended, NOW - LOOK_BACK_WITHIN) == LookBack()
-    assert back(ended, NOW - LOOK_BACK_WITHIN - seconds(1)) == Drop(NOT_LISTED)
+    assert back(ended, NOW - LOOK_BACK_WITHIN - seconds(1)) == Drop()
     for changes in ({"end_hinted_at": None}, {"standing": FOREIGN}, {"looked_back_at": NOW}):
-        assert back(with_stored(ended, **changes)) == Drop(NOT_LISTED)
+        assert back(with_stored(ended, **changes)) == Drop()
 
 
 def test_call_is_not_found_only_after_a_delay() -> None:

@@ -7,7 +7,6 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.settlement import HINT_LIVES
-from callkeeper.calls.steps import Drop
 from tests.records import with_stored
 from tests.unit.calls.specimens import NOW, call, seconds
 from tests.unit.workers.claims import HeldClaim, as_claim
@@ -72,27 +71,27 @@ async def test_hint_is_dropped_once_a_late_enough_look_did_not_list_it() -> None
     """A look that began too early proves nothing, because a push may be faster than the queue."""
     hinted_at = NOW - seconds(20)
     early = HeldClaim(HINT, last_listed_at=hinted_at + LISTED_WITHIN - seconds(0.001))
-    await drop(as_claim(early), Drop("the queue does not list it"))
+    await drop(as_claim(early))
     assert early.saved == [NOW + ASK_LATER]
     never = HeldClaim(HINT)
-    await drop(as_claim(never), Drop("the queue does not list it"))
+    await drop(as_claim(never))
     assert never.saved == [NOW + ASK_LATER]
     proved = HeldClaim(HINT, last_listed_at=hinted_at + LISTED_WITHIN)
-    await drop(as_claim(proved), Drop("the queue does not list it"))
+    await drop(as_claim(proved))
     assert (proved.saved, proved.counted, proved.entries[0].what) == (["forgotten"], ["dropped"], "dropped")
 
 
 async def test_old_hint_waits_longer_for_a_look() -> None:
     """A listing that shows the call makes it due at once."""
     old = HeldClaim(with_stored(HINT, hinted_at=NOW - seconds(800)))
-    await drop(as_claim(old), Drop("the queue does not list it"))
+    await drop(as_claim(old))
     assert old.saved == [NOW + seconds(100)]
 
 
 async def test_hint_of_a_foreign_institution_is_dropped_without_a_look() -> None:
     """Its queue cannot be listed."""
     foreign = HeldClaim(with_stored(HINT, standing=FOREIGN))
-    await drop(as_claim(foreign), Drop("the queue does not list it"))
+    await drop(as_claim(foreign))
     assert foreign.saved == ["forgotten"]
 
 
