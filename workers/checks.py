@@ -70,7 +70,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
     Spec: Rules per operation 2 (alternate ids are resolved).
     """
     named = phone_call.voice_id
-    if not named or claim.is_about(named):
+    if not named or is_same_id(named, claim.call_id.voice_id):
         return
     real_id = await _real_id(claim, canonical_id(named), phone_call.alternate_ids)
     if real_id is not None and await _merge_into(claim, real_id):
@@ -265,7 +265,7 @@ async def look_back(claim: Claim) -> None:
 
 async def read(claim: Claim) -> None:
     """Read stored details."""
-    claim.add("reads")
+    claim.summary.add("reads")
     try:
         if await _follow_assign(claim):
             return
@@ -303,7 +303,11 @@ async def _follow_assign(claim: Claim) -> bool:
 
     Spec: Rules per operation 1 ("the voiceId to use afterwards").
     """
-    assigned_id, life, sent_at = claim.call.names.assigned_id, claim.call.life, claim.effect(EffectKind.ASSIGN).sent_at
+    assigned_id, life, sent_at = (
+        claim.call.names.assigned_id,
+        claim.call.life,
+        claim.call.effect(EffectKind.ASSIGN).sent_at,
+    )
     if assigned_id is None or sent_at is None:
         return False
     since = claim.now - sent_at
@@ -372,7 +376,7 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
     claim.call = replace(
         call, plan=replace(call.plan, reads_failed=call.plan.reads_failed + 1, next_read_at=read_retry(call, now))
     )
-    claim.add("reads_failed")
+    claim.summary.add("reads_failed")
     claim.tools.log.warning("read_failed", error=type(error).__name__, said=error.plain)
 
 
@@ -392,12 +396,12 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         claim.call = call
         await claim.let_go(now)
         return
-    claim.add("checks")
+    claim.summary.add("checks")
     claim.tools.counting.booked(call, now)
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
     except ResellerError as error:
-        claim.add("checks_failed")
+        claim.summary.add("checks_failed")
         claim.tools.log.warning("check_failed", n=n, error=type(error).__name__, said=error.plain)
         if not isinstance(error, CallNotFound):
             await claim.tools.store.errors.note_error(ErrorArea.CHECK, claim.call_id.institution_key, error)

@@ -53,7 +53,6 @@ from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ResellerError
 from callkeeper.service.client import Reseller
-from callkeeper.service.endpoints import is_same_id
 from callkeeper.service.open_questions import Shown
 from callkeeper.service.tracing import SpanKind, TraceSpan, first_span, follow, is_trace, new_trace, span
 from workers.counting import Counting
@@ -219,19 +218,10 @@ class Claim:
         """Return Redis's time at the claim plus the time that has passed in this process since."""
         return self.item.now + timedelta(seconds=self.tools.monotonic() - self.claimed_at_s)
 
-    @property
-    def obstacles(self) -> Obstacles:
-        """Return what holds requests back at this claim. The record has it since ``begin``."""
-        return self.call.last_claim
-
     def context(self, *, is_silent: bool = False) -> Context:
         """Return what a decision must know now. ``is_silent``: the queue of a hint could not be listed since."""
         item = self.item
-        return Context(self.obstacles, item.live, item.late, self.tools.cpu_share(), is_silent)
-
-    @property
-    def age_s(self) -> float:
-        return self.tools.monotonic() - self.claimed_at_s
+        return Context(self.call.last_claim, item.live, item.late, self.tools.cpu_share(), is_silent)
 
     @property
     def bot(self) -> str:
@@ -248,39 +238,31 @@ class Claim:
         """Return the call's id as the service spelled it last."""
         return self.call.names.spelled or self.call_id.voice_id
 
-    def is_about(self, voice_id: str) -> bool:
-        """Tell whether a voice id in an answer is the one that was asked about."""
-        return is_same_id(voice_id, self.call_id.voice_id)
-
     async def look_up_earlier(self, *, anew: bool = False) -> None:
         """Look up what earlier calls of the member or the number showed, if the call is under way.
 
         It is looked up once for each member and number that the call gets; ``anew``: look it up again, whatever is known.
         """
         earlier = self.tools.store.earlier_calls
-        if self.call.life.phase not in _UNDER_WAY or self.obstacles.standing is not None:
+        if self.call.life.phase not in _UNDER_WAY or self.call.last_claim.standing is not None:
             return
         if anew or not earlier.were_looked_up(self.call):
             days = self.tools.book.history_days
             self.call = await earlier.look_up(self.call_id, self.call, days=days, now=self.now)
-
-    def add(self, name: str) -> None:
-        self.summary.add(name)
 
     def see(self, seen: Iterable[Shown]) -> None:
         """Count what was seen of the service's behaviour where its document is silent."""
         counting = self.tools.counting
         counting.figures.see_all(seen, counting.label(self.call_id.institution_key))
 
-    def effect(self, kind: EffectKind) -> Effect:
-        return self.call.effect(kind)
-
     def set_effect(self, kind: EffectKind, effect: Effect) -> None:
         self.call = with_effect(self.call, kind, effect)
 
     def in_force(self, kind: EffectKind) -> None:
         """Record that an effect is in force: count it, watch a call that was assigned, and plan a read for now."""
-        self.add({EffectKind.ASSIGN: "assigned", EffectKind.ENROLL: "enrolled", EffectKind.REJECT: "rejected"}[kind])
+        self.summary.add(
+            {EffectKind.ASSIGN: "assigned", EffectKind.ENROLL: "enrolled", EffectKind.REJECT: "rejected"}[kind]
+        )
         if kind is EffectKind.ASSIGN:
             self.call = assigned(self.call, self.tools.book, self.now)
             self.has_assigned = True

@@ -33,7 +33,6 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import (
     NotSent,
-    OutcomeUnknown,
     ResellerError,
     ServiceRefused,
     TokenLapsed,
@@ -41,7 +40,7 @@ from callkeeper.service import (
     Unsendable,
     ValidationType,
 )
-from callkeeper.service.endpoints import canonical_id, is_voice_id
+from callkeeper.service.endpoints import canonical_id, is_same_id, is_voice_id
 from workers.checks import note_misnamed
 from workers.claimed_call import Claim
 
@@ -88,7 +87,7 @@ async def intend(claim: Claim, step: Intend) -> None:
     if step.decision is not None:
         write_decision(claim, step.decision)
     effect = replace(
-        _emptied(claim.effect(kind)),
+        _emptied(claim.call.effect(kind)),
         state=EffectState.INTENDED,
         person_id=step.person_id,
         validation_type=step.validation_type,
@@ -121,7 +120,7 @@ async def intend(claim: Claim, step: Intend) -> None:
 
 def _give_up_reject(claim: Claim) -> None:
     """Refuse a reject that would take back a later enroll. Only a later word of a person asks for it once more."""
-    effect, word = claim.effect(EffectKind.REJECT), claim.call.statements.distrusted
+    effect, word = claim.call.effect(EffectKind.REJECT), claim.call.statements.distrusted
     last_word = word.number if word is not None else effect.last_word
     claim.set_effect(EffectKind.REJECT, replace(effect, refusal=ENROLLED_SINCE, last_word=last_word))
     establish(claim, Establish(EffectKind.REJECT, EffectState.REFUSED))
@@ -151,13 +150,13 @@ def _emptied(effect: Effect) -> Effect:
 
 def withdraw(claim: Claim, step: Withdraw) -> None:
     """Withdraw an intention. Nothing was sent."""
-    claim.set_effect(step.kind, _emptied(claim.effect(step.kind)))
+    claim.set_effect(step.kind, _emptied(claim.call.effect(step.kind)))
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 
 def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str | None = None) -> None:
     """Record the outcome of a request. ``refusal`` is the service's reason for refusing, without personal data."""
-    claim.set_effect(kind, replace(claim.effect(kind), state=state))
+    claim.set_effect(kind, replace(claim.call.effect(kind), state=state))
     claim.entries.append(
         Entry(at=claim.now, what="answered", kind=kind, state=state, because=refusal, trace=claim.call.trace)
     )
@@ -168,7 +167,7 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str
 
 def establish(claim: Claim, step: Establish) -> None:
     """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
-    kind, state, effect = step.kind, step.state, claim.effect(step.kind)
+    kind, state, effect = step.kind, step.state, claim.call.effect(step.kind)
     claim.set_effect(kind, replace(effect, state=state))
     because = effect.refusal if state is EffectState.REFUSED else None
     if state is EffectState.ABSENT and kind in failures(claim.call):
@@ -239,7 +238,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     if state is EffectState.REFUSED:  # before it was sent: nothing else will tell anybody
         establish(claim, Establish(kind, state))
     if state is EffectState.INTENDED:
-        await claim.let_go(claim.now + _unsent_wait(kind, claim.effect(kind)))
+        await claim.let_go(claim.now + _unsent_wait(kind, claim.call.effect(kind)))
 
 
 def _unsent_wait(kind: EffectKind, effect: Effect) -> timedelta:
@@ -254,7 +253,7 @@ def _unsent_wait(kind: EffectKind, effect: Effect) -> timedelta:
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
     """Return the ledger with one more request counted, and what stored details said directly before it."""
-    effect, reading, word = claim.effect(kind), claim.call.seen.reading, word_for(kind, claim.call)
+    effect, reading, word = claim.call.effect(kind), claim.call.seen.reading, word_for(kind, claim.call)
     requested_by = effect.operator or claim.bot
     return replace(
         effect,
@@ -282,40 +281,30 @@ async def _request(
             raise FrozenTooLong
 
     try:
-        await _emit(claim, kind, effect, guard)
+        other_id = await _emit(claim, kind, effect, guard)
     except Unsendable as error:
-        claim.set_effect(kind, replace(claim.effect(kind), refusal=f"nothing was sent: {error.plain}"[:MOST_TEXT]))
+        claim.set_effect(kind, replace(claim.call.effect(kind), refusal=f"nothing was sent: {error.plain}"[:MOST_TEXT]))
         return EffectState.REFUSED, error.plain
     except NotSent as error:
         log.warning("effect_not_sent", kind=kind, error=type(error.__cause__ or error).__name__)
-        effect = claim.effect(kind)
+        effect = claim.call.effect(kind)
         claim.set_effect(kind, replace(effect, unsent=effect.unsent + 1))
         return EffectState.INTENDED, None
-    except _Moved as moved:
-        return await _moved(claim, moved.voice_id)
     except ResellerError as error:
-        claim.add("effects_in_doubt")
+        claim.summary.add("effects_in_doubt")
         log.warning("effect_in_doubt", kind=kind, error=type(error).__name__, said=error.plain)
         refusal = error.plain[:MOST_TEXT] if isinstance(error, ServiceRefused) else None
         if refusal is not None:
-            claim.set_effect(kind, after_refusal(kind, claim.effect(kind), refusal, claim.now))
+            claim.set_effect(kind, after_refusal(kind, claim.call.effect(kind), refusal, claim.now))
         elif isinstance(error, TokenLapsed | TurnedAway):
-            claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
+            claim.set_effect(kind, after_turning_away(kind, claim.call.effect(kind), claim.now))
         claim.tools.gate.patterns.turned_away(claim.item.member, kind, error)
         return EffectState.UNKNOWN, refusal
-    return EffectState.APPLIED, None
+    return (EffectState.APPLIED, None) if other_id is None else await _moved(claim, other_id)
 
 
 TWO_RECORDS = "two records of one call"
 """Stands in place of a rule's name where a person is asked whether two records are about one call."""
-
-
-class _Moved(OutcomeUnknown):
-    """An assign was answered with another voice id than the one it was sent for."""
-
-    def __init__(self, voice_id: str) -> None:
-        super().__init__(EffectKind.ASSIGN, "the answer names another call")
-        self.voice_id = voice_id
 
 
 async def _moved(claim: Claim, voice_id: str) -> tuple[EffectState, str | None]:
@@ -325,7 +314,7 @@ async def _moved(claim: Claim, voice_id: str) -> tuple[EffectState, str | None]:
     person works on a call with that id, a person decides.
     """
     note_misnamed(claim, voice_id, EffectKind.ASSIGN)
-    claim.add("effects_in_doubt")
+    claim.summary.add("effects_in_doubt")
     other = await claim.tools.store.record(CallId(claim.call_id.institution_key, canonical_id(voice_id)))
     if other is not None and other.life.listed_at is not None:
         return EffectState.UNKNOWN, None
@@ -344,7 +333,8 @@ async def _moved(claim: Claim, voice_id: str) -> tuple[EffectState, str | None]:
     return EffectState.UNKNOWN, None
 
 
-async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[[], None]) -> None:
+async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[[], None]) -> str | None:
+    """Send the request. Return the voice id that an assign was answered with, if it is not the one that was asked for."""
     service, institution_key, voice_id = claim.tools.service, claim.call_id.institution_key, claim.spelled_id
     person_id, requested_by = effect.person_id or "", effect.requested_by or claim.bot
     match kind:
@@ -352,8 +342,8 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
             real = await service.assign(
                 institution_key, person_id=person_id, requested_by=requested_by, voice_id=voice_id, guard=guard
             )
-            if not claim.is_about(real):
-                raise _Moved(real)
+            if not is_same_id(real, claim.call_id.voice_id):
+                return real
             claim.see([seen_in_assigned_id(voice_id, real)])
         case EffectKind.ENROLL:
             await service.enroll(
@@ -367,3 +357,4 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
             )
         case EffectKind.REJECT:
             await service.reject_voice(institution_key, voice_id, requested_by=requested_by, guard=guard)
+    return None

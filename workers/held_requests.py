@@ -87,13 +87,13 @@ _NEED_STANDING = (EffectKind.ENROLL, EffectKind.REJECT)
 
 def _leads_to_enroll_or_reject(step: Gated, claim: Claim) -> bool:
     """Tell whether a step begins or sends an enroll or reject, or is the read directly before."""
-    if claim.obstacles.standing is not None:
+    if claim.call.last_claim.standing is not None:
         return False  # the law forbids it already
     match step:
         case Intend() | Send():
             return step.kind in _NEED_STANDING
         case Read():
-            return any(claim.effect(kind).state is EffectState.INTENDED for kind in _NEED_STANDING)
+            return any(claim.call.effect(kind).state is EffectState.INTENDED for kind in _NEED_STANDING)
     return False
 
 
@@ -106,8 +106,8 @@ async def _confirm_standing(claim: Claim) -> Held | None:
     held = await institutions.confirm(key, claim.item.member, now)
     if held is not None:
         return held
-    known = institutions.obstacle(key), institutions.held_until(key, now)
-    return None if known == (claim.obstacles.standing, claim.obstacles.standing_held_until) else Held(Why.STANDING)
+    known, claimed = (institutions.obstacle(key), institutions.held_until(key, now)), claim.call.last_claim
+    return None if known == (claimed.standing, claimed.standing_held_until) else Held(Why.STANDING)
 
 
 def permits_of(step: Gated, call: Call, now: datetime) -> tuple[Permit, int]:

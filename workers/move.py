@@ -62,7 +62,7 @@ async def settle(claim: Claim, reason: Reason) -> None:
     if claim.call.names.alternate_id is not None:
         with suppress(RedisError):
             await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.names.alternate_id)
-    claim.add("settled")
+    claim.summary.add("settled")
     claim.tools.log.info("call_settled", reason=reason, checks=claim.call.plan.checks_used)
 
 
@@ -81,7 +81,7 @@ async def drop(claim: Claim) -> None:
     A failed look proves nothing.
     """
     now, hinted_at = claim.now, claim.call.life.hinted_at or claim.now
-    if claim.obstacles.standing != FOREIGN and not is_not_found(claim.call, now):
+    if claim.call.last_claim.standing != FOREIGN and not is_not_found(claim.call, now):
         listed_at = await claim.tools.listings.last_listed_at(claim.call_id.institution_key)
         if listed_at is None or listed_at < hinted_at + LISTED_WITHIN:
             # A listing that shows the call makes it due at once, so the wait may grow.
@@ -90,7 +90,7 @@ async def drop(claim: Claim) -> None:
     because = "the queue does not list it"
     claim.entries.append(Entry(at=claim.now, what="dropped", because=because, rules=claim.tools.book.digest))
     await claim.forget()
-    claim.add("dropped")
+    claim.summary.add("dropped")
     claim.tools.log.info("hint_dropped")
 
 
@@ -100,7 +100,7 @@ MAX_STEPS = 16
 _ASKS = (Read, Check)
 """A claim may end before these. An effect's confirming read, its ``sent`` and its first byte must not be separated."""
 
-RELEASE_AFTER_S = 1.0
+RELEASE_AFTER = timedelta(seconds=1)
 """An older claim is released before the next request, so that other calls get a turn while the service is slow."""
 
 
@@ -115,7 +115,7 @@ async def move(claim: Claim) -> None:
         return
     for n in range(MAX_STEPS):
         # A reject in another call of the member may have come between the intention of an enroll and its request.
-        await claim.look_up_earlier(anew=claim.effect(EffectKind.ENROLL).state is EffectState.INTENDED)
+        await claim.look_up_earlier(anew=claim.call.effect(EffectKind.ENROLL).state is EffectState.INTENDED)
         now = claim.now
         is_silent = claim.call.life.phase is Phase.HINTED and await _is_silent(claim)
         with span("decide") as deciding:
@@ -125,7 +125,7 @@ async def move(claim: Claim) -> None:
         if isinstance(step, WriteFacts):
             write_facts(claim, step)
             step = step.then
-        if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
+        if n and isinstance(step, _ASKS) and claim.now - claim.item.now > RELEASE_AFTER:
             step = Wait(now)
         allowed = await pass_gate(claim, step)
         if allowed is None:
@@ -179,7 +179,7 @@ async def _take(claim: Claim, step: Deed) -> None:
         case Send():
             with span(f"send {step.kind}", effect=step.kind) as sending:
                 await send(claim, step.kind)
-                effect = claim.effect(step.kind)
+                effect = claim.call.effect(step.kind)
                 sending.note(state=effect.state, attempt=effect.attempts)
         case RequestListing():
             await request_listing(claim)

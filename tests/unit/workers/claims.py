@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.context import Context
-from callkeeper.calls.record import Call, Obstacles, with_effect
+from callkeeper.calls.record import Call, with_effect
 from callkeeper.calls.store.keys import CallId
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds
 from workers.claimed_call import Claim
@@ -32,11 +32,12 @@ class HeldClaim:
     institutions: Any = None
 
     call_id = CallId("cu-1", "v-1")
-    item = SimpleNamespace(member="c:cu-1:v-1", late=seconds(0))
     pause = None
 
     def __post_init__(self) -> None:
         self.log = LogCapture()
+        self.item = SimpleNamespace(member="c:cu-1:v-1", late=seconds(0), now=NOW - seconds(self.age_s))
+        self.summary = SimpleNamespace(add=self.counted.append)
         self.tools = SimpleNamespace(
             book=BOOK,
             log=structlog.wrap_logger(None, processors=[self.log]),
@@ -53,14 +54,9 @@ class HeldClaim:
         """Return the present."""
         return NOW
 
-    @property
-    def obstacles(self) -> Obstacles:
-        """Return what keeps requests back."""
-        return self.call.last_claim
-
     def context(self, *, is_silent: bool = False) -> Context:
         """Return what a decision must know now."""
-        return Context(self.obstacles, late=self.item.late, busy=self.tools.cpu_share(), is_silent=is_silent)
+        return Context(self.call.last_claim, late=self.item.late, busy=self.tools.cpu_share(), is_silent=is_silent)
 
     @property
     def is_over(self) -> bool:
@@ -87,14 +83,6 @@ class HeldClaim:
 
     def see(self, _shown: Any) -> None:
         """Take what an answer shows for the survey."""
-
-    def add(self, name: str) -> None:
-        """Count."""
-        self.counted.append(name)
-
-    def effect(self, kind: Any) -> Any:
-        """Return a ledger."""
-        return self.call.effect(kind)
 
     def set_effect(self, kind: Any, effect: Any) -> None:
         """Replace a ledger."""
