@@ -5,21 +5,6 @@
 a call, ``assignment`` says whom to assign. ``cases``, ``replay``, ``report`` and ``diff`` try them out.
 """
 
-from callkeeper.calls.rules.book import AS_VERIFIED, AssignRule, Condition, Outcome, Rule, RuleBook, Stage
+from callkeeper.calls.rules.book import AS_VERIFIED, Outcome, Rule, RuleBook, Stage
 from callkeeper.calls.rules.file import SHIPPED, load_rules, parse_rules
 from callkeeper.calls.rules.toml_reader import Fault, RulesError
-
-__all__ = [
-    "AS_VERIFIED",
-    "SHIPPED",
-    "AssignRule",
-    "Condition",
-    "Fault",
-    "Outcome",
-    "Rule",
-    "RuleBook",
-    "RulesError",
-    "Stage",
-    "load_rules",
-    "parse_rules",
-]
