@@ -172,17 +172,6 @@ class PushEndpoint:
         pauses_s: Sequence[float] = PAUSES_S,
         counting: PushCounting | None = None,
     ) -> None:
-        """Build the endpoint.
-
-        Args:
-            authentication: Recognises the service by its headers.
-            intake: Records events in Redis.
-            waker: Enqueues a job for a worker.
-            log: Where events and refusals are logged.
-            now: Returns the present, aware UTC.
-            pauses_s: Seconds between the attempts to record an event.
-            counting: Counts events and refusals.
-        """
         self._authentication = authentication
         self._intake = intake
         self._waker = waker

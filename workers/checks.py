@@ -158,12 +158,7 @@ def take_in(
 ) -> None:
     """Fold in an answer about this call.
 
-    Args:
-        claim: The call that was asked about.
-        phone_call: The service's record of it.
-        check: The number of the check that brought the answer; None for stored details.
-        operator: The person who asked for it.
-        took_ms: How long it took.
+    ``check`` is the number of the check that brought it; None for stored details.
     """
     now = claim.now
     reading = reading_of(phone_call, now)

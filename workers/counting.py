@@ -79,14 +79,7 @@ class Counting:
             self.figures.observe(figure.CHECK_LATE, max(0.0, (now - call.plan.next_check_at).total_seconds()))
 
     def answered(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
-        """Measure how long a new result may have waited, or count that no checks are left.
-
-        Args:
-            before: The call before the check.
-            after: The call after it.
-            book: The rules.
-            now: When the answer was folded.
-        """
+        """Measure how long a new result may have waited, or count that no checks are left."""
         since, label = before.plan.answered_check_at or before.plan.watch_from, self.label(after.institution_key)
         if since is not None and has_result(after, book.policies) and not has_result(before, book.policies):
             lag_s = (now - since).total_seconds()

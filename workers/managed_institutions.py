@@ -389,10 +389,7 @@ def seen_in_standings(
 ) -> Iterator[tuple[str, Shown]]:
     """Yield what the answers show of how list, login and request by key agree, and of which institution.
 
-    Args:
-        asked: What the service said.
-        listed: The keys of the login.
-        before: What was known before.
+    ``asked`` is what the service said, ``listed`` has the keys of the login, ``before`` what was known.
     """
     match asked.list_error:
         case ServiceRefused():

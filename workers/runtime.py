@@ -152,8 +152,7 @@ class WorkerRuntime:
     def advance(self, job_key: str | None = None) -> JobSummary:
         """Work one shift: the ``advance`` job.
 
-        Args:
-            job_key: The Redis key of the job. Its description is updated every second with the progress.
+        The description of the job under ``job_key`` is updated every second with the progress.
 
         Raises:
             StepsFailed: Steps raised unexpected errors.

@@ -162,12 +162,8 @@ def statuses_of(call: Call, trail: Sequence[Entry]) -> dict[str, ActionStatus]:
 def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of an action whose statement is in the trail.
 
-    The rules' part of the answer is what a worker has decided since, and recorded: the process that asks may have others.
-
-    Args:
-        call: The record, written with the entry or later.
-        trail: The call's trail.
-        line: The entry of the statement.
+    The rules' part of the answer is what a worker has decided since, and recorded: the process that asks may have
+    others. ``call`` was written with the entry or later.
     """
     answer = _by_kind(call, trail, line)
     if answer.state not in {ActionState.PENDING, ActionState.HELD}:

@@ -112,12 +112,7 @@ class AlertMessage:
 
 
 def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> list[Alert]:
-    """Return what is wrong.
-
-    Args:
-        incidents: The incidents; notes are left out.
-        attention: What needs a person: the reason, by the name of the member.
-    """
+    """Return what is wrong. Notes are left out. ``attention``: the reason why each member needs a person."""
     incidents = list(incidents)
     found = []
     for is_acknowledged in (False, True):
@@ -201,11 +196,7 @@ def messages(
 ) -> Iterator[AlertMessage]:
     """Yield what each target must be told now, causes first, at most ``MOST_AT_ONCE`` messages each.
 
-    Args:
-        open_alerts: The alerts that last or have ended.
-        targets: The recipients.
-        now: The present.
-        place: The address of the web process, or a name of the installation.
+    ``place`` is the address of the web process, or a name of the installation.
     """
     for target in targets:
         count = 0

@@ -57,9 +57,7 @@ _TERM: Final = re.compile(rf'(?<!\S)({"|".join(TERMS)}):(?:"([^"]+)"|(\S+))', re
 def number_of(text: str, country: str) -> str | None:
     """Return a complete phone number as digits with its country code; None if it is not one.
 
-    Args:
-        text: In any notation.
-        country: Two letters: the country of a number without a country code.
+    ``country``: that of a number without a country code, in two letters.
     """
     import phonenumbers  # noqa: PLC0415  (its tables are large; only searches need them)
 
@@ -121,11 +119,8 @@ class CallQuery:
     def matches(self, call: Call, *, name: str = "", state: str = "", states: Collection[str] = ()) -> bool:
         """Tell whether a call matches, apart from ``terms``; see ``has_terms``.
 
-        Args:
-            call: The call.
-            name: The name of its institution.
-            state: The text that its state is shown as.
-            states: The names of its state and of what else it can be filtered by.
+        ``name`` is that of its institution, ``state`` the text that its state is shown as, and ``states`` the names of
+        that and of what else it can be filtered by.
         """
         return (
             self.institution_key in {None, call.institution_key}
@@ -219,10 +214,8 @@ def _is_id(call: Call, word: str) -> bool:
 def parse_query(text: str, *, country: str, zone: tzinfo | None) -> CallQuery:
     """Parse a query.
 
-    Args:
-        text: Words, a number in any notation, ids, ``10:40`` or ``2026-11-22 10:40``.
-        country: The country of numbers without a country code.
-        zone: The time zone of times.
+    Words, a number in any notation, ids, ``10:40`` or ``2026-11-22 10:40`` in ``zone``. ``country`` is that of numbers
+    without a country code.
     """
     text = text[:LONGEST]
     terms = tuple(_term(kind.lower(), whole or word) for kind, whole, word in _TERM.findall(text))
@@ -254,11 +247,7 @@ class FilterWrong(ValueError):
 def filtered(query: CallQuery, filters: Mapping[str, str], *, states: Collection[str], now: datetime) -> CallQuery:
     """Return a query with the `FILTERS` of an address or a command added; empty ones count as not given.
 
-    Args:
-        query: What else is looked for.
-        filters: Texts by filter.
-        states: The states that there are.
-        now: The present, aware UTC, from which spans such as ``24h`` count back.
+    Spans such as ``24h`` count back from ``now``.
 
     Raises:
         FilterWrong: A value is none of those that its filter can have.

@@ -59,12 +59,7 @@ def repeats_last(before: Call, reading: Reading) -> bool:
 def seen_in_reading(before: Call, after: Call, phone_call: PhoneCall, policies: Policies, zone: str) -> Iterator[Shown]:
     """Yield what a reading shows. Callers skip one that `repeats_last`.
 
-    Args:
-        before: The call before it was folded.
-        after: The call with it.
-        phone_call: The service's record.
-        policies: Which policy has which colour.
-        zone: How the service writes instants, as `client.Reseller.date_zone`.
+    ``zone`` is how the service writes instants, as `client.Reseller.date_zone`.
     """
     reading = after.seen.reading
     assert reading is not None  # noqa: S101  (narrows: it was just folded)

@@ -474,12 +474,8 @@ def facts_of(
 ) -> Facts:
     """Derive the facts from a record. No other function does, but ``RuleBook.local`` adds the hour and the weekday.
 
-    Args:
-        call: The record.
-        obstacles: What holds requests back now; ``call.last_claim`` for what held when the record was written.
-        policies: The colours of policies.
-        now: The moment of the decision; None: the moment of the last write.
-        lists: The lists that rules ask about, if the facts are for rules.
+    ``obstacles`` are what holds requests back now, or ``call.last_claim``: what held when the record was written.
+    Without ``now`` it is the moment of the last write. ``lists`` are those that rules ask about.
     """
     now = call.saved_at if now is None else now
     life, seen, plan, ledger, said = call.life, call.seen, call.plan, call.ledger, call.statements

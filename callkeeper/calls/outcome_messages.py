@@ -208,8 +208,7 @@ def example_of(kind: str) -> dict[str, Any]:
 def schemas(ref_template: str) -> dict[str, dict[str, Any]]:
     """Return the JSON Schemas (2020-12) of all types by name, with those that they refer to.
 
-    Args:
-        ref_template: Path of a schema, with ``{name}``.
+    ``ref_template`` is the path of a schema, with ``{name}``.
     """
     _, found = msgspec.json.schema_components((OutcomeMessage, TestMessage), ref_template=ref_template)
     return {**found, **{schema_name(kind): _schema_of(kind, ref_template) for kind in MEANINGS}}

@@ -193,11 +193,8 @@ def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
 def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_person: bool) -> int:
     """Return the maximum number of automatic checks that can have been made in a window.
 
-    Args:
-        call: The record before the window.
-        book: The rules in force.
-        window: None if unknown: then as many as are left.
-        has_person: Whether the call had a person, or may have got one in the window.
+    In an unknown one (None) all that are left. ``has_person``: whether the call had a person, or may have got one by
+    then.
     """
     schedule = book.schedule
     if window is None:

@@ -75,11 +75,7 @@ Assumed (`details-before-queue`): details are found by the id of a push before t
 def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> Deed:
     """Return the next step of a hint.
 
-    Args:
-        call: The hint.
-        context: What holds now.
-        now: The present.
-        is_lost: Whether the service has not known the call for long, or it is too old to be watched.
+    ``is_lost``: the service has not known the call for long, or it is too old to be watched.
     """
     hinted_at, asked, standing = _hinted_at(call, now), call.life.confirm_looks, context.obstacles.standing
     asks_again = asked < len(CONFIRM_LOOKS_S)

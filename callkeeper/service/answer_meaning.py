@@ -94,11 +94,7 @@ _CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
 def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool = True) -> A:
     """Return the record of a successful answer.
 
-    Args:
-        endpoint: The endpoint of the request.
-        answer: Received completely.
-        reader: For the endpoint's kind of answer.
-        needs_success: False for the endpoints that the Spec shows without a base response.
+    ``needs_success`` is False for the endpoints that the Spec shows without a base response.
 
     Raises:
         TokenLapsed: 401.

@@ -145,11 +145,7 @@ class Exchange:
     ) -> tuple[ServiceResponse, A]:
         """Send a read or a check. Return its answer and the record in it.
 
-        Args:
-            request: Without the token.
-            reader: For the endpoint's kind of answer.
-            may_repeat: Whether a 401 is followed by a login and one repetition of the request.
-            needs_success: As `verdict`.
+        ``may_repeat``: a 401 is followed by a login and one repetition. ``needs_success`` is as in `verdict`.
 
         Raises:
             ServiceUnavailable: No whole answer within the deadline.

@@ -41,11 +41,7 @@ class _Refused:
 
 
 class MemoryTokenStore:
-    """Keeps the token in this process. Any number of clients in one event loop may share it.
-
-    Args:
-        clock: A monotonic clock, in seconds.
-    """
+    """Keeps the token in this process. Any number of clients in one event loop may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -12,13 +12,7 @@ from callkeeper.service.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Where the proxy is, and our credentials for it.
-
-    Attributes:
-        address: ``http://host:port``.
-        user: For Basic authentication; None: it asks for none.
-        password: The same; `Secret`, so that no message shows it.
-    """
+    """Where the proxy is, and our credentials for it. With a user it asks for Basic authentication."""
 
     address: str
     user: str | None = None

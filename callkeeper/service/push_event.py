@@ -89,9 +89,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 class PushUnreadable(ValueError):
     """A body is not a push event. The error names the field and what is expected, never the content.
 
-    Attributes:
-        field: A field of the payload, or ``body``.
-        remedy: What would be accepted.
+    ``field`` is one of the payload, or ``body``; ``remedy`` what would be accepted.
     """
 
     def __init__(self, field: str, remedy: str) -> None:

@@ -130,13 +130,8 @@ class Figures:
     def see(self, assumption: str, answer: str, institution_key: str = "", shape: str = "") -> None:
         """Count how the service answered something that its document leaves open: the `See` of all observers.
 
-        The usual answer is counted for all institutions together: there are hundreds of them.
-
-        Args:
-            assumption: Its identifier in docs/assumptions.md.
-            answer: The name of the answer; `USUAL` if it is the expected one.
-            institution_key: Where it was seen.
-            shape: Field names, types, lengths and words of the Spec. It is shown, so it never holds a value of a person.
+        The usual answer is counted for all institutions together: there are hundreds of them. ``shape`` is shown, so it
+        has field names, types, lengths and words of the Spec, and never a value of a person.
         """
         self.see_all((Shown(assumption, answer, shape),), institution_key)
 

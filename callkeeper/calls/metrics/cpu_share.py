@@ -14,10 +14,7 @@ EVERY_S: Final = 0.2
 class CpuShare:
     """Tells which share of a core was used lately. Use each one in a single thread.
 
-    Args:
-        cpu_s: The seconds of CPU that the process, or this thread, has used.
-        over_s: Time constant of the average, in seconds.
-        monotonic: A clock, in seconds.
+    ``cpu_s`` tells what the process, or this thread, has used; ``over_s`` is the time constant of the average.
     """
 
     def __init__(

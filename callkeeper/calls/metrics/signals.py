@@ -188,9 +188,7 @@ class SignalReader:
     async def read(self, *, minutes: Sequence[Minute] | None = None, now: datetime | None = None) -> Signals:
         """Return the signals.
 
-        Args:
-            minutes: The last minutes, if already known.
-            now: Replaces Redis's clock.
+        ``minutes`` are the last ones, if already known; ``now`` replaces Redis's clock.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.

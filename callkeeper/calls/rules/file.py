@@ -41,9 +41,7 @@ SHIPPED = ("default", "demo", "watch-only")
 def load_rules(path: str | Path | None, *, owned: frozenset[str] | None = None) -> RuleBook:
     """Read a rules file. ``None`` is the shipped cautious one; shipped ones are given by name.
 
-    Args:
-        path: The file, or the name of a shipped one.
-        owned: The institutions that rules may name; None if unknown.
+    ``owned`` are the institutions that rules may name; None if unknown.
 
     Raises:
         RulesError: The file is missing, not TOML, or has faults; all are listed.

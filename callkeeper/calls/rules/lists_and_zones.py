@@ -21,9 +21,7 @@ Entries = Mapping[str, tuple[str, ...]]
 def read_lists(top: Section, folder: Path | None) -> Entries:
     """Return the lists that ``[lists]`` names. Their entries are personal: no message shows one.
 
-    Args:
-        top: The whole file.
-        folder: Where the rules file is; None: nowhere, so that a list cannot be read.
+    Without a ``folder`` no list can be read from a file.
     """
     table = top.table.get("lists", {})
     if not isinstance(table, dict):

@@ -155,11 +155,7 @@ def next_turn(
 ) -> datetime | None:
     """Return when time alone may next change what the rules decide for a call; None if it never does.
 
-    Args:
-        book: The rules.
-        since: For facts that count seconds, when they began; None, or left out: they have not.
-        now: The present.
-        institution_key: Whose time zone counts; None: the hour does not.
+    ``since``: when the facts that count seconds began. Without an institution no time zone counts, nor the hour.
     """
     turns = [
         at + timedelta(seconds=turn_s) for name, at in since.items() if at is not None for turn_s in book.turns_s[name]

@@ -198,10 +198,7 @@ def _cells(after_s: float, by_s: float, nodes: int, step_s: float) -> tuple[int,
 def fit_lognormal(intervals: Mapping[Interval, int], *, rounds: int = 300, start: Lognormal | None = None) -> Lognormal:
     """Return the most likely lognormal with a share of calls that never get a result.
 
-    Args:
-        intervals: With their counts; at least two different ones with a result.
-        rounds: Maximum number of steps. It ends earlier if a step changes nothing to four digits.
-        start: Where to start.
+    It ends after ``rounds`` steps, or when one changes nothing to four digits.
     """
     law = Lognormal(25.0, 1.0, 0.9) if start is None else start
     ends = [(log(a) if a > 0 else -inf, log(b) if b < inf else inf, count) for (a, b), count in intervals.items()]

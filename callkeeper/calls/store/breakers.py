@@ -192,11 +192,7 @@ class BreakerBox:
     def __init__(self, scripts: Scripts, keys: Keys, reporter: str, *, longest_pause_s: float) -> None:
         """Start with all breakers closed.
 
-        Args:
-            scripts: Runs our scripts.
-            keys: The names of our keys.
-            reporter: Names this process.
-            longest_pause_s: The longest pause that may be asked for, in seconds.
+        ``reporter`` names this process. No longer pause than ``longest_pause_s`` is kept to.
         """
         self.scripts = scripts
         self._keys = keys
@@ -239,12 +235,8 @@ class BreakerBox:
     ) -> tuple[list[Scope], list[Scope]]:
         """Report the result of a request to all workers. Return whose breakers opened and whose closed.
 
-        Args:
-            result: The result.
-            institution_key: The institution it was for; the account if none.
-            kind: The kind of endpoint.
-            member: The call whose check brought no result.
-            pause_s: How long the service asked for no requests, in seconds.
+        ``member`` is the call whose check brought no result. ``pause_s``: for how long the service asked for no
+        requests.
         """
         self._reports += 1
         breakers, endpoints, opened, closed = await self.scripts.call(
@@ -279,10 +271,7 @@ class BreakerBox:
     def known_turn_wait_s(self, institution_key: str, now: datetime, *, yields: bool = False) -> float:
         """Return for how many seconds a call makes no check because checks bring no results, as far as is known here.
 
-        Args:
-            institution_key: The institution that it calls.
-            now: The present.
-            yields: Whether its own last check brought no result. Then calls that are not known to fail go first.
+        ``yields``: its own last check brought no result, so calls that are not known to fail go first.
         """
         breaker = self.over(institution_key, EndpointKind.CHECK)
         if breaker is None:

@@ -151,11 +151,9 @@ class Store(Inbox):
     ) -> list[ClaimedItem]:
         """Claim up to ``limit`` due members, half of them the longest due, half the last to fall due. Also read pauses.
 
-        Args:
-            limit: Maximum number of members.
-            shift_starts: Allow again that a new due time asks for a job.
-            is_probe: Claim although the account's breaker is open, to test it.
-            holds: How many calls of each institution are in flight here, if that is limited (`MOST_OF_ONE`).
+        ``shift_starts``: a new due time may ask for a job again. ``is_probe``: claim although the account's breaker is
+        open, to test it. ``holds``: how many calls of each institution are in flight here, if that is limited
+        (`MOST_OF_ONE`).
         """
         asked_at_s = self.monotonic()
         self._claims += 1

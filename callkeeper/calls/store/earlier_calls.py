@@ -89,13 +89,7 @@ class EarlierCalls:
     """The marks of calls in Redis."""
 
     def __init__(self, redis: "Redis", keys: Keys, *, number_key: bytes | None) -> None:
-        """Set up.
-
-        Args:
-            redis: Returns bytes.
-            keys: Where calls are kept.
-            number_key: The key of the hash that hides phone numbers, the same in every worker. None: no numbers.
-        """
+        """Set up. ``number_key`` of the hash that hides phone numbers is the same in every worker; None: no numbers."""
         self._redis: Any = redis
         self._keys = keys
         self._number_key = number_key

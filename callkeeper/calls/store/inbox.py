@@ -120,15 +120,6 @@ class Inbox:
         kept_s: int = KEPT_S,
         figures: Figures | None = None,
     ) -> None:
-        """Set up.
-
-        Args:
-            redis: Returns bytes.
-            keys: Where calls are kept.
-            now_ms: Replaces Redis's clock.
-            kept_s: How long a settled call can be read, in seconds.
-            figures: Counts statements and effects that no replica of Redis confirmed.
-        """
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.keys = keys
         self._scripts = Scripts(redis, figures, keys=self.keys, now_ms=now_ms)

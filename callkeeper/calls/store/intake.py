@@ -64,17 +64,7 @@ class Intake:
         within_s: float = WITHIN_S,
         figures: Figures | None = None,
     ) -> None:
-        """Set up.
-
-        Args:
-            redis: Where events are written.
-            keys: The names of our keys.
-            retention: How much of the event log is kept.
-            now_ms: Replaces Redis's clock.
-            clock: This process's own clock.
-            within_s: How long Redis may take to confirm an event, in seconds.
-            figures: Counts events that no replica confirmed.
-        """
+        """Set up. ``within_s`` is how long Redis may take to confirm an event; ``clock`` is this process's own."""
         self._redis = redis
         self._within_s = within_s
         self._keys = keys

@@ -35,10 +35,7 @@ NO_DEADLINE: Final = -1
 def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[Job] | None = None) -> Queue:
     """Build the queue as all senders and workers must use it: its name, JSON jobs, no timeout.
 
-    Args:
-        connection: Returns bytes (``decode_responses`` off), as RQ requires.
-        name: Name of the queue; `callkeeper.calls.store.keys.Keys.queue_name` if several installations share a Redis.
-        job_class: The class of its jobs, also of those whose worker was killed.
+    ``connection`` returns bytes, as RQ requires. ``job_class`` is also that of jobs whose worker was killed.
     """
     return Queue(
         name, connection=connection, serializer=JSONSerializer, default_timeout=NO_DEADLINE, job_class=job_class
@@ -54,8 +51,7 @@ class Waker:
     def enqueue(self, trigger: str) -> None:
         """Enqueue one ``advance`` job, after a script has asked for it.
 
-        Args:
-            trigger: The reason, for the job's description until the shift replaces it.
+        ``trigger`` is its description until the shift replaces it.
 
         Raises:
             redis.exceptions.RedisError: Redis is down or refuses writes; delete the wake marker again.

@@ -13,15 +13,6 @@ class Leadership:
     """One process's part in being the leader for one purpose."""
 
     def __init__(self, redis: "Redis", keys: Keys, *, at: str, process: str, leads_ms: int) -> None:
-        """Set up.
-
-        Args:
-            redis: Where the leader is kept.
-            keys: The names of our keys.
-            at: The key that holds the leader's name.
-            process: A name that no other process has.
-            leads_ms: How long a process leads without renewing it, in milliseconds.
-        """
         self._scripts = Scripts(redis, keys=keys)
         self._at = at
         self._process = process

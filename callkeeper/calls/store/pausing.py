@@ -46,11 +46,7 @@ class PastPause:
 
 
 def past_pauses(changes: Iterable[Change]) -> list[PastPause]:
-    """Pair every pause with what ended it, newest first. A resumption without its pause is left out.
-
-    Args:
-        changes: As ``Pausing.history`` returns them, newest first.
-    """
+    """Pair every pause with what ended it, newest first. A resumption without its pause is left out."""
     found: list[PastPause] = []
     ended: dict[str, Change] = {}
     for change in changes:

@@ -137,14 +137,8 @@ class RequestBudget:
     ) -> None:
         """Start without a learned rate.
 
-        Args:
-            scripts: Runs our scripts.
-            redis: Holds the budget.
-            keys: The names of our keys.
-            monotonic: This process's own clock, in seconds.
-            rps: The configured rate of all workers together; None: none.
-            limits: The configured rates of single institutions, in addition.
-            figures: Counts postponed requests.
+        ``rps`` is the configured rate of all workers together, if any, ``limits`` those of single institutions in
+        addition.
         """
         self._scripts = scripts
         self._redis: Any = redis
@@ -192,9 +186,7 @@ class RequestBudget:
     async def turned_away(self, institution_key: str, acted_for: int) -> None:
         """Lower the rate after a 429.
 
-        Args:
-            institution_key: The institution of the request.
-            acted_for: The number of institutions. If several get 429, it is the account's rate that is lowered.
+        If several of the ``acted_for`` institutions get 429, it is the account's rate that is lowered.
 
         Raises:
             redis.exceptions.RedisError: Redis is down.

@@ -80,10 +80,7 @@ class Script:
     def arguments(self, clock: Arg, given: Mapping[str, Arg], rest: Sequence[Arg] = ()) -> tuple[list[str], list[Arg]]:
         """Return KEYS and ARGV.
 
-        Args:
-            clock: The present time in ms, or "" for Redis's own clock.
-            given: What the caller passes, by name.
-            rest: What may be repeated.
+        ``clock`` is the present in ms, or "" for Redis's own.
 
         Raises:
             TypeError: Something is missing, or the script does not take it.
