@@ -139,17 +139,6 @@ class SsoAction(Record, frozen=True, kw_only=True):
     sso_url_new: Secret | None = None
 
 
-class User(Record, frozen=True, kw_only=True):
-    """A user of the service, nested in other records: a `UserType`, a `UserGroup` and an `AgentState`.
-
-    Spec: Other shapes.
-    """
-
-    user_type: str = ""
-    user_group: str = ""
-    agent_state: str = ""
-
-
 class BaseAnswer(Record, frozen=True, kw_only=True):
     """The base of every answer. ``success`` is None only if the service left it out.
 

@@ -3,7 +3,8 @@
 A row is ``wire name: family``; a trailing ``?`` says nullable. Families: ``text`` (string, guid), ``instant``, ``bool``,
 ``int``, ``number``, ``word`` (an enumeration), ``secret`` (sensitive, or of a structure that is not shown), a record's name,
 and ``[...]`` for an array. "not shown" in the Spec has no row, nor has what the client must not read of a
-member: ``last4Ssn``, ``fullSsn``, ``driverLicense``, ``dateOfBirth``, ``supportPassword``.
+member: ``last4Ssn``, ``fullSsn``, ``driverLicense``, ``dateOfBirth``, ``supportPassword``;
+nor has a shape that no field holds.
 """
 
 BASE = {"success": "bool", "error": "secret?", "errors": "[secret]?", "messages": "[secret]?", "code": "text?"}
@@ -175,7 +176,6 @@ RECORDS: dict[str, dict[str, str]] = {
         "ssoUrlIE": "secret",
         "ssoUrlNew": "secret",
     },
-    "User": {"userType": "word", "userGroup": "word", "agentState": "word"},
 }
 
 ENUMERATIONS: dict[str, str] = {
@@ -184,12 +184,7 @@ ENUMERATIONS: dict[str, str] = {
     "CoreType": "CoreTypeA, CoreTypeB, None",
     "InstitutionStatus": "Active, Disabled, Review",
     "VpnStatus": "Pending, Configured, ConnectionSuccessful",
-    "VpnType": "IpSec",
-    "VpnAuthentication": "PreSharedKey",
     "ValidationType": "VoiceAuth, OneTimePasswordAuth, KnowledgeBasedAuth, NoAuth, Other",
-    "UserType": "Confirm, Institution",
-    "UserGroup": "Agent, IT, Admin, Manager, ServiceAccount, Anonymous",
-    "AgentState": "available, busy, away, offline, break, on_call, acw, dnd, ringing",
     "CallStatus": (
         "CheckRiskAndAuthentication, FullAuthentication, FullAuthenticationUnenrolled, AcceptCallerVoice,"
         " AnsweredQuestions, MFAValidated, RejectCallerVoice, CallEnded, CallStarted, SentEmailMFA, SentSmsMFA,"
