@@ -156,10 +156,7 @@ def utc_now() -> datetime:
 
 
 class PushEndpoint:
-    """Receives the events that the service posts.
-
-    Spec: Events.
-    """
+    """Receives the events that the service posts. Spec: Events."""
 
     def __init__(
         self,

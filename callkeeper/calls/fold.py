@@ -159,10 +159,7 @@ MOST_TEXT = 200
 
 
 def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
-    """Return what decisions may need of a call's record.
-
-    Spec: Phone call record.
-    """
+    """Return what decisions may need of a call's record. Spec: Phone call record."""
     case, error = phone_call.research_case, phone_call.voice_authentication_error
     return Reading(
         read_at=now,

@@ -268,10 +268,7 @@ def why_unusable(entry: QueueEntry) -> str | None:
 
 
 def listed_of(entry: QueueEntry, now: datetime, *, is_first_look: bool = False) -> Listed:
-    """Return what a call needs to know of its queue entry.
-
-    Spec: Queue entry.
-    """
+    """Return what a call needs to know of its queue entry. Spec: Queue entry."""
     return Listed(
         listed_at=now,
         started_at=plausible_start(entry, now),

@@ -32,10 +32,7 @@ class InstitutionSummary(Record, frozen=True, kw_only=True):
 
 
 class CoreConfig(Record, frozen=True, kw_only=True):
-    """How the service reaches the institution's core system. Its secrets are sent as stored.
-
-    Spec: Core config.
-    """
+    """How the service reaches the institution's core system. Its secrets are sent as stored. Spec: Core config."""
 
     created_at: datetime | None = field(name="createdDateUtc", default=None)
     updated_at: datetime | None = field(name="updatedDateUtc", default=None)
@@ -63,10 +60,7 @@ class CoreConfig(Record, frozen=True, kw_only=True):
 
 
 class Ticket(Record, frozen=True, kw_only=True):
-    """A support ticket about a VPN. The values of ``status`` are not shown.
-
-    Spec: VPN config; Other shapes.
-    """
+    """A support ticket about a VPN. The values of ``status`` are not shown. Spec: VPN config; Other shapes."""
 
     ticket_id: str = ""
     institution_id: int = 0
@@ -127,10 +121,7 @@ class Institution(Record, frozen=True, kw_only=True):
 
 
 class SsoAction(Record, frozen=True, kw_only=True):
-    """A place that a login leads to. The addresses may carry a token, so they are secrets.
-
-    Spec: Other shapes.
-    """
+    """A place that a login leads to. The addresses may carry a token, so they are secrets. Spec: Other shapes."""
 
     sso_url: Secret | None = None
     action_text: str | None = None
@@ -157,10 +148,7 @@ class BaseAnswer(Record, frozen=True, kw_only=True):
 
 
 class TokenAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of the login.
-
-    Spec: Token response.
-    """
+    """Answer of the login. Spec: Token response."""
 
     token: Secret | None = None
     expires_on: datetime | None = None
@@ -168,19 +156,13 @@ class TokenAnswer(BaseAnswer, frozen=True, kw_only=True):
 
 
 class UserTokenAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of the user-token exchange.
-
-    Spec: User token response.
-    """
+    """Answer of the user-token exchange. Spec: User token response."""
 
     token: Secret | None = None
 
 
 class QueueAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of the queue.
-
-    Spec: Endpoints 3.
-    """
+    """Answer of the queue. Spec: Endpoints 3."""
 
     vital = BaseAnswer.vital | {"phone_calls"}
 
@@ -188,19 +170,13 @@ class QueueAnswer(BaseAnswer, frozen=True, kw_only=True):
 
 
 class AssignAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of assign.
-
-    Spec: Endpoints 4.
-    """
+    """Answer of assign. Spec: Endpoints 4."""
 
     voice_id: str | None = None
 
 
 class DetailsAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of details, with the record in ``phoneCall``.
-
-    Spec: Endpoints 5.
-    """
+    """Answer of details, with the record in ``phoneCall``. Spec: Endpoints 5."""
 
     vital = BaseAnswer.vital | {"phone_call"}
 
@@ -208,19 +184,13 @@ class DetailsAnswer(BaseAnswer, frozen=True, kw_only=True):
 
 
 class InstitutionAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of get-by-key.
-
-    Spec: Endpoints 10.
-    """
+    """Answer of get-by-key. Spec: Endpoints 10."""
 
     institution: Institution | None = None
 
 
 class LoginAsAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of login-as, which the Spec shows without a base response.
-
-    Spec: Endpoints 12.
-    """
+    """Answer of login-as, which the Spec shows without a base response. Spec: Endpoints 12."""
 
     token: Secret | None = None
     actions: Listed[SsoAction] = ()

@@ -104,10 +104,7 @@ def header_value(endpoint: str, name: str, value: str) -> str:
 
 
 class AuthMode(Enum):
-    """Which headers a request carries.
-
-    Spec: Authentication.
-    """
+    """Which headers a request carries. Spec: Authentication."""
 
     ACCESS_TOKEN = auto()
     """``accessToken``."""

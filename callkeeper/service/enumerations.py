@@ -8,10 +8,7 @@ from enum import StrEnum
 
 
 class CallStatus(StrEnum):
-    """Call activity status.
-
-    Spec: States and transitions (the list, and the text ``Voice Pending`` beside it).
-    """
+    """Call activity status. Spec: States and transitions (the list, and the text ``Voice Pending`` beside it)."""
 
     CHECK_RISK_AND_AUTHENTICATION = "CheckRiskAndAuthentication"
     FULL_AUTHENTICATION = "FullAuthentication"
@@ -34,10 +31,7 @@ class CallStatus(StrEnum):
 
 
 class ValidationType(StrEnum):
-    """How the caller's identity was established, as sent with enroll.
-
-    Spec: Other shapes.
-    """
+    """How the caller's identity was established, as sent with enroll. Spec: Other shapes."""
 
     VOICE_AUTH = "VoiceAuth"
     ONE_TIME_PASSWORD_AUTH = "OneTimePasswordAuth"  # noqa: S105  (a word of the Spec)
@@ -47,10 +41,7 @@ class ValidationType(StrEnum):
 
 
 class PersonType(StrEnum):
-    """A member's role in an account.
-
-    Spec: Person match.
-    """
+    """A member's role in an account. Spec: Person match."""
 
     PRIMARY = "Primary"
     JOINT = "Joint"
@@ -61,10 +52,7 @@ class PersonType(StrEnum):
 
 
 class ResearchStatus(StrEnum):
-    """State of a research case.
-
-    Spec: Research case.
-    """
+    """State of a research case. Spec: Research case."""
 
     NEEDS_REVIEW = "NeedsReview"
     IN_REVIEW = "InReview"
@@ -74,10 +62,7 @@ class ResearchStatus(StrEnum):
 
 
 class CoreType(StrEnum):
-    """Kind of an institution's core system.
-
-    Spec: Institution.
-    """
+    """Kind of an institution's core system. Spec: Institution."""
 
     CORE_TYPE_A = "CoreTypeA"
     CORE_TYPE_B = "CoreTypeB"
@@ -85,10 +70,7 @@ class CoreType(StrEnum):
 
 
 class InstitutionStatus(StrEnum):
-    """State of an institution.
-
-    Spec: Institution.
-    """
+    """State of an institution. Spec: Institution."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -96,10 +78,7 @@ class InstitutionStatus(StrEnum):
 
 
 class VpnStatus(StrEnum):
-    """State of a VPN, as each side sees it.
-
-    Spec: VPN config.
-    """
+    """State of a VPN, as each side sees it. Spec: VPN config."""
 
     PENDING = "Pending"
     CONFIGURED = "Configured"

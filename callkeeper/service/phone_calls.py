@@ -72,10 +72,7 @@ class VendorCall(Record, frozen=True, kw_only=True):
 
 
 class VendorEvent(Record, frozen=True, kw_only=True):
-    """One event of the provider about a call.
-
-    Spec: Vendor event.
-    """
+    """One event of the provider about a call. Spec: Vendor event."""
 
     current_time_at: datetime | None = field(name="currentTime", default=None)
     customer_id: str = ""

@@ -147,10 +147,7 @@ class TokenStore(Protocol):
         """
 
     async def refuse(self, generation: str, scope: str) -> Refusal:
-        """Record that a request of a scope got 401, and return what that means.
-
-        An older generation changes nothing.
-        """
+        """Record that a request of a scope got 401, and return what that means. An older generation changes nothing."""
 
     async def clear(self, scope: str) -> bool:
         """Record an accepted request of a scope that was refused before. Return whether it was barred.
