@@ -30,6 +30,7 @@ from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attemp
 from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea
 from callkeeper.calls.store.queries import Known, Lookup
+from callkeeper.calls.store.stored_value import readable
 from callkeeper.service.tracing import SpanKind, span
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
@@ -169,11 +170,10 @@ class Deliveries(Outbox):
 
     def _cursor(self, item: ClaimedItem, institution_key: str) -> Cursor:
         """Return how far the sending is. If that cannot be read, send everything again under the same ids."""
-        try:
-            return msgspec.json.decode(item.record, type=Cursor) if item.record else Cursor()
-        except msgspec.MsgspecError:
+        cursor = readable(item.record, Cursor)
+        if item.record and cursor is None:
             self.store.unreadable("cursor", institution_key)
-            return Cursor()
+        return cursor or Cursor()
 
     async def _put_off(self, item: ClaimedItem, cursor: Cursor, outcome: CallOutcome) -> None:
         """Try again later. After a day, only with the call's next outcome or when a person asks for it."""

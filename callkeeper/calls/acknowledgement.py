@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from callkeeper.calls.store.stored_value import readable
+
 LONGEST: Final = timedelta(days=7)
 SHORTEST: Final = timedelta(minutes=1)
 
@@ -41,15 +43,8 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 def parse_acknowledgements(stored: Mapping[bytes, bytes], now: datetime) -> list[Acknowledgement]:
     """Return the acknowledgements that have not ended; those of another version's format are left out."""
-    found = []
-    for value in stored.values():
-        try:
-            one = msgspec.json.decode(value, type=Acknowledgement)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        if now < one.until:
-            found.append(one)
-    return sorted(found, key=lambda one: one.field)
+    found = (readable(value, Acknowledgement) for value in stored.values())
+    return sorted((one for one in found if one is not None and now < one.until), key=lambda one: one.field)
 
 
 def acknowledgement_of(kind: str, institution_key: str, known: Iterable[Acknowledgement]) -> Acknowledgement | None:

@@ -13,6 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from callkeeper.calls.institutions import KnownInstitutions, shown
+from callkeeper.calls.store.stored_value import readable
 
 EVERYWHERE = "*"
 """The field of a pause of all institutions."""
@@ -72,15 +73,8 @@ class Pauses:
 @lru_cache(maxsize=8)
 def parse_pauses(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
     """Decode the stored pauses. The same input returns the same object."""
-    pauses = {key: _pause(value) for key, value in stored}
+    pauses = {key: readable(value, Pause) or _UNREADABLE for key, value in stored}
     return Pauses(pauses, tuple(key for key, pause in pauses.items() if pause is _UNREADABLE))
-
-
-def _pause(stored: bytes) -> Pause:
-    try:
-        return msgspec.json.decode(stored, type=Pause)
-    except msgspec.MsgspecError:
-        return _UNREADABLE
 
 
 # ``keep.lua`` refuses enrolls and rejects under any stored value, also an unreadable one. This matches it.

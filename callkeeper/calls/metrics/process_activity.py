@@ -28,11 +28,3 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def encode_doing(doing: Doing) -> bytes:
     """Return what is stored."""
     return msgspec.json.encode(msgspec.structs.replace(doing, did=doing.did[:MOST_WORDS]))
-
-
-def parse_doing(stored: bytes | None) -> Doing | None:
-    """Read what a process does; None if it reports nothing, or in the format of another release."""
-    try:
-        return msgspec.json.decode(stored, type=Doing) if stored else None
-    except msgspec.MsgspecError:
-        return None

@@ -17,11 +17,12 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import without_service_words
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import SUM, parse_field, quantile, unscaled
-from callkeeper.calls.metrics.process_activity import Doing, parse_doing
+from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.metrics.writing import host_of
 from callkeeper.calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
 from callkeeper.calls.store.job_queue import FAILURE_TTL_S
 from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.stored_value import readable
 
 Labels = tuple[str, ...]
 
@@ -304,6 +305,6 @@ def _process(name: str, stored: Mapping[str, bytes | None]) -> Process:
         float(text("ahead") or 0) / 1000,
         float(text("cpu")) if stored["cpu"] is not None else None,
         instant(int(text("at"))) if stored["at"] is not None else None,
-        parse_doing(stored["doing"]),
+        readable(stored["doing"], Doing),
         has_replaced=stored["replaced"] is not None,
     )

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.alerts import OpenAlert
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.leadership import Leadership
+from callkeeper.calls.store.stored_value import readable
 
 LEADS_MS: Final = 30_000
 """How long a process leads without renewing it, in milliseconds. Longer than sending a message takes."""
@@ -28,13 +29,8 @@ class AlertState(Leadership):
 
     async def load(self) -> dict[str, OpenAlert]:
         """Return the alerts that were sent. Entries in another version's format are left out."""
-        found = {}
-        for key, stored in (await self._redis.hgetall(self._keys.alerts)).items():
-            try:
-                found[key.decode()] = msgspec.json.decode(stored, type=OpenAlert)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue
-        return found
+        stored = await self._redis.hgetall(self._keys.alerts)
+        return {key.decode(): each for key, value in stored.items() if (each := readable(value, OpenAlert)) is not None}
 
     async def save(self, open_alerts: Mapping[str, OpenAlert], before: Mapping[str, OpenAlert]) -> None:
         """Store the alerts that were sent; others are not stored. ``before`` is what is stored now."""

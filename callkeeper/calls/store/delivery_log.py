@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.outcome_messages import TEST, TEST_TYPE
 from callkeeper.calls.store.inbox import Inbox
 from callkeeper.calls.store.keys import KEPT_S, CallId, Keys, owner_of
+from callkeeper.calls.store.stored_value import readable
 
 KEPT_ATTEMPTS: Final = 1000
 """How many attempts are kept, of all calls together: a megabyte at most."""
@@ -89,14 +90,6 @@ def place_of(message_id: str) -> tuple[CallId, int] | None:
     return (owner, int(n)) if is_one and isinstance(owner, CallId) and len(n) < 6 else None
 
 
-def parse_attempt(stored: bytes) -> Attempt | None:
-    """Read an attempt; None if another version wrote it otherwise."""
-    try:
-        return msgspec.json.decode(stored, type=Attempt)
-    except msgspec.MsgspecError:
-        return None
-
-
 class DeliveryLog:
     """Reads and writes the log. ``keys`` are the outbox's."""
 
@@ -126,7 +119,7 @@ class DeliveryLog:
         """Return the last attempts, newest first, of all messages or of one."""
         found = []
         for stored in await self._redis.zrevrange(self._keys.deliveries, 0, -1):
-            attempt = parse_attempt(stored)
+            attempt = readable(stored, Attempt)
             if attempt is not None and message_id in {None, attempt.id}:
                 found.append(attempt)
             if len(found) == limit:
@@ -195,9 +188,8 @@ def test_id(name: str) -> str:
 
 
 def _failed_since(record: bytes | None, since: datetime) -> bool:
-    try:
-        cursor = msgspec.json.decode(record, type=Cursor) if record else Cursor()
-    except msgspec.MsgspecError:
+    cursor = readable(record, Cursor) if record else Cursor()
+    if cursor is None:
         return True  # unknown, so try it
     return cursor.attempts > 0 and (cursor.failed_at is None or cursor.failed_at >= since)
 

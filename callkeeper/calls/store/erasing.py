@@ -20,11 +20,12 @@ from redis.exceptions import WatchError
 from callkeeper.calls.call_query import digits_of, same_number
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.record import Call, Identity, Word, encode_call, readable_call, with_effect
-from callkeeper.calls.store.delivery_log import parse_attempt
+from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.earlier_calls import place_of_number
 from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import CallId, Keys, parse_member
 from callkeeper.calls.store.queries import follow_tombstones
+from callkeeper.calls.store.stored_value import readable
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 from callkeeper.service.endpoints import canonical_id
 
@@ -305,7 +306,7 @@ class Eraser:
         """Delete what receivers answered to outcomes of a person's calls: they may say anything."""
         log = self._keys.outbox.deliveries
         for stored, at_ms in await self._redis.zrange(log, 0, -1, withscores=True):
-            attempt = parse_attempt(stored)
+            attempt = readable(stored, Attempt)
             call_id = attempt.call_id if attempt is not None else None
             if attempt is None or call_id is None or call_id.institution_key != institution_key or not attempt.answer:
                 continue
@@ -355,11 +356,8 @@ def _has(voice_ids: Collection[str], voice_id: bytes) -> bool:
 
 
 def _is_about(stored: bytes, institution_key: str, seen: _Seen) -> bool:
-    try:
-        event = msgspec.json.decode(stored, type=EventEntry)
-    except msgspec.MsgspecError:
-        return False
-    if event.institution_key != institution_key:
+    event = readable(stored, EventEntry)
+    if event is None or event.institution_key != institution_key:
         return False
     ids = {canonical_id(one) for one in (event.voice_id, event.alternate_id) if one is not None}
     return not ids.isdisjoint(seen.own) or (

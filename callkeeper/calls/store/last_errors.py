@@ -19,6 +19,7 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.stored_value import readable
 from callkeeper.service.errors import CertificateFault, CertificateRefused, ResellerError
 
 AGAIN_S: Final = 60.0
@@ -119,7 +120,7 @@ class ErrorNotes:
         time, stored = await pipe.time().hget(self._key, field).execute()
         now_ms = self._now()
         at = instant(time[0] * 1000 + time[1] / 1000 if isinstance(now_ms, str) else now_ms)
-        before = _parse(stored)
+        before = readable(stored, LastError)
         first_at = before.first_at if before is not None and timedelta() <= at - before.at <= LASTS else at
         error = LastError(words=words, first_at=first_at, at=at, fault=fault)
         pipe = self._redis.pipeline(transaction=True)
@@ -131,17 +132,10 @@ def parse_errors(stored: Iterable[Mapping[bytes, bytes]], now: datetime) -> dict
     found = {}
     for field, value in (pair for each in stored for pair in each.items()):
         area, _, institution_key = field.decode(errors="replace").partition(" ")
-        error = _parse(value)
+        error = readable(value, LastError)
         if error is not None and abs(now - error.at) <= LASTS:
             found[area, institution_key] = error
     return found
-
-
-def _parse(stored: bytes | None) -> LastError | None:
-    try:
-        return None if stored is None else msgspec.json.decode(stored, type=LastError)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
 
 
 _SERVICE: Final = (ErrorArea.CALLS, ErrorArea.QUEUE, ErrorArea.LOGIN)

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.institutions import NOT_ACTIVE
 from callkeeper.calls.store.keys import KEYS, Keys
+from callkeeper.calls.store.stored_value import readable
 
 DISOWNED_S = 3600
 """For this many seconds the list alone does not bring back an institution whose queue was refused."""
@@ -224,21 +225,9 @@ def next_listing_ms(
     return int(max(0.0, period_s * choose(EARLIEST, 1.0) - since_s) * 1000)
 
 
-_PROGRESS = msgspec.json.Decoder(ListingProgress)
-_STANDING = msgspec.json.Decoder(Standing)
-
-
-def parse_standing(stored: bytes) -> Standing | None:
-    """Decode a standing; None if it does not have our format."""
-    try:
-        return _STANDING.decode(stored)
-    except msgspec.MsgspecError:
-        return None
-
-
 def parse_standings(stored: Mapping[bytes, bytes]) -> dict[str, Standing]:
     """Decode all standings by institution. Those that cannot be read are left out."""
-    found = ((key.decode(errors="replace"), parse_standing(value)) for key, value in stored.items())
+    found = ((key.decode(errors="replace"), readable(value, Standing)) for key, value in stored.items())
     return {key: standing for key, standing in found if standing is not None}
 
 
@@ -289,11 +278,10 @@ class Listings:
 
     def progress(self, stored: bytes, institution_key: str) -> ListingProgress:
         """Decode the stored progress of a listing. If it cannot be read, start again with a full listing."""
-        try:
-            return _PROGRESS.decode(stored) if stored else ListingProgress(institution_key=institution_key)
-        except msgspec.MsgspecError:
+        progress = readable(stored, ListingProgress)
+        if stored and progress is None:
             self._unreadable("listing", institution_key)
-            return ListingProgress(institution_key=institution_key)
+        return progress or ListingProgress(institution_key=institution_key)
 
     async def standings(self) -> dict[str, Standing]:
         """Return what the service last said of the institutions. What cannot be read is left out."""
@@ -314,7 +302,7 @@ class Listings:
     async def standing(self, institution_key: str) -> Standing | None:
         """Return what the service last said of one institution; None if nothing or it cannot be read."""
         stored = await self._redis.hget(self.keys.standings, institution_key)
-        return None if stored is None else parse_standing(stored)
+        return readable(stored, Standing)
 
     async def may_ask(self, about: str, now: datetime, every: timedelta) -> bool:
         """Tell whether this worker is the one that asks the service in the current period.

@@ -22,7 +22,8 @@ from callkeeper.calls.notes import MERGED
 from callkeeper.calls.pause import parse_pauses
 from callkeeper.calls.record import Call, Obstacles, parse_call, readable_call
 from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, owner_of, parse_member
-from callkeeper.calls.store.last_listing import parse_standing
+from callkeeper.calls.store.last_listing import Standing
+from callkeeper.calls.store.stored_value import readable
 from callkeeper.calls.store.time_slices import SLICE, TimeSlices
 from callkeeper.calls.trail import Entry, Recorded, parse_trail, recorded
 from callkeeper.service.endpoints import canonical_id
@@ -148,7 +149,7 @@ def attention_of(stored: Iterable[Mapping[bytes, bytes]]) -> dict[str, str]:
 
 def _name(standing: bytes) -> str | None:
     """Return the display name in a stored standing; None if it cannot be read."""
-    parsed = parse_standing(standing)
+    parsed = readable(standing, Standing)
     return None if parsed is None else parsed.name
 
 

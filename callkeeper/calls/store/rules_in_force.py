@@ -11,6 +11,7 @@ import msgspec
 from redis import Redis
 
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.stored_value import readable
 
 KEPT = 10_000
 """How many changes of the rules are kept. The oldest are dropped first; texts are kept for ever."""
@@ -40,7 +41,7 @@ def put_in_force(
     """
     client: Any = redis  # its stubs cannot know that answers are bytes here
     client.hsetnx(keys.rules_texts, digest, text)
-    known = parse_rules_in_force(client.get(keys.rules))
+    known = readable(client.get(keys.rules), RulesInForce)
     if known is not None and known.digest == digest:
         return known
     seconds, microseconds = client.time()
@@ -53,17 +54,9 @@ def put_in_force(
     return now
 
 
-def parse_rules_in_force(stored: bytes | None) -> RulesInForce | None:
-    """Read the stored rules; None if there are none, or if a later release wrote another format."""
-    try:
-        return msgspec.json.decode(stored, type=RulesInForce) if stored else None
-    except msgspec.MsgspecError:
-        return None
-
-
 def parse_rules_history(stored: Sequence[bytes]) -> list[RulesInForce]:
     """Read the changes of the rules, newest first. Each was in force until the one before it in the list."""
-    return [each for each in map(parse_rules_in_force, stored) if each is not None]
+    return [each for value in stored if (each := readable(value, RulesInForce)) is not None]
 
 
 def in_force_between(history: Sequence[RulesInForce], begin: datetime, until: datetime) -> list[RulesInForce]:

@@ -20,7 +20,8 @@ from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_listing import Standing, parse_standings
 from callkeeper.calls.store.queries import Lookup, attention_of
 from callkeeper.calls.store.request_budget import BudgetUse, budget_use
-from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_in_force
+from callkeeper.calls.store.rules_in_force import RulesInForce
+from callkeeper.calls.store.stored_value import readable
 
 DUE_READ: Final = 500
 """How many of the members that are due first are read, to find which institutions are late."""
@@ -121,7 +122,7 @@ class BoardContextReader:
             hour=hour,
             pushes=self._pushes,
             late_s=_late_s(due, now_ms),
-            rules=parse_rules_in_force(rules),
+            rules=readable(rules, RulesInForce),
             budget=(await budget_use(self._redis, keys))[:BUDGETS_SHOWN],
         )
 

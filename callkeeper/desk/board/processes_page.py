@@ -15,7 +15,8 @@ from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.snapshot import Process, read_present
 from callkeeper.calls.schedule.reads import BUSY
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import parse_rules_in_force
+from callkeeper.calls.store.rules_in_force import RulesInForce
+from callkeeper.calls.store.stored_value import readable
 from callkeeper.desk.board.renderer import Renderers
 
 LATE: Final = timedelta(seconds=3)
@@ -107,7 +108,7 @@ class ProcessesPage:
     async def show(self, request: Request) -> Response:
         """Show the processes that report, and those that stopped or did not start."""
         signals = await self._signals.read()
-        in_force = parse_rules_in_force(await self._redis.get(self._keys.rules))
+        in_force = readable(await self._redis.get(self._keys.rules), RulesInForce)
         rows = rows_of(signals.processes, signals.now, in_force.digest if in_force is not None else "")
         return self._renderers.page(
             request,

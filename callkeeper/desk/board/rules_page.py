@@ -22,7 +22,8 @@ from callkeeper.calls.rules.diff import changes
 from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.rules.matching import dates_wanted
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_history, parse_rules_in_force
+from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_history
+from callkeeper.calls.store.stored_value import readable
 from callkeeper.desk.board.renderer import Renderers
 
 SHOWN: Final = 50
@@ -141,7 +142,7 @@ class RulesPage:
     async def show(self, request: Request) -> Response:
         """Show the rules in force, or others by their digest, and which were in force when."""
         history = await self._history()
-        in_force = parse_rules_in_force(await self._redis.get(self._keys.rules))
+        in_force = readable(await self._redis.get(self._keys.rules), RulesInForce)
         newest = in_force.digest if in_force is not None else self._book.digest
         digest = request.query_params.get("digest", newest)
         text = await self._text(digest)

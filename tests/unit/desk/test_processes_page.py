@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from callkeeper.calls.metrics.process_activity import MOST_WORDS, Doing, encode_doing, parse_doing
+from callkeeper.calls.metrics.process_activity import MOST_WORDS, Doing, encode_doing
 from callkeeper.calls.metrics.snapshot import Process
+from callkeeper.calls.store.stored_value import readable
 from callkeeper.desk.board.processes_page import doing_words, rows_of
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
@@ -39,10 +40,10 @@ def test_what_a_process_does_survives_storage_and_other_releases() -> None:
     """It is read as it was written, with bounded words; what another release wrote is left out."""
     doing = Doing(shift_s=1.5, calls=3, did="x" * 1000)
     stored = encode_doing(doing)
-    read = parse_doing(stored)
+    read = readable(stored, Doing)
     assert read is not None
     assert (read.calls, len(read.did), len(stored) < MOST_WORDS + 100) == (3, MOST_WORDS, True)
-    assert [parse_doing(each) for each in (None, b"", b"[", b'{"calls":"many"}')] == [None] * 4
+    assert [readable(each, Doing) for each in (None, b"", b"[", b'{"calls":"many"}')] == [None] * 4
 
 
 def test_odd_processes_are_marked() -> None:

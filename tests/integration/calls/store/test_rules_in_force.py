@@ -8,7 +8,8 @@ from redis import Redis as BlockingRedis
 from callkeeper.app.cli import main
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.rules_in_force import parse_rules_in_force, put_in_force
+from callkeeper.calls.store.rules_in_force import RulesInForce, put_in_force
+from callkeeper.calls.store.stored_value import readable
 
 
 def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis: BlockingRedis) -> None:
@@ -19,7 +20,7 @@ def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis:
     second = put_in_force(blocking_redis, keys, "bbb", "rules.toml")
     assert second.since >= first.since
     assert put_in_force(blocking_redis, keys, "aaa", "rules.toml").since >= second.since
-    assert parse_rules_in_force(b"{}") is None
+    assert readable(b"{}", RulesInForce) is None
 
 
 def test_command_says_which_rules_decided_when(redis_url: str, blocking_redis: BlockingRedis) -> None:
