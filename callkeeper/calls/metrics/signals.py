@@ -189,9 +189,6 @@ class SignalReader:
         """Return the signals.
 
         ``minutes`` are the last ones, if already known; ``now`` replaces Redis's clock.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down.
         """
         time, unstarted, first, breakers, endpoints, outbox, archive, refused, *others = await self._asked()
         counted, texts, stored_standings, restored, pauses, *others = others
@@ -276,11 +273,7 @@ def _replaced(stored: Mapping[bytes, bytes], pauses: Mapping[bytes, bytes]) -> R
 
 
 def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:
-    """Record for the board that a process on this machine did not start. ``FigureWriter.note_started`` removes it.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down or refuses writes.
-    """
+    """Record for the board that a process on this machine did not start. ``FigureWriter.note_started`` removes it."""
     client: Any = redis
     seconds, micros = client.time()
     client.hset(keys.unstarted, f"{kind}:{host()}", seconds * 1000 + micros // 1000)

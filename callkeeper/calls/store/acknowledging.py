@@ -32,9 +32,6 @@ class Acknowledging:
 
         Returns:
             The acknowledgement of the last institution.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down or refuses writes.
         """
         now, stored = await self._now(), await self._redis.hgetall(self._key)
         done = [

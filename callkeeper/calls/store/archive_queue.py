@@ -31,11 +31,7 @@ class Waiting(NamedTuple):
 
 
 async def waiting_calls(redis: "Redis", keys: Keys) -> Waiting:
-    """Return what waits to be archived.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down.
-    """
+    """Return what waits to be archived."""
     due = keys.archive.due
     pipe: Any = redis.pipeline(transaction=False)
     calls, first = await pipe.zcard(due).zrange(due, 0, 0, withscores=True).execute()

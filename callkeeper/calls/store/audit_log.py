@@ -134,11 +134,7 @@ class AuditLog:
         self._writable_key = keys.writable
 
     async def write(self, entry: AuditEntry) -> None:
-        """Append an entry.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down or refuses writes.
-        """
+        """Append an entry."""
         fields = {name: str(value) for name, value in msgspec.to_builtins(entry).items()}
         now, archived = await self._redis.pipeline(transaction=False).time().get(self._archived_key).execute()
         oldest_ms = int((now[0] - KEPT.total_seconds()) * 1000)  # the stream's clock: ours may be days ahead
@@ -147,11 +143,7 @@ class AuditLog:
         await self._redis.xadd(self._key, fields, minid=oldest_ms, approximate=True)
 
     async def check(self) -> None:
-        """Tell whether an entry could be written now.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down or refuses writes.
-        """
+        """Tell whether an entry could be written now."""
         await self._redis.set(self._writable_key, 1, ex=_CHECK_KEPT_S)
 
     async def read(self, wanted: AuditFilter, *, most: int) -> list[Audited]:

@@ -114,22 +114,14 @@ def breakers_of(*stored: Mapping[bytes, bytes]) -> dict[Scope, Breaker]:
 
 
 async def open_breakers(redis: "Redis", keys: Keys = KEYS) -> list[Breaker]:
-    """Return the open breakers, the account's first.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down.
-    """
+    """Return the open breakers, the account's first."""
     client: Any = redis
     pipe = client.pipeline(transaction=False)
     return opened(*await pipe.hgetall(keys.breakers).hgetall(keys.endpoints).execute())
 
 
 async def service_away(redis: "Redis", keys: Keys = KEYS) -> Breaker | None:
-    """Return the account's breaker if it is open: no requests are sent to the service at all.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down.
-    """
+    """Return the account's breaker if it is open: no requests are sent to the service at all."""
     return account_of(await open_breakers(redis, keys))
 
 
@@ -309,9 +301,6 @@ async def retry_service(redis: "Redis", keys: Keys = KEYS, *, now_ms: int | None
     """Test everything behind an open breaker at once, also a refused login; return the open breakers.
 
     ``now_ms`` replaces Redis's clock.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down or refuses writes.
     """
     clock = None if now_ms is None else lambda: now_ms
     stored = await Scripts(redis, keys=keys, now_ms=clock).call("retry")

@@ -99,11 +99,7 @@ class DeliveryLog:
         self._kept_s = kept_s
 
     async def write(self, attempt: Attempt) -> None:
-        """Add an attempt, and note since when none was accepted. Repeating it changes nothing.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down.
-        """
+        """Add an attempt, and note since when none was accepted. Repeating it changes nothing."""
         key, at_ms = self._keys.deliveries, attempt.at.timestamp() * 1000
         pipe = self._redis.pipeline(transaction=False)
         pipe.zadd(key, {msgspec.json.encode(attempt): at_ms})

@@ -59,11 +59,7 @@ class Waker:
         self._enqueue(ADVANCE, f"advance: triggered by {trigger}")
 
     def reconcile(self, institution_key: str) -> str:
-        """Enqueue a job that lists the queue of one institution; return the job's id.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down or refuses writes.
-        """
+        """Enqueue a job that lists the queue of one institution; return the job's id."""
         return self._enqueue(RECONCILE, f"reconcile {institution_key}: list its queue", institution_key)
 
     def _enqueue(self, function: str, description: str, *args: str) -> str:

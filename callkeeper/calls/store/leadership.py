@@ -19,11 +19,7 @@ class Leadership:
         self._leads_ms = leads_ms
 
     async def lead(self, *, lets_go: bool = False) -> bool:
-        """Become or stay the leader if nobody else leads; return whether this process leads. ``lets_go``: step down.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down or refuses writes.
-        """
+        """Become or stay the leader if nobody else leads; return whether this process leads. ``lets_go``: step down."""
         wanted = 0 if lets_go else 1
         leads = await self._scripts.call(
             "lead", leader_key=self._at, process=self._process, leads_ms=self._leads_ms, wanted=wanted

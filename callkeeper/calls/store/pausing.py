@@ -107,11 +107,7 @@ class PauseWatch:
         self._memory = PauseMemory()
 
     async def poll(self) -> None:
-        """Poll once.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is away.
-        """
+        """Poll once."""
         memory = self._memory
         given: dict[str, Arg] = {
             "new_name": token_hex(8),

@@ -155,11 +155,7 @@ class RequestBudget:
         self._strained_at_s = -POLL_EVERY_S
 
     async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
-        """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down.
-        """
+        """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait."""
         if not self._set and not self._limits and not self._limited:
             return 0.0
         self._spread = (self._spread + GOLDEN) % 1.0
@@ -173,11 +169,7 @@ class RequestBudget:
         return float(wait_ms) / 1000
 
     async def poll(self) -> None:
-        """Check once a second whether there is a learned rate.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down.
-        """
+        """Check once a second whether there is a learned rate."""
         now_s = self._monotonic()
         if now_s - self._polled_at_s >= POLL_EVERY_S:
             self._polled_at_s = now_s
@@ -187,29 +179,18 @@ class RequestBudget:
         """Lower the rate after a 429.
 
         If several of the ``acted_for`` institutions get 429, it is the account's rate that is lowered.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down.
         """
         await self._report("busy", institution_key, acted_for)
 
     async def strained(self, institution_key: str, acted_for: int) -> None:
-        """Lower the rate because the service answers 503. Arguments as `turned_away`.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down.
-        """
+        """Lower the rate because the service answers 503. Arguments as `turned_away`."""
         now_s = self._monotonic()
         if now_s - self._strained_at_s >= POLL_EVERY_S:
             self._strained_at_s = now_s
             await self._report("strained", institution_key, acted_for)
 
     async def calm(self, institution_key: str, acted_for: int) -> None:
-        """Forget what 503 taught about an institution, or everything about the account.
-
-        Raises:
-            redis.exceptions.RedisError: Redis is down.
-        """
+        """Forget what 503 taught about an institution, or everything about the account."""
         if self._limited:
             self._see(
                 await self._ask(
@@ -230,11 +211,7 @@ class RequestBudget:
 
 
 async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
-    """Return how much of each budget is used, the account's first; empty if no rate was set or learned.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down.
-    """
+    """Return how much of each budget is used, the account's first; empty if no rate was set or learned."""
     client: Any = redis
     found = []
     seconds, _ = await client.time()

@@ -49,11 +49,7 @@ class GateRow:
 
 
 async def gate_table(redis: "Redis", keys: Keys = KEYS) -> list[GateRow]:
-    """Return the rows of all institutions first, then those of each.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down.
-    """
+    """Return the rows of all institutions first, then those of each."""
     client: Any = redis
     seconds, micros = await client.time()
     rows = [

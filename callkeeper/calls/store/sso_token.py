@@ -133,11 +133,7 @@ class Barred:
 
 
 async def barred_scopes(redis: "Redis", keys: Keys = KEYS) -> list[Barred]:
-    """Return what is barred, the longest first.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down.
-    """
+    """Return what is barred, the longest first."""
     client: Any = redis
     return barred_of(await client.hgetall(keys.refused))
 

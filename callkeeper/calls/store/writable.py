@@ -49,11 +49,7 @@ REFUSALS: Final = {
 
 
 async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
-    """Write a test key, and run a script, as every push does. Return why one was refused; None if none was.
-
-    Raises:
-        redis.exceptions.RedisError: Redis is down.
-    """
+    """Write a test key, and run a script, as every push does. Return why one was refused; None if none was."""
     client: Any = redis
     try:
         await client.set(keys.writable, 1, ex=_KEPT_S)
