@@ -70,7 +70,5 @@ class ServiceClock:
         if may_be_old and epoch.is_replaced:
             return None
         ahead = [timedelta(seconds=now_s + self._learned[-1][1] - started_at.timestamp())] if self._learned else []
-        return max([*ahead, timedelta()] if self._was_familiar(now_s) else [*ahead, now - started_at])
-
-    def _was_familiar(self, at_s: float) -> bool:
-        return self._began_s is not None and at_s - self._began_s >= FOUND_WITHIN_S
+        was_familiar = self._began_s is not None and now_s - self._began_s >= FOUND_WITHIN_S
+        return max([*ahead, timedelta()] if was_familiar else [*ahead, now - started_at])

@@ -5,12 +5,12 @@ answer means.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies, research_of
 from callkeeper.calls.fold import with_determination
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
@@ -149,16 +149,13 @@ def _end_status(after: Call, last: Reading | None, reading: Reading) -> Iterator
     ended_at = after.life.ended_at
     if ended_at is None or last is None or not last.has_ended or reading.read_at < ended_at + SETTLE_AFTER:
         return
-    if any(_is_sent_after(after.effect(kind), ended_at - SETTLE_AFTER) for kind in EffectKind):
+    sent = (after.effect(kind).sent_at for kind in EffectKind)
+    if any(at is not None and at > ended_at - SETTLE_AFTER for at in sent):
         return
     if reading.status == CallStatus.CALL_ENDED:
         yield Shown("activities", USUAL, _status_words(reading.status))
     elif reading.status == last.status and not after.seen.unenrolled:
         yield Shown("activities", "end-keeps-status", f"{_status_words(reading.status)} after the end")
-
-
-def _is_sent_after(effect: Effect, at: datetime) -> bool:
-    return effect.sent_at is not None and effect.sent_at > at
 
 
 _SOON: Final = timedelta(seconds=30)

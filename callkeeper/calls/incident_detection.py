@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final
 
-from callkeeper.calls.acknowledgement import Acknowledgement, acknowledgement_of
+from callkeeper.calls.acknowledgement import acknowledgement_of
 from callkeeper.calls.incident import Incident, IncidentKind, named
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.signals import UNSTARTED_KEPT_S, Replaced, Signals
@@ -76,7 +76,8 @@ def symptoms_of(found: Iterable[Incident]) -> frozenset[IncidentKind]:
 def _detailed(incident: Incident, signals: Signals) -> Incident:
     """Add what the last error said, and who has acknowledged it. A certificate has a remedy of its own."""
     kind, key = incident.kind, incident.institution_key
-    known = [one for one in signals.acknowledged if kind not in _EVENTS or not _is_older(one, incident)]
+    since = incident.since if kind in _EVENTS else None
+    known = [one for one in signals.acknowledged if since is None or one.at >= since]
     incident = replace(incident, acknowledged=acknowledgement_of(kind, key, known))
     error = error_behind(kind, key, signals.errors)
     if error is None:
@@ -84,10 +85,6 @@ def _detailed(incident: Incident, signals: Signals) -> Incident:
     words = certificate_words(error.fault) if kind in _BY_CERTIFICATE else None
     title, advice = words or (incident.title, incident.advice)
     return replace(incident, last_error=error.words.rstrip("."), title=title, advice=advice)
-
-
-def _is_older(acknowledgement: Acknowledgement, incident: Incident) -> bool:
-    return incident.since is not None and acknowledgement.at < incident.since
 
 
 _EVENTS: Final = frozenset({_K.EMERGENCY_LOGIN, _K.REDIS_REPLACED})

@@ -77,7 +77,8 @@ def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> De
 
     ``is_lost``: the service has not known the call for long, or it is too old to be watched.
     """
-    hinted_at, asked, standing = _hinted_at(call, now), call.life.confirm_looks, context.obstacles.standing
+    hinted_at = call.life.hinted_at or call.life.first_seen_at or now
+    asked, standing = call.life.confirm_looks, context.obstacles.standing
     asks_again = asked < len(CONFIRM_LOOKS_S)
     due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[asked]) if asks_again else HINT_LIVES)
     if asks_again and due_at <= now:
@@ -97,10 +98,6 @@ def confirm(call: Call, context: Context, now: datetime, *, is_lost: bool) -> De
     if read_at <= now:
         return Read("a person made a statement about it")
     return Wait(min(read_at, due_at) if asks_again else read_at)
-
-
-def _hinted_at(call: Call, now: datetime) -> datetime:
-    return call.life.hinted_at or call.life.first_seen_at or now
 
 
 SETTLE_AFTER = timedelta(seconds=3)

@@ -182,11 +182,7 @@ def _item(kind: Any, raw: object) -> object:
         return _value(kind, raw)
     except Unreadable:
         pass
-    return _text(raw) if kind is str else _blank(kind)
-
-
-def _blank(kind: type[Record]) -> Record:
-    return _record(kind, {})
+    return _text(raw) if kind is str else _record(kind, {})
 
 
 def _instant(raw: object) -> datetime:

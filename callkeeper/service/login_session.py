@@ -260,7 +260,9 @@ class Session:
             self._log.error(
                 "login_failed", error=type(error).__name__, reason=error.reason, failures=failures, said=error.plain
             )
-            await self._fail_turn(nonce, _why(error), failures, began_s, at_least_s=_asked_pause_s(error))
+            reason = Shut.REFUSED if isinstance(error, LoginRefused) else Shut.OUTAGE
+            asked_s = (error.retry_after_s or 0.0) if isinstance(error, ServiceBusy) else 0.0
+            await self._fail_turn(nonce, reason, failures, began_s, at_least_s=asked_s)
             raise
         self._log.info("login_made", institutions=len(login.institution_keys))
         return await self._store.save_login(nonce, login, pause_s=_pause_s(self._policy, Shut.FAULT, failures))
@@ -283,14 +285,6 @@ class Session:
         self._barred.clear()
         self._barred.update((scope, now + wait_s) for scope, wait_s in token.barred.items())
         return token
-
-
-def _why(error: ResellerError) -> Shut:
-    return Shut.REFUSED if isinstance(error, LoginRefused) else Shut.OUTAGE
-
-
-def _asked_pause_s(error: ResellerError) -> float:
-    return (error.retry_after_s or 0.0) if isinstance(error, ServiceBusy) else 0.0
 
 
 def _pause_s(policy: LoginPolicy, reason: Shut, failures: int) -> float:

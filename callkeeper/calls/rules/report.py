@@ -78,7 +78,9 @@ def _count_shadows(result: Report, call: Recorded, decisions: list[Entry]) -> No
     strongest: dict[str, tuple[Tried, Entry]] = {}
     for entry in decisions:
         for line in entry.tried:
-            if line.result == "shadowed" and _rank(line) >= _rank_of(strongest.get(line.rule)):
+            known = strongest.get(line.rule)
+            is_weaker = known is not None and _net(line) == "hold" and _net(known[0]) != "hold"
+            if line.result == "shadowed" and not is_weaker:
                 strongest[line.rule] = (line, entry)
     for rule, (line, entry) in strongest.items():
         tally = result.tally(call.institution_key, rule)
@@ -92,14 +94,6 @@ def _count_shadows(result: Report, call: Recorded, decisions: list[Entry]) -> No
 
 def _net(line: Tried) -> str:
     return "hold" if line.forbidden else line.then
-
-
-def _rank(line: Tried) -> int:
-    return 1 if _net(line) == "hold" else 2
-
-
-def _rank_of(known: tuple[Tried, Entry] | None) -> int:
-    return 0 if known is None else _rank(known[0])
 
 
 def _count_effects(result: Report, call: Recorded) -> None:
