@@ -4,7 +4,7 @@ The trail serves as the outbox. It is append-only and written together with the 
 sent before it is true. An outcome's number is part of its id, which is the same however often it is sent.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate
@@ -194,19 +194,17 @@ class _Causes:
 
     def _settled_by(self, reason: str | None) -> str | None:
         """Return the effect of ours that a call was settled for."""
-        match reason:
-            case Reason.ENROLLED:
-                kinds, states = [EffectKind.ENROLL], DONE
-            case Reason.UNENROLLED:
-                kinds, states = [EffectKind.ENROLL], DONE | {EffectState.TAKEN_BACK}
-            case Reason.REJECTED:
-                kinds, states = [EffectKind.REJECT], DONE
-            case Reason.UNRESOLVED:
-                kinds, states = [EffectKind.ENROLL, EffectKind.REJECT], frozenset({EffectState.UNRESOLVED})
-            case _:
-                return None
+        kinds, states = _SETTLED_FOR.get(reason or "", ((), DONE))
         return next((kind for kind in kinds if self.states.get(kind) in states), None)
 
+
+_SETTLED_FOR: Final[dict[str, tuple[tuple[EffectKind, ...], frozenset[EffectState]]]] = {
+    Reason.ENROLLED: ((EffectKind.ENROLL,), DONE),
+    Reason.UNENROLLED: ((EffectKind.ENROLL,), DONE | {EffectState.TAKEN_BACK}),
+    Reason.REJECTED: ((EffectKind.REJECT,), DONE),
+    Reason.UNRESOLVED: ((EffectKind.ENROLL, EffectKind.REJECT), frozenset({EffectState.UNRESOLVED})),
+}
+"""The effects that a call may be settled for, and the states that show which one it was."""
 
 _SAID: Final[dict[str, str]] = {
     EffectKind.ASSIGN: "assign",
@@ -236,7 +234,7 @@ class _Reader:
         if facts.get("green") and facts.get("assigned") and not facts.get("red") and self._is_another(person_id):
             self.authenticated.add(person_id)
             yield "authenticated"
-        yield from self._once(line, state)
+        yield from self._once(facts, line.kind if state in DONE else None)
         if self._is_news(line):
             yield "held"
         if self._is_asked(line):
@@ -258,18 +256,12 @@ class _Reader:
         known = self.authenticated
         return not known or (person_id is not None and not known & {None, person_id})
 
-    def _once(self, line: Entry, state: EffectState | None) -> Iterator[OutcomeType]:
-        facts = line.facts or {}
-        is_done = state in DONE
-        shown: tuple[tuple[OutcomeType, bool], ...] = (
-            ("rejected", bool(facts.get("rejected")) or (is_done and line.kind == EffectKind.REJECT)),
-            (
-                "enrolled",
-                (bool(facts.get("enrolled")) and not self.is_enroll_open)
-                or (is_done and line.kind == EffectKind.ENROLL),
-            ),
-        )
-        for kind, is_true in shown:
+    def _once(self, facts: Mapping[str, object], applied: str | None) -> Iterator[OutcomeType]:
+        shown: dict[OutcomeType, object] = {
+            "rejected": facts.get("rejected") or applied == EffectKind.REJECT,
+            "enrolled": (facts.get("enrolled") and not self.is_enroll_open) or applied == EffectKind.ENROLL,
+        }
+        for kind, is_true in shown.items():
             if is_true and kind not in self.done:
                 self.done.add(kind)
                 yield kind
