@@ -218,17 +218,14 @@ def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
 
 def word_for(kind: EffectKind, call: Call) -> Word | Identity | None:
     """Return the last statement of a person that asks for an effect."""
+    said = call.statements
     match kind:
         case EffectKind.ASSIGN:
-            return call.statements.assign_wish
+            return said.assign_wish
         case EffectKind.ENROLL:
-            return (
-                call.statements.identity
-                if call.statements.identity is not None and call.statements.identity.by_desk
-                else None
-            )
+            return said.identity if said.identity is not None and said.identity.by_desk else None
         case EffectKind.REJECT:
-            return call.statements.distrusted
+            return said.distrusted
 
 
 def is_repeated(kind: EffectKind, call: Call) -> bool:
