@@ -102,10 +102,7 @@ class Session:
     async def renew(self, *, max_age_s: float) -> None:
         """Log in again if there is no token, if this process saw it refused, or if it is older than ``max_age_s``.
 
-        Raises:
-            LoginRefused: As `current`.
-            TokenFault: As `current`.
-            ServiceUnavailable: As `current`.
+        Raises as `current`.
         """
         token = await self._store.load()
         if token is None:
@@ -181,10 +178,7 @@ class Session:
     async def token_for(self, scope: str) -> SsoToken:
         """Return the token for a request of a scope: not the one that the scope was just refused with.
 
-        Raises:
-            LoginRefused: As `current`.
-            TokenFault: As `current`.
-            ServiceUnavailable: As `current`.
+        Raises as `current`.
         """
         token = await self.current()
         is_suspect = self._suspects.get(scope) == token.generation

@@ -126,11 +126,7 @@ class FigureWriter:
         client.hdel(self._keys.unstarted, f"{self.author.kind}:{host()}")
 
     async def write_async(self, redis: "AsyncRedis", *, is_last: bool = False) -> None:
-        """Write what was counted since the last time, from a coroutine. ``is_last`` as in `write`.
-
-        Raises:
-            redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
-        """
+        """Do what `write` does, from a coroutine."""
         batch = self.figures.batch()
         await redis.register_script(self._script.source)(*self._arguments(batch, is_last=is_last))
         self.figures.written(batch)
