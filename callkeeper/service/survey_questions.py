@@ -7,6 +7,7 @@ reported like those that traffic shows (`See`). ``PLAN`` says beforehand what ma
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
@@ -83,43 +84,27 @@ class Ended(NamedTuple):
     voice_id: str
 
 
+@dataclass(slots=True)
 class Asking:
-    """Asks the questions once.
+    """Asks the questions once."""
 
-    Args:
-        config: Where the service is, and who we are.
-        see: Called with each answer.
-        operators: Returns the core username to ask under, by the institution's key.
-        transport: Sends the requests.
-        permit: Awaited before each request about an institution: its key.
-        now: The present, by Redis's clock.
-        only: The institutions that may be asked about; None: all.
-        ended: A call that has ended, if one is known.
-    """
-
-    def __init__(
-        self,
-        config: ServiceConfig,
-        see: See,
-        *,
-        operators: Callable[[str], str],
-        transport: httpx.AsyncBaseTransport,
-        permit: Callable[[str], Awaitable[None]],
-        now: Callable[[], datetime],
-        only: frozenset[str] | None = None,
-        ended: Ended | None = None,
-    ) -> None:
-        self._config = config
-        self._see = see
-        self._operators = operators
-        self._transport = transport
-        self._permit = permit
-        self._now = now
-        self._only = only
-        self._ended = ended
-        self._token: str | None = None
-        self.sent: list[str] = []
-        """The requests that were sent, without ids."""
+    config: ServiceConfig
+    see: See
+    """Called with each answer."""
+    _: KW_ONLY
+    operators: Callable[[str], str]
+    """Returns the core username to ask under, by the institution's key."""
+    transport: httpx.AsyncBaseTransport
+    permit: Callable[[str], Awaitable[None]]
+    """Awaited before each request about an institution: its key."""
+    now: Callable[[], datetime]
+    only: frozenset[str] | None = None
+    """The institutions that may be asked about; None: all."""
+    ended: Ended | None = None
+    sent: list[str] = field(default_factory=list)
+    """The requests that were sent, without ids."""
+    _token: str | None = None
+    _keys: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Ask everything.
@@ -143,7 +128,7 @@ class Asking:
         await self._second_login(key, first)
 
     async def _login(self) -> str:
-        config = self._config
+        config = self.config
         access = header_value(TOKEN.name, "accessToken", config.access_token.reveal())
         body = msgspec.json.encode({"email": config.email.reveal(), "password": config.password.reveal()})
         answer = await self._send(Request(TOKEN, TOKEN.at(), {"accessToken": access}, content=body), "login")
@@ -159,12 +144,12 @@ class Asking:
     def _clock(self, answer: ServiceResponse) -> None:
         """Compare the service's Date header, whose seconds are whole, with Redis's clock."""
         try:
-            ahead = parsedate_to_datetime(answer.headers.get("date") or "") + timedelta(seconds=0.5) - self._now()
+            ahead = parsedate_to_datetime(answer.headers.get("date") or "") + timedelta(seconds=0.5) - self.now()
         except (ValueError, TypeError):
             return
         nearest = min([timedelta(), *AHEAD], key=lambda known: abs(ahead - known))
         answered = AHEAD.get(nearest, USUAL) if abs(ahead - nearest) < timedelta(seconds=50) else "clock-differs"
-        self._see("service-clock", answered, "", f"Date is {ahead.total_seconds():+.0f} s from Redis's clock")
+        self.see("service-clock", answered, "", f"Date is {ahead.total_seconds():+.0f} s from Redis's clock")
 
     async def _institutions(self) -> Sequence[str]:
         """Ask for the list, and for some by their keys; return the keys to ask about, sorted."""
@@ -172,19 +157,19 @@ class Asking:
         self._look(INSTITUTIONS, "", answer)
         if answer.status_code >= 500 or _is_refused(answer):
             name = "list-failing" if answer.status_code >= 500 else "list-refused"
-            self._see("institution-list-form", name, "", f"status {answer.status_code}")
+            self.see("institution-list-form", name, "", f"status {answer.status_code}")
         listed = _keys_in(_json(answer))
-        ours = [key for key in sorted(self._keys | listed) if self._only is None or key in self._only]
+        ours = [key for key in sorted(self._keys | listed) if self.only is None or key in self.only]
         for key in ours if len(ours) <= KEYS else [*ours[: KEYS - 1], ours[-1]]:
             one = await self._send(Request(INSTITUTION, INSTITUTION.at(key), about=key), "an institution by its key")
             is_read, is_refused = _is_read(one), _is_refused(one)
             if key in listed and is_refused:
-                self._see("institution-by-key", "keys-refused", key, f"status {one.status_code}")
+                self.see("institution-by-key", "keys-refused", key, f"status {one.status_code}")
             elif key in listed and is_read:
-                self._see("institution-by-key", USUAL, key, "read by its key")
+                self.see("institution-by-key", USUAL, key, "read by its key")
             elif listed and (is_read or is_refused):
                 name = "list-paged" if is_read else "keys-unknown"
-                self._see("institution-by-key", name, key, "not in the list")
+                self.see("institution-by-key", name, key, "not in the list")
             if is_refused and key not in listed:
                 ours = [each for each in ours if each != key]
         return ours
@@ -206,15 +191,15 @@ class Asking:
             return
         name = {1000: USUAL, 100: "page-refused-100", 10: "page-refused"}[size]
         if name != USUAL or len(ids) >= live:
-            self._see("queue-page-size", name, key, f"pageSize {size} is answered")
+            self.see("queue-page-size", name, key, f"pageSize {size} is answered")
 
     async def _paging(self, key: str, whole: Sequence[str]) -> None:
         beyond = await self._queue(key, "a page past the end", continueFrom=100_000, pageSize=10)
         ids = _ids(beyond)
         if ids is not None and (whole or not ids):
-            self._see("queue-past-end", "past-end-repeated" if ids else USUAL, key, f"{len(ids)} entries")
+            self.see("queue-past-end", "past-end-repeated" if ids else USUAL, key, f"{len(ids)} entries")
         elif _is_refused(beyond):
-            self._see("queue-past-end", "past-end-refused", key, f"status {beyond.status_code}")
+            self.see("queue-past-end", "past-end-refused", key, f"status {beyond.status_code}")
         if len(whole) < LIVE:
             return
         one, two = [
@@ -231,7 +216,7 @@ class Asking:
                 tuple(two or ())
             )
         if name is not None:
-            self._see("queue-paging", name, key, "continueFrom 1 and 2, pages of 2")
+            self.see("queue-paging", name, key, "continueFrom 1 and 2, pages of 2")
 
     async def _bounds(self, key: str, entries: Sequence[Mapping[str, Any]]) -> None:
         """Ask from just before a start on, from the start, from a second later, and from more than a minute later."""
@@ -252,7 +237,7 @@ class Asking:
         }
         name = names.get(tuple(shown))
         if name is not None:
-            self._see("queue-start-bounds", name, key, "startDate at a start, 1 s before, 1 s and 90 s after")
+            self.see("queue-start-bounds", name, key, "startDate at a start, 1 s before, 1 s and 90 s after")
 
     async def _records(self, key: str, entries: Sequence[Mapping[str, Any]]) -> None:
         """Read details of an unknown id, of a live call in both spellings, and of one that has ended."""
@@ -263,14 +248,14 @@ class Asking:
         is_named = unknown.status_code == 404 or "notfound" in words
         is_recordless = _is_read(unknown) and not (body.get("voiceId") or body.get("phoneCall"))
         if not (is_named or is_recordless) and (_is_read(unknown) or _is_refused(unknown)):
-            self._see("not-found-words", "not-found-otherwise", key, f"status {unknown.status_code}")
+            self.see("not-found-words", "not-found-otherwise", key, f"status {unknown.status_code}")
         if entries:
             await self._live(key, _free_first(entries)[0])
-        if self._ended is not None and (self._only is None or self._ended.institution_key in self._only):
-            answer = await self._details(self._ended.institution_key, self._ended.voice_id, "a call that has ended")
+        if self.ended is not None and (self.only is None or self.ended.institution_key in self.only):
+            answer = await self._details(self.ended.institution_key, self.ended.voice_id, "a call that has ended")
             if _is_read(answer) or _is_refused(answer):
                 name = USUAL if _is_read(answer) else "ended-not-found"
-                self._see("ended-found", name, self._ended.institution_key, "by its id")
+                self.see("ended-found", name, self.ended.institution_key, "by its id")
 
     async def _live(self, key: str, entry: Mapping[str, Any]) -> None:
         voice_id = str(entry.get("voiceId"))
@@ -290,20 +275,20 @@ class Asking:
                 name = {(True, True): "person-prefilled", (False, True): "person-prefilled-in-queue"}.get(
                     is_shown, USUAL
                 )
-                self._see("person-without-username", name, key, "one candidate, coreUsername null")
+                self.see("person-without-username", name, key, "one candidate, coreUsername null")
         other = voice_id.upper() if voice_id != voice_id.upper() else canonical_id(voice_id)
         if other != voice_id and canonical_id(other) == canonical_id(voice_id):
             again = await self._details(key, other, "the same in other letters")
             if _is_read(again) or _is_refused(again):
                 name = USUAL if _is_read(again) else "spelling-matters"
-                self._see("voice-id-spelling", name, key, "details in other letters")
+                self.see("voice-id-spelling", name, key, "details in other letters")
 
     async def _headers(self, key: str) -> None:
         traceparent = f"00-{new_trace()}-0000000000000001-01"
         traced = await self._one(key, "a queue with traceparent", {HEADER: traceparent})
         if _is_read(traced) or _is_refused(traced):
             name = USUAL if _is_read(traced) else "headers-refused"
-            self._see("unknown-headers", name, key, f"status {traced.status_code}")
+            self.see("unknown-headers", name, key, f"status {traced.status_code}")
         as_json = await self._one(key, "a queue with a content type", {"content-type": "application/json"})
         as_text = await self._one(key, "a queue with another type", {"content-type": "text/plain"})
         name = "content-type-exact" if as_json.status_code == 415 else "content-type-enforced"
@@ -311,21 +296,21 @@ class Asking:
             if not (_is_read(as_json) and _is_read(as_text)):
                 return
             name = USUAL
-        self._see("content-type", name, key, f"status {as_json.status_code} and {as_text.status_code}")
+        self.see("content-type", name, key, f"status {as_json.status_code} and {as_text.status_code}")
 
     async def _second_login(self, key: str, first: str) -> None:
         second = await self._login()
         if second == first:
-            self._see("login-keeps-earlier", "login-keeps-token", "", "the same token")
+            self.see("login-keeps-earlier", "login-keeps-token", "", "the same token")
             return
         self._token = first
         answer = await self._one(key, "a queue with the first token")
         if answer.status_code == 401:  # once may be an accident
             answer = await self._one(key, "a queue with the first token, again")
         if answer.status_code == 401:
-            self._see("login-keeps-earlier", "login-ends-earlier", "", "401 with the first token")
+            self.see("login-keeps-earlier", "login-ends-earlier", "", "401 with the first token")
         elif _is_read(answer):
-            self._see("login-keeps-earlier", USUAL, "", "answered with the first token")
+            self.see("login-keeps-earlier", USUAL, "", "answered with the first token")
 
     async def _queue(
         self, key: str, what: str, headers: Mapping[str, str] | None = None, **query: int | str
@@ -341,7 +326,7 @@ class Asking:
         return await self._send(Request(DETAILS, path, self._on_behalf(key), query), what, key)
 
     def _on_behalf(self, key: str) -> dict[str, str]:
-        operator = self._operators(key)
+        operator = self.operators(key)
         return {
             "InstitutionKey": header_value(QUEUE.name, "InstitutionKey", key),
             "RequestedBy": header_value(QUEUE.name, "RequestedBy", operator),
@@ -355,14 +340,14 @@ class Asking:
         """
         if len(self.sent) >= MOST:
             raise ServiceUnavailable(request.endpoint.name, f"{MOST} requests were sent")
-        await self._permit(key)
+        await self.permit(key)
         self.sent.append(f"{request.endpoint.name}: {what}")
         token = {"SsoToken": self._token} if self._token and request.endpoint is not TOKEN else {}
-        sent, failure = http_request(request, self._config.base_url, token, None), ""
+        sent, failure = http_request(request, self.config.base_url, token, None), ""
         try:
-            async with asyncio.timeout(self._config.deadline_s):
-                response = await self._transport.handle_async_request(sent)
-                return await receive(response, self._config.max_body_bytes)
+            async with asyncio.timeout(self.config.deadline_s):
+                response = await self.transport.handle_async_request(sent)
+                return await receive(response, self.config.max_body_bytes)
         except ResellerError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it was, its request holds the token)
@@ -370,8 +355,8 @@ class Asking:
         raise ServiceUnavailable(request.endpoint.name, f"no whole answer ({failure})")
 
     def _look(self, endpoint: Endpoint, key: str, answer: ServiceResponse) -> None:
-        for seen in shapes_of(endpoint, answer.status_code, _json(answer), self._now()):
-            self._see(seen.assumption, seen.answer, key, seen.shape)
+        for seen in shapes_of(endpoint, answer.status_code, _json(answer), self.now()):
+            self.see(seen.assumption, seen.answer, key, seen.shape)
 
 
 def _json(answer: ServiceResponse) -> object:

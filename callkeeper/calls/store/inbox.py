@@ -6,6 +6,7 @@ States, row reject-voice: "all prior manual authentications of that member are u
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -29,22 +30,15 @@ JUST_REJECTED_S = 120
 LeaveNote = Callable[[CallId, MemberRejected], Awaitable[object]]
 
 
+@dataclass(eq=False)
 class Members:
-    """Which calls of a person were enrolled or rejected, in Redis."""
+    """Which calls of a person were enrolled or rejected, in Redis. ``kept_s``: how long a settled call can be read."""
 
-    def __init__(self, redis: Any, keys: Keys, *, kept_s: int, leave_note: LeaveNote) -> None:
-        """Set up.
-
-        Args:
-            redis: Returns bytes.
-            keys: Where calls are kept.
-            kept_s: How long a settled call can be read, in seconds.
-            leave_note: Leaves a note on a call, even on a settled one.
-        """
-        self._redis = redis
-        self._keys = keys
-        self._kept_s = kept_s
-        self._leave_note = leave_note
+    redis: Any
+    keys: Keys
+    kept_s: int
+    leave_note: LeaveNote
+    """Leaves a note on a call, even on a settled one."""
 
     async def follow(
         self, call_id: CallId, call: Call, now: datetime, *, enrolled: str | None, rejected: str | None
@@ -64,19 +58,19 @@ class Members:
         """
         key, ledger = call_id.institution_key, call.ledger
         if enrolled is not None and ledger.enrolled_for is None:
-            place = self._keys.enrolled(key, enrolled)
-            await self._redis.zadd(place, {call_id.voice_id: now.timestamp()})
-            await self._redis.zremrangebyscore(place, "-inf", now.timestamp() - self._kept_s)
-            await self._redis.expire(place, self._kept_s)
-            if await self._redis.exists(self._keys.rejected(key, enrolled)):
-                await self._leave_note(call_id, MemberRejected(rejected_at=now))
+            place = self.keys.enrolled(key, enrolled)
+            await self.redis.zadd(place, {call_id.voice_id: now.timestamp()})
+            await self.redis.zremrangebyscore(place, "-inf", now.timestamp() - self.kept_s)
+            await self.redis.expire(place, self.kept_s)
+            if await self.redis.exists(self.keys.rejected(key, enrolled)):
+                await self.leave_note(call_id, MemberRejected(rejected_at=now))
             ledger = replace(ledger, enrolled_for=enrolled)
         if rejected is not None and ledger.rejected_for is None:
-            await self._redis.set(self._keys.rejected(key, rejected), call_id.voice_id, ex=JUST_REJECTED_S)
-            for voice_id in await self._redis.zrevrange(self._keys.enrolled(key, rejected), 0, MOST_NOTED - 1):
+            await self.redis.set(self.keys.rejected(key, rejected), call_id.voice_id, ex=JUST_REJECTED_S)
+            for voice_id in await self.redis.zrevrange(self.keys.enrolled(key, rejected), 0, MOST_NOTED - 1):
                 other = CallId(key, voice_id.decode())
                 if other != call_id:
-                    await self._leave_note(other, MemberRejected(rejected_at=now))
+                    await self.leave_note(other, MemberRejected(rejected_at=now))
             ledger = replace(ledger, rejected_for=rejected)
         return call if ledger is call.ledger else replace(call, ledger=ledger)
 
@@ -84,8 +78,8 @@ class Members:
         self, institution_key: str, person_id: str, since: datetime, *, but: str = ""
     ) -> bool:
         """Tell whether an enroll of a person was stored after an instant, in any call."""
-        place = self._keys.enrolled(institution_key, person_id)
-        found = await self._redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")
+        place = self.keys.enrolled(institution_key, person_id)
+        found = await self.redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")
         return any(one.decode() != but for one in found)
 
 
