@@ -51,7 +51,8 @@ _NETWORK_BITS: Final = 64
 class AttemptLimiter:
     """Counts failures by name in this process, in leaky buckets.
 
-    If there are too many names, the one with the oldest failure is forgotten.
+    A bucket takes ``allowed`` failures, and loses one every ``every_s`` seconds. If there are too many names, the one with
+    the oldest failure is forgotten.
     """
 
     def __init__(
@@ -62,14 +63,6 @@ class AttemptLimiter:
         remembered: int = REMEMBERED,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start with no failures.
-
-        Args:
-            allowed: Failures that fill a bucket.
-            every_s: Seconds after which a bucket loses one failure.
-            remembered: Maximum number of names.
-            now: A monotonic clock, in seconds.
-        """
         self.allowed = allowed
         self._every_s = every_s
         self._remembered = remembered
