@@ -16,7 +16,7 @@ by itself, so that one failing key affects only its own institution.
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -71,6 +71,7 @@ ENLIST_S = 5.0
 """How often every institution is added to the due set if it is missing there, in seconds."""
 
 
+@dataclass(eq=False)
 class Institutions:
     """Answers from memory. Refreshes itself from Redis, and from the service if Redis has nothing or only old data.
 
@@ -78,42 +79,33 @@ class Institutions:
     ``named`` are the keys in the settings, by setting.
     """
 
-    def __init__(
-        self,
-        service: Reseller,
-        listings: Listings,
-        store: Store,
-        gate: ServiceGate,
-        *,
-        only: frozenset[str] | None,
-        in_test: frozenset[str] = frozenset(),
-        named: Mapping[str, frozenset[str]] | None = None,
-        monotonic: Callable[[], float],
-        log: Any,
-        counting: Counting,
-    ) -> None:
-        self._service = service
-        self._listings = listings
-        self._store = store
-        self._gate = gate
-        self._only = only
-        self._in_test = in_test
-        self._named = named or {}
-        self._warned_of: set[tuple[str, str]] = set()
-        self._monotonic = monotonic
-        self._log = log
-        self._keys: frozenset[str] = frozenset()
-        self._standings: dict[str, Standing] = {}
-        self._is_loaded = False
-        self._refreshing = asyncio.Lock()
-        self._refreshed_at_s: float | None = None
-        self._enlisted_at_s: float | None = None
-        self._asked_at_s: dict[str, float] = {}
-        self._missed_at_s = self._keys_refused_at_s = -math.inf
-        self._counting = counting
-        counting.ours = self._keys
-        self._unknown_because = self._unlisted_because = ""
-        self._missing: dict[str, datetime] = {}
+    service: Reseller
+    listings: Listings
+    store: Store
+    gate: ServiceGate
+    _: KW_ONLY
+    only: frozenset[str] | None
+    in_test: frozenset[str] = frozenset()
+    named: Mapping[str, frozenset[str]] | None = None
+    monotonic: Callable[[], float]
+    log: Any
+    counting: Counting
+    _warned_of: set[tuple[str, str]] = field(default_factory=set)
+    _keys: frozenset[str] = frozenset()
+    _standings: dict[str, Standing] = field(default_factory=dict)
+    _is_loaded: bool = False
+    _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _refreshed_at_s: float | None = None
+    _enlisted_at_s: float | None = None
+    _asked_at_s: dict[str, float] = field(default_factory=dict)
+    _missed_at_s: float = -math.inf
+    _keys_refused_at_s: float = -math.inf
+    _unknown_because: str = ""
+    _unlisted_because: str = ""
+    _missing: dict[str, datetime] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.counting.ours = self._keys
 
     @property
     def keys(self) -> frozenset[str]:
@@ -139,13 +131,13 @@ class Institutions:
 
     def is_stale(self, max_age_s: float = RELOAD_S) -> bool:
         """Tell whether what this process knows is older than this."""
-        return self._refreshed_at_s is None or self._monotonic() - self._refreshed_at_s > max_age_s
+        return self._refreshed_at_s is None or self.monotonic() - self._refreshed_at_s > max_age_s
 
     async def refresh(self, *, max_age_s: float = RELOAD_S) -> None:
         """Refresh what is older, and enlist. If the service does not answer, keep what is known."""
         async with self._refreshing:
             if self.is_stale(max_age_s):
-                now_s = self._monotonic()
+                now_s = self.monotonic()
                 try:
                     await self._load()
                     self._refreshed_at_s, self._unknown_because = now_s, ""
@@ -163,16 +155,16 @@ class Institutions:
         """
         if self._is_settled(institution_key, now):
             return None
-        stored = await self._listings.standing(institution_key)
+        stored = await self.listings.standing(institution_key)
         if stored is not None:
-            self._standings |= handled_in_test({institution_key: stored}, self._in_test)
+            self._standings |= handled_in_test({institution_key: stored}, self.in_test)
         if self._is_settled(institution_key, now):
             return None
-        held = await self._gate.ask(Wanted(institution_key, member, Permit.EFFECT, is_free=True), now)
+        held = await self.gate.ask(Wanted(institution_key, member, Permit.EFFECT, is_free=True), now)
         if held is not None:
             return held
-        asks_all = self._monotonic() - self._keys_refused_at_s < KEYS_REFUSED_S
-        if not await self._listings.may_ask("" if asks_all else institution_key, now, ASK_AGAIN):
+        asks_all = self.monotonic() - self._keys_refused_at_s < KEYS_REFUSED_S
+        if not await self.listings.may_ask("" if asks_all else institution_key, now, ASK_AGAIN):
             return Held(Why.STANDING, WHILE_ASKED_S)
         await self._ask_before_effect(institution_key, now, asks_all=asks_all)
         return Held(Why.STANDING)
@@ -190,55 +182,55 @@ class Institutions:
         try:
             if asks_all:
                 standings = {
-                    summary.key: standing_of(summary) for summary in await self._service.institutions() if summary.key
+                    summary.key: standing_of(summary) for summary in await self.service.institutions() if summary.key
                 }
             else:
                 standings = {
-                    institution_key: standing_of(await self._service.institution(institution_key), institution_key)
+                    institution_key: standing_of(await self.service.institution(institution_key), institution_key)
                 }
         except ResellerError as error:
-            self._log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
+            self.log.warning("institution_unconfirmed", institution=institution_key, error=type(error).__name__)
             if isinstance(error, ServiceRefused) and not asks_all and institution_key in self._standings:
-                self._counting.figures.see("institution-by-key", "keys-refused", institution_key, "refused by its key")
+                self.counting.figures.see("institution-by-key", "keys-refused", institution_key, "refused by its key")
             if not asks_all and not isinstance(error, ServiceUnavailable | NotSent):
-                self._keys_refused_at_s = self._monotonic()
+                self._keys_refused_at_s = self.monotonic()
                 return  # the list is asked next
             standings = {}
         standings = {key: replace(one, told_at=now) for key, one in standings.items()}
         before = self._standings.get(institution_key)
         if before is not None and institution_key not in standings:
             standings[institution_key] = replace(before, unanswered_at=now)
-        standings = handled_in_test({key: standings[key] for key in self._acted_for(standings)}, self._in_test)
-        await self._listings.save_standings(standings.values())
+        standings = handled_in_test({key: standings[key] for key in self._acted_for(standings)}, self.in_test)
+        await self.listings.save_standings(standings.values())
         self._standings |= standings
 
     def _warn_unknown(self, error: ResellerError) -> None:
         """Log that the institutions could not be read, once for each kind of error in a row."""
         if self._unknown_because != type(error).__name__:
             self._unknown_because = type(error).__name__
-            self._log.warning("institutions_unknown", error=self._unknown_because)
+            self.log.warning("institutions_unknown", error=self._unknown_because)
 
     async def enlist(self) -> None:
         """Make every institution due that is missing in the due set, at most every few seconds."""
-        now_s = self._monotonic()
+        now_s = self.monotonic()
         if self._enlisted_at_s is None or now_s - self._enlisted_at_s > ENLIST_S:
-            self._store.breakers.acted_for = self._keys
-            await self._store.enlist(sorted(self._keys))
+            self.store.breakers.acted_for = self._keys
+            await self.store.enlist(sorted(self._keys))
             self._enlisted_at_s = now_s
 
     async def knows(self, institution_key: str) -> bool:
         """Tell whether a key is ours. For an unknown key, log in again and look, at most once a minute."""
         if institution_key in self._keys:
             return True
-        now_s = self._monotonic()
+        now_s = self.monotonic()
         asked_at_s = self._asked_at_s.get(institution_key)
         if asked_at_s is None or now_s - asked_at_s > REFRESH_S:
             self._asked_at_s = {**_recent(self._asked_at_s, now_s), institution_key: now_s}
             try:
-                await self._service.renew(max_age_s=REFRESH_S)
+                await self.service.renew(max_age_s=REFRESH_S)
                 await self._load(sought=institution_key)
             except ResellerError as error:
-                self._log.warning("institutions_unknown", error=type(error).__name__)
+                self.log.warning("institutions_unknown", error=type(error).__name__)
         return institution_key in self._keys
 
     async def _load(self, *, sought: str | None = None) -> None:
@@ -246,93 +238,93 @@ class Institutions:
 
         ``sought`` is a key that is not known: the service's list is read if it is not stored.
         """
-        await self._service.renew()
-        listed = await self._service.institution_keys()
-        now, standings = await self._store.now(), await self._listings.standings()
+        await self.service.renew()
+        listed = await self.service.institution_keys()
+        now, standings = await self.store.now(), await self.listings.standings()
         stored = {
             key: one for key, one in standings.items() if one.told_at is None or one.is_younger(STANDING_KEPT, now)
         }
         owned = await self._owned(listed, stored)
         unsaid = {key for key, one in stored.items() if one.told_at is None or one.unanswered_at is not None}
-        missing = self._acted_for(owned | (self._only or frozenset())) - (stored.keys() - unsaid)
-        is_away = self._store.breakers.over(ACCOUNT) is not None
-        is_due = not is_away and await self._listings.may_ask("", now, LIST_EVERY)
+        missing = self._acted_for(owned | (self.only or frozenset())) - (stored.keys() - unsaid)
+        is_away = self.store.breakers.over(ACCOUNT) is not None
+        is_due = not is_away and await self.listings.may_ask("", now, LIST_EVERY)
         if missing or (sought is not None and sought not in owned):
-            now_s = self._monotonic()
+            now_s = self.monotonic()
             is_due |= now_s - self._missed_at_s > REFRESH_S
             self._missed_at_s = now_s if is_due else self._missed_at_s
         if is_due:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
-            self._store.breakers.acted_for = self._acted_for(owned)
+            self.store.breakers.acted_for = self._acted_for(owned)
             asked = await self._ask_service(missing, now, listed)
-            await self._listings.save_standings(asked.values())
+            await self.listings.save_standings(asked.values())
             stored |= asked
             owned = await self._owned(listed, stored)
         self._act_for(self._acted_for(owned))
-        self._standings = handled_in_test(stored, self._in_test)
+        self._standings = handled_in_test(stored, self.in_test)
         self._is_loaded = True
         self._warn_of_unknown(owned)
 
     def _act_for(self, keys: frozenset[str]) -> None:
-        self._keys = self._counting.ours = keys
+        self._keys = self.counting.ours = keys
 
     def _acted_for(self, keys: Iterable[str]) -> frozenset[str]:
-        return frozenset(keys) if self._only is None else self._only.intersection(keys)
+        return frozenset(keys) if self.only is None else self.only.intersection(keys)
 
     async def _owned(self, listed: Iterable[str], others: Iterable[str]) -> frozenset[str]:
         """Return the keys of this login, of the service's list, and of earlier logins."""
-        owned, gone = await self._listings.take_owned(listed, await self._store.now(), others=others)
+        owned, gone = await self.listings.take_owned(listed, await self.store.now(), others=others)
         self._missing = {key: since for key, since in owned.items() if since is not None}
         for key in sorted(gone):
-            self._counting.figures.count(figure.INSTITUTIONS_MISSING, key)
-            self._log.warning("institution_missing", institution=key)
+            self.counting.figures.count(figure.INSTITUTIONS_MISSING, key)
+            self.log.warning("institution_missing", institution=key)
         return frozenset(owned)
 
     async def refused(self, institution_key: str) -> None:
         """Drop an institution whose queue the service refuses, if two logins a minute apart omitted it as well."""
         since = self._missing.get(institution_key)
-        if since is None or (await self._store.now() - since).total_seconds() < REFRESH_S:
+        if since is None or (await self.store.now() - since).total_seconds() < REFRESH_S:
             return
         try:
-            await self._service.renew(max_age_s=REFRESH_S)
+            await self.service.renew(max_age_s=REFRESH_S)
             await self._load()
         except ResellerError as error:
-            self._log.warning("institutions_unknown", error=type(error).__name__)
+            self.log.warning("institutions_unknown", error=type(error).__name__)
             return
         if institution_key in self._missing:
-            await self._listings.disown(institution_key)
+            await self.listings.disown(institution_key)
             self._act_for(self._keys - {institution_key})
-            self._log.warning("institution_dropped", institution=institution_key)
+            self.log.warning("institution_dropped", institution=institution_key)
 
     def _warn_of_unknown(self, owned: frozenset[str]) -> None:
         """Log each institution in the settings that the account does not manage, once per key."""
-        if not self._named:
+        if not self.named:
             return
         known = KnownInstitutions({key: self._standings[key].name if key in self._standings else None for key in owned})
-        for setting, key, nearest in known.unknown(self._named):
+        for setting, key, nearest in known.unknown(self.named):
             if (setting, key) not in self._warned_of:
                 self._warned_of.add((setting, key))
-                self._log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
+                self.log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
     async def _ask_service(self, keys: frozenset[str], now: datetime, listed: frozenset[str]) -> dict[str, Standing]:
         """Return what the service says of institutions. Log and count those that cannot be read.
 
         ``listed`` are the keys of the login.
         """
-        asked = await ask_standings(self._service, keys)
+        asked = await ask_standings(self.service, keys)
         for key, one in seen_in_standings(asked, listed, self._standings):
-            self._counting.figures.see(one.assumption, one.answer, self._counting.label(key), one.shape)
+            self.counting.figures.see(one.assumption, one.answer, self.counting.label(key), one.shape)
         because = "" if asked.list_error is None else type(asked.list_error).__name__
         if because and because != self._unlisted_because:
-            self._log.warning("institutions_unlisted", error=because)
+            self.log.warning("institutions_unlisted", error=because)
         self._unlisted_because = because
         if isinstance(asked.list_error, AnswerUnreadable):
-            self._counting.figures.count(figure.INSTITUTIONS_UNLISTED)
+            self.counting.figures.count(figure.INSTITUTIONS_UNLISTED)
         for key, error in asked.unreadable.items():
-            self._counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
-            self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
+            self.counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
+            self.log.warning("institution_unreadable", institution=key, error=type(error).__name__)
         standings = {key: replace(asked.known[key], told_at=now) for key in self._acted_for(asked.known)}
-        return handled_in_test(standings, self._in_test)
+        return handled_in_test(standings, self.in_test)
 
 
 def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:
