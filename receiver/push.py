@@ -50,9 +50,7 @@ class ClientLeft(Exception):
 async def read_body(receive: Receive, *, declared: bytes | None) -> bytes:
     """Return the whole body.
 
-    Args:
-        receive: The ASGI callable that returns the chunks.
-        declared: The Content-Length header, if there is one.
+    ``declared`` is the Content-Length header, if there is one.
 
     Raises:
         BodyTooLarge: By its declared length, before anything is read; else at the limit.

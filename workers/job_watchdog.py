@@ -77,8 +77,7 @@ class Watchdog:
     def check(self, *, late_ms: int = LATE_MS) -> None:
         """Enqueue a job if work is overdue that no shift has taken, or if no shift has run anywhere for a while.
 
-        Args:
-            late_ms: How overdue work has to be. A negative value counts work that is due that soon.
+        ``late_ms`` is how overdue work has to be. A negative value counts work that is due that soon.
 
         Raises:
             redis.exceptions.RedisError: Redis is down. The next check tries again.

@@ -204,13 +204,9 @@ class ServiceGate:
     ) -> None:
         """Publish to all workers what a request says of its scope, and log which breakers that opened or closed.
 
-        Args:
-            result: What it says. An answer is published only after failures: otherwise it would clear nothing.
-            institution_key: The institution it was for; the account if none.
-            kind: The kind of request. A check is published again once it is known whether it brought a result.
-            outcome: The error, for the log.
-            pause_s: How long the service asked for no requests, in seconds.
-            member: The call whose check brought no result.
+        An answer is published only after failures: otherwise it would clear nothing. A check is published again once it
+        is known whether it brought a result. ``member`` is the call whose check brought none, ``outcome`` the error for
+        the log.
         """
         breakers = self._store.breakers
         if result is RequestResult.ANSWER and not breakers.has_failed(institution_key, kind):

@@ -40,15 +40,7 @@ class Session:
     Assumed (`login-keeps-earlier`): a new login leaves the older token valid. If it does not, a 401 of the older one
     leads to the newer one, without a login.
 
-    Args:
-        store: Shared by all processes.
-        log_in: Makes one login request.
-        policy: How often to log in.
-        deadline_s: Of one login.
-        account: Identifies these credentials without revealing them.
-        clock: A monotonic clock, in seconds.
-        log: Receives ``login_made``, ``login_failed``, ``token_fault``, ``token_not_slid``, ``access_refused``,
-            ``access_restored``.
+    ``deadline_s`` is that of one login, ``account`` identifies these credentials without revealing them.
     """
 
     def __init__(

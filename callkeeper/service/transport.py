@@ -131,11 +131,8 @@ def http_request(
 
     Assumed (`content-type`): a body is named as JSON; without one no type is named.
 
-    Args:
-        request: With a complete path and the headers that name institution and operator.
-        base_url: Where the service is, without a slash at the end.
-        headers: Those that only this attempt has: its token and its trace.
-        first_byte: Called before the first byte. Such a request gets a connection of its own.
+    The request has a complete path and the headers that name institution and operator; ``headers`` are those that only
+    this attempt has. ``first_byte`` is called before the first byte: such a request gets a connection of its own.
     """
     url = _url(f"{base_url}{request.path}?{request.query}" if request.query else base_url + request.path)
     sent_headers = [*_EVERY_REQUEST]

@@ -62,16 +62,10 @@ def next_read(
 ) -> datetime:
     """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
 
-    The period varies by a tenth with the voice id, so that calls are not read all at once.
-
-    Args:
-        call: Just read, or just checked, which returns the same record.
-        context: What holds now. The later and busier workers are, the less often undecided calls are read, to make room
-            for checks, but at least as often as decided ones.
-        policies: The colours of policies.
-        now: When it was read.
-        undecided_s: How often a call is read while a check may be made and many calls are live; old calls less often.
-        decided_s: How often it is read otherwise.
+    The period varies by a tenth with the voice id, so that calls are not read all at once. The later and busier workers
+    are (``context``), the less often undecided calls are read, to make room for checks, but at least as often as
+    decided ones. ``undecided_s`` is for calls that may still be checked while many are live; old ones are read less
+    often.
     """
     if may_have_ended(call, now):
         return now + timedelta(seconds=1)

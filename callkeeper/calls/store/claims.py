@@ -338,11 +338,6 @@ class Store(Inbox):
         Its checks are added to the other's. If the queue lists its id after all, it is a record again (``reopen``), and
         knows which of its checks the other counts.
 
-        Args:
-            item: The claim.
-            call: The record that ends.
-            other: The record that stays.
-
         Returns:
             Whether it was merged. False if the other was merged into this one before: the chain must have one end.
 

@@ -181,11 +181,8 @@ class Eraser:
     ) -> ErasedCalls:
         """Erase a person's data.
 
-        Args:
-            whose: The person.
-            holds: What is under a legal hold at the institution.
-            held: Voice ids of the person's calls that the archive holds.
-            archived: Voice ids of the person's own calls that were erased in the archive; Redis may have lost them.
+        ``held`` are voice ids of calls that the archive holds, ``archived`` those of the person's own calls that were
+        erased there; Redis may have lost them.
 
         Raises:
             redis.exceptions.RedisError: Redis is down or refuses writes. Erasing again is harmless.

@@ -48,13 +48,6 @@ class Members:
         Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
         time, one finds the other. The record is saved after this, so a crash in between makes it run again, which
         changes nothing.
-
-        Args:
-            call_id: The call.
-            call: Its record.
-            now: The present.
-            enrolled: Whose voice was enrolled in the call; None: nobody's.
-            rejected: Whose voice was rejected in it; None: nobody's.
         """
         key, ledger = call_id.institution_key, call.ledger
         if enrolled is not None and ledger.enrolled_for is None:

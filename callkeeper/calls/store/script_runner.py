@@ -143,13 +143,9 @@ class Batching(Generic[Asked, Answer]):
         at_once: int = 1,
         further_from: int = 1,
     ) -> None:
-        """Set up.
+        """Set up. ``together`` handles a batch, and returns the answers in order; an exception is the answer to all.
 
-        Args:
-            together: Handles a batch, and returns the answers in order. An exception is the answer to all of them.
-            most: Maximum size of a batch.
-            at_once: Maximum number of batches in flight.
-            further_from: How many requests must wait before a further batch is sent while one is in flight.
+        ``further_from``: how many requests must wait before a further batch is sent while one is in flight.
         """
         self._together = together
         self._most = most
@@ -278,12 +274,8 @@ class Scripts:
     ) -> Any:
         """Run a script and return its answer.
 
-        Args:
-            name: The script.
-            rest: What it takes at the end, any number of times.
-            replicated: Wait until the replicas, if any, have its writes.
-            within_s: How long to wait for the answer, in seconds.
-            given: What else its first lines name: see `Script`.
+        ``rest`` is what it takes at the end, ``given`` what else its first lines name (`Script`). ``replicated``: wait
+        until the replicas, if any, have its writes.
 
         Raises:
             TypeError: The script takes something else.
