@@ -171,6 +171,9 @@ SCAN_S = 2.0
 
 _CHUNK = SLICE
 
+_BEFORE_ALL, _AFTER_ALL = "!", "~"
+"""In place of a member: where those of a millisecond begin, in either order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -314,6 +317,7 @@ class Lookup(Queries):
         found: list[Call] = []
         searched, until_s = 0, time.monotonic() + SCAN_S
         position = _parse_position(after) if after else None
+        passed = position  # the last one that the reader may see
         key = self.keys.settled if settled else self.keys.live
         least = f"{since.timestamp() * 1000:.0f}" if since is not None and settled else "-inf"
         is_reversed = settled if newest_first is None else newest_first
@@ -326,12 +330,17 @@ class Lookup(Queries):
             searched += len(names)
             for score, member in members:
                 position = (score, member)
+                passed = position if may_be(member) else passed
                 if member in calls and matches(calls[member], trails.get(member, ())):
                     found.append(calls[member])
                 if len(found) == limit:
                     return Page(tuple(found), _position(score, member), searched)
             if len(members) < _CHUNK:
                 return Page(tuple(found), None, searched)
+        if position is not None and position != passed:
+            # The position would name a call that the reader may not see. So the next page passes its millisecond again.
+            is_within = passed is not None and passed[0] == position[0]
+            position = passed if is_within else (position[0], _AFTER_ALL if is_reversed else _BEFORE_ALL)
         return Page(tuple(found), _position(*position) if position else None, searched)
 
     async def _trails(self, members: list[str]) -> dict[str, tuple[Entry, ...]]:

@@ -7,11 +7,13 @@ from urllib.parse import quote
 import pytest
 
 from callkeeper.calls.notes import Listed
+from callkeeper.calls.record import Call, Phase, encode_call
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import DeskRig
 from tests.harness.virtual_time import KEY
+from tests.records import with_stored
 
 END = Happening(Kind.END, 60)
 
@@ -102,6 +104,32 @@ async def test_desk_lists_every_call_once_over_pages(desk: DeskRig) -> None:
         page = (await desk.http.get("/calls", params=params)).json()
         paged += [call["voice_id"] for call in page["calls"]]
     assert paged == whole
+
+
+async def test_next_page_names_no_call_of_another_institution(desk: DeskRig) -> None:
+    """Where the next page begins tells nothing of others' calls that were passed, and no call is lost or twice for it."""
+    keys = desk.store.keys
+    at_ms = int(desk.clock.now.timestamp() * 1000)
+    ours = [CallId("cu-2", f"v-{n:04d}") for n in range(4000)]
+    theirs = [CallId(KEY, f"v-{n:04d}") for n in range(4000)]
+    times = {each.member: at_ms + n // 2 for each_of in (ours, theirs) for n, each in enumerate(each_of)}
+    await desk.redis.zadd(keys.live, times)
+    wanted = {call_id.voice_id for call_id in ours[::200]}
+    for call_id in ours[::200]:
+        record = with_stored(Call(institution_key="cu-2", voice_id=call_id.voice_id), phase=Phase.LIVE)
+        await desk.redis.hset(keys.item(call_id.member), "rec", encode_call(record))
+    found: list[str] = []
+    async with desk.client("ivr") as http:
+        for order in ({"phase": "all"}, {}):
+            page: Any = {"next": ""}
+            found, pages = [], 0
+            while page["next"] is not None:
+                after = {"after": page["next"]} if page["next"] else {}
+                page = (await http.get("/calls", params={"limit": 500} | order | after)).json()
+                assert KEY not in (page["next"] or "")
+                found += [call["voice_id"] for call in page["calls"]]
+                pages += 1
+            assert (sorted(found), pages > 1) == (sorted(wanted), True), order
 
 
 async def test_desk_filters(desk: DeskRig) -> None:
