@@ -76,7 +76,8 @@ class Incident:
     """One problem: what it is, what to do, for which institution, and since when if known.
 
     ``institutions``: those of several equal incidents that were merged into this one. ``last_error``: its words, if
-    requests fail. ``acknowledged``: by whom, if people asked not to be told of it again.
+    requests fail. ``acknowledged``: by whom, if people asked not to be told of it again. ``limited_advice``: the advice
+    for people who are limited to institutions, if ``advice`` names others.
     """
 
     kind: IncidentKind
@@ -87,6 +88,7 @@ class Incident:
     institutions: tuple[str, ...] = ()
     last_error: str = ""
     acknowledged: Acknowledgement | None = None
+    limited_advice: str = ""
 
     @property
     def known(self) -> str:

@@ -130,7 +130,13 @@ def _redis(signals: Signals) -> Iterator[Incident]:
             "removed since are valid again: remove them again. What was added since may be gone, also audit lines and "
             "outcomes. Live calls are read again. "
         )
-        yield Incident(_K.REDIS_REPLACED, "Redis was replaced", lost + _restored(replaced), since=replaced.at)
+        yield Incident(
+            _K.REDIS_REPLACED,
+            "Redis was replaced",
+            lost + _restored(replaced),
+            since=replaced.at,
+            limited_advice=f"{lost}The pauses that are in force are shown.",
+        )
 
 
 def _restored(replaced: Replaced) -> str:
@@ -316,20 +322,14 @@ def _unlisted(signals: Signals) -> Iterator[Incident]:
 
 
 def _unconfirmed(signals: Signals) -> Iterator[Incident]:
-    unconfirmed = {one.key: one.told_at for one in signals.standings if one.is_unknown(signals.now)}
-    if not unconfirmed:
-        return
     advice = (
-        f"It does not answer for {named(unconfirmed)}, and has not named it as Active for 15 minutes. Calls are "
-        "checked and assigned; enrolls and rejects wait. Ask the service's operator."
+        "It does not answer for it, and has not named it as Active for 15 minutes. Calls are checked and assigned; enrolls "
+        "and rejects wait. Ask the service's operator."
     )
-    yield Incident(
-        _K.STANDING_UNCONFIRMED,
-        "The service does not say whether an institution is active",
-        advice,
-        next(iter(unconfirmed)) if len(unconfirmed) == 1 else "",
-        min((at for at in unconfirmed.values() if at is not None), default=None),
-    )
+    title = "The service does not say whether an institution is active"
+    for one in sorted(signals.standings, key=lambda one: one.key):
+        if one.is_unknown(signals.now):
+            yield Incident(_K.STANDING_UNCONFIRMED, title, advice, one.key, one.told_at)
 
 
 def _unlisted_at(signals: Signals, key: str) -> datetime | None:

@@ -1,10 +1,15 @@
 """What the board's pages, streams and search show to viewers and to people limited to some institutions."""
 
+from datetime import timedelta
+from typing import Any
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -100,6 +105,35 @@ async def test_person_of_another_institution_sees_and_finds_nothing(rig: BoardRi
     assert list((await Pausing(rig.redis, keys=Keys()).pauses()).by_institution) == [KEY]
     for query in (f"institution={KEY}", f"institution={KEY}&call={call.voice_id}"):
         assert (await rig.browser.get(f"/board/stream?{query}")).status_code == 404
+
+
+async def test_incident_names_no_other_institution(rig: BoardRig) -> None:
+    """An incident of several institutions, or of all, names the others to nobody who is limited to one."""
+    now = await rig.store.now()
+    asked: dict[str, Any] = {
+        "status": "Active",
+        "has_voice_auth": True,
+        "told_at": now - timedelta(hours=1),
+        "unanswered_at": now,
+    }
+    standings = {key: msgspec.json.encode(Standing(key=key, **asked)) for key in ("cu-2", "cu-3", "cu-4")}
+    keys = Keys()
+    await rig.redis.hset(keys.standings, mapping=standings)
+    pause = Pause(scope=PauseScope.EFFECTS, operator="ann", because="drill", at=rig.clock.now)
+    await Pausing(rig.redis, keys=keys).pause("cu-3", pause)
+    [stored] = await rig.redis.hvals(keys.pause)
+    replaced = {"at": now.timestamp() * 1000, "is_empty": "0", "place:cu-4": "", "again:cu-3": stored}
+    await rig.redis.hset(keys.pauses_restored, mapping=replaced)
+    for person, others in ((ANN, True), (ELSEWHERE, False)):
+        rig.visitor.person = person
+        shown = [await rig.page(path) for path in ("", "/incidents", "/institutions/cu-2")]
+        seen = [*shown, await streamed(rig, ""), await streamed(rig, "cu-2")]
+        for each in seen:
+            assert "Redis was replaced" in each
+            assert "does not say whether an institution is active" in each
+        assert [key for key in ("cu-3", "cu-4") if any(key in each for each in seen)] == ["cu-3", "cu-4"] * others
+        alarms = await rig.board._incidents.of("cu-2", person.institutions)
+        assert ("cu-3" in "".join(alarm.advice for alarm in alarms)) is others
 
 
 async def test_agent_resolves_nothing(rig: BoardRig) -> None:

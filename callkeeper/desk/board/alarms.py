@@ -31,6 +31,7 @@ class Alarm:
 
     ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
     docs/operations.md says more. ``last_error`` are the words of the last error. ``known``: who has acknowledged it.
+    ``limited_advice``: what people who are limited to institutions are told instead, if ``advice`` names others.
     """
 
     slot: str
@@ -45,6 +46,7 @@ class Alarm:
     last_error: str = ""
     known: str = ""
     is_incident: bool = False
+    limited_advice: str = ""
 
 
 REDIS_AWAY: Final = Alarm(
@@ -63,18 +65,20 @@ class IncidentReader:
     def __init__(self, redis: "Redis", keys: Keys) -> None:
         self._signals = SignalReader(redis, keys)
 
-    async def of(self, institution_key: str) -> list[Alarm]:
-        """Return the alarms of an institution and those of all, causes first.
+    async def of(self, institution_key: str, institutions: frozenset[str] | None) -> list[Alarm]:
+        """Return the alarms of an institution and those of all, causes first, for somebody limited to institutions.
 
         Raises:
             redis.exceptions.RedisError: Redis is away.
         """
         found = incidents_of(await self._signals.read())
-        return [
-            _of_incident(incident)
-            for incident in found
-            if incident.weight is not Weight.NOTE and incident.institution_key in {"", institution_key}
-        ]
+        alarms = [_of_incident(incident) for incident in found if incident.weight is not Weight.NOTE]
+        return [told(alarm, institutions) for alarm in alarms if alarm.institution_key in {"", institution_key}]
+
+
+def told(alarm: Alarm, institutions: frozenset[str] | None) -> Alarm:
+    """Return an alarm as somebody who is limited to institutions is told of it."""
+    return alarm if institutions is None or not alarm.limited_advice else replace(alarm, advice=alarm.limited_advice)
 
 
 def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
@@ -126,6 +130,7 @@ def _of_incident(incident: Incident) -> Alarm:
         last_error=incident.last_error,
         known=incident.acknowledged.words if incident.acknowledged is not None else "",
         is_incident=True,
+        limited_advice=incident.limited_advice,
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from callkeeper.calls.pause import EVERYWHERE, Pauses
+from callkeeper.desk.board.alarms import told
 from callkeeper.desk.board.board_context import Pushes
 from callkeeper.desk.board.frame import Frame
 
@@ -28,7 +29,7 @@ def frame_for(frame: Frame, institutions: Institutions) -> Frame:
         frame,
         context=limited,
         groups=[group for group in frame.groups if group.key in institutions],
-        alarms=[alarm for alarm in frame.alarms if alarm.institution_key in {"", *institutions}],
+        alarms=[told(alarm, institutions) for alarm in frame.alarms if alarm.institution_key in {"", *institutions}],
         institutions=[row for row in frame.institutions if row.key in institutions],
         tiles=(),
     )

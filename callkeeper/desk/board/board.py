@@ -219,9 +219,9 @@ class Board:
     ) -> Response:
         known = await self._known(place)
         name = await self._desk.lookup.name(place.institution_key)
-        alarms = await self._incidents.of(place.institution_key)
-        page = call_page(known, self._book, action_id or None, self._now(), institution=name, alarms=alarms)
         visitor = visitor_of(request)
+        alarms = await self._incidents.of(place.institution_key, visitor.person.institutions)
+        page = call_page(known, self._book, action_id or None, self._now(), institution=name, alarms=alarms)
         view = CallRenderer(self.renderers.of(visitor.person)).view(page, self._now(), visitor, typed)
         return self.renderers.page(
             request,

@@ -1,6 +1,7 @@
 """The page of incidents: who has acknowledged which, the forms that do and end that, and the button that tries again."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -77,7 +78,10 @@ class IncidentsPage:
         """Return what a person may see."""
         found = incidents_of(await self._signals.read())
         shown = [each for each in found if not each.institution_key or person.may_see(each.institution_key)]
-        return [incident for incident in shown if incident.weight is not Weight.NOTE]
+        shown = [incident for incident in shown if incident.weight is not Weight.NOTE]
+        if person.institutions is None:
+            return shown
+        return [replace(each, advice=each.limited_advice or each.advice) for each in shown]
 
     def _changer(
         self, change: Callable[[Request, Mapping[str, str]], Awaitable[str | None]], *fields: str

@@ -88,7 +88,7 @@ class Streams:
                 try:
                     known = await self._desk.known(place)
                     institution = await self._desk.lookup.name(place.institution_key)
-                    alarms = await self._incidents.of(place.institution_key)
+                    alarms = await self._incidents.of(place.institution_key, visitor.person.institutions)
                 except (NewerRecord, ArchiveAway, RedisError, OSError, TimeoutError):
                     yield DARK
                     updates = PageUpdates()  # the next event switches the lamp on again

@@ -197,12 +197,14 @@ def test_acknowledgement_hides_no_later_event(kind: IncidentKind) -> None:
         assert (one.acknowledged is not None) is is_known
 
 
-def test_institutions_whose_standing_is_unknown_are_named_in_one_incident() -> None:
-    """One institution gets the incident; several share one, so that three hundred do not fill the board."""
+def test_institutions_whose_standing_is_unknown_are_named_in_one_line() -> None:
+    """Each institution has its own incident, which names no other one. Merged, three hundred do not fill the board."""
     [alone] = incidents_of(replace(WELL, standings=[standing(16, unanswered=True)]))
     assert (alone.institution_key, alone.since) == ("cu-1", NOW - timedelta(minutes=16))
     many = [standing(16, unanswered=True, key=f"cu-{number}") for number in range(10)]
-    [one] = incidents_of(replace(WELL, standings=many))
+    found = incidents_of(replace(WELL, standings=many))
+    assert [(one.institution_key, "cu-" in one.advice) for one in found] == [(f"cu-{n}", False) for n in range(10)]
+    [one] = merged(found)
     assert (one.institution_key, "and 2 more" in one.advice) == ("", True)
     assert kinds(standings=many, breakers=[away("", RequestResult.FAILURE)]) == ["service_away"]
 
