@@ -67,7 +67,7 @@ class ArchiveDeliveries(Outbox):
     """Signs the heads of the chains."""
     figures: Figures = field(default_factory=Figures)
     sleep: Callable[[float], Any] = asyncio.sleep
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def _room(self) -> int:
         return 0 if self._tasks else AT_ONCE
@@ -86,14 +86,11 @@ class ArchiveDeliveries(Outbox):
         if await self.store.takes_turn("audit", AUDIT_EVERY_S):
             self._start(self._copy_audit())
 
-    async def _claim_on(self) -> None:
-        while True:
-            with suppress(RedisError):
-                await self._before_claim()
-                while await self.claim() == AT_ONCE:  # a backlog: continue without a pause
-                    await self.settle()
-                    await self._before_claim()
-            await self.sleep(self.poll_every_s)
+    async def _claim_once(self) -> None:
+        await self._before_claim()
+        while await self.claim() == AT_ONCE:  # a backlog: continue without a pause
+            await self.settle()
+            await self._before_claim()
 
     async def _advance(self, items: Sequence[ClaimedItem]) -> None:
         began_s = monotonic()

@@ -7,7 +7,7 @@ send for one call.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.claimed_item import ClaimedItem
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
+from callkeeper.calls.traceback_filter import innermost_place
 
 
 class Outbox(ABC):
@@ -24,10 +25,13 @@ class Outbox(ABC):
     poll_every_s: ClassVar[float] = 0.1
     grace_s: ClassVar[float] = 1.0
     """How long tasks may go on after the shift, in seconds. Then they are cancelled and done again later."""
+    failed_wait_s: ClassVar[float] = 1.0
+    """How long nothing is claimed after an unexpected error, in seconds."""
 
     store: Store
+    log: Any
     sleep: Callable[[float], Any]
-    _tasks: set[asyncio.Task[None]]
+    _tasks: set[asyncio.Task[Any]]
 
     @property
     def is_busy(self) -> bool:
@@ -78,13 +82,34 @@ class Outbox(ABC):
         """Do periodic work."""
 
     def _start(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(self._watched(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _claim_on(self) -> None:
         while True:
             with suppress(RedisError):
-                await self._before_claim()
-                await self.claim()
+                if not await self._watched(self._claim_once()):
+                    await self.sleep(self.failed_wait_s)
             await self.sleep(self.poll_every_s)
+
+    async def _claim_once(self) -> None:
+        await self._before_claim()
+        await self.claim()
+
+    async def _watched(self, work: Awaitable[Any]) -> bool:
+        """Do something; tell whether it ended without an unexpected error, which is logged.
+
+        What was claimed is claimed again when its lease has ended.
+        """
+        try:
+            await work
+        except RedisError:
+            raise
+        except Exception as error:  # noqa: BLE001  (a bug: the rest goes on)
+            self._log_failure(error)
+            return False
+        return True
+
+    def _log_failure(self, error: Exception) -> None:
+        self.log.error("outbox_failed", error=type(error).__name__, where=innermost_place(error))

@@ -31,10 +31,11 @@ from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea
 from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.service.tracing import SpanKind, span
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
-from workers.retry import OUTCOMES
+from workers.retry import OUTCOMES, STEPS
 from workers.webhook_client import Answer, Posted, WebhookClient
 
 IN_FLIGHT: Final = 16
@@ -55,7 +56,7 @@ class Deliveries(Outbox):
     log: Any
     sleep: Callable[[float], Any] = asyncio.sleep
     figures: Figures = field(default_factory=Figures)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _announced_at_s: float = -inf
 
     def _room(self) -> int:
@@ -76,25 +77,46 @@ class Deliveries(Outbox):
 
     async def _advance(self, item: ClaimedItem) -> None:
         with suppress(WriteRefused, RedisError):
-            owner = parse_member(item.member)
-            if owner == TEST:
-                await self._send_tests(item)
-                return
-            cursor = self._cursor(item, owner.institution_key) if isinstance(owner, CallId) else Cursor()
-            is_asked = bool(_wishes(item, NUDGE) or _wishes(item, REPLAY))
-            wait_s = (cursor.retry_at - item.now).total_seconds() if cursor.retry_at is not None else 0.0
-            if 0 < wait_s <= OUTCOMES.waits_s[-1] and not is_asked:  # a longer wait was set before the clock went back
-                await self._let_go(item, cursor, wait_s)
-                return  # before anything is read: thousands may wait for hours
             try:
-                known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
-            except NewerRecord:
-                await self.store.handover.leave(item)
-                return
-            if known is None or known.call_id != owner:
-                await self.store.save(item, FORGET, Placement(None))
-                return
-            await self._send(item, known, cursor)
+                await self._deliver(item)
+            except (WriteRefused, RedisError):
+                raise
+            except Exception as error:  # noqa: BLE001  (a fault in one call must not be silent, nor stop the others)
+                await self._failed(item, error)
+
+    async def _failed(self, item: ClaimedItem, error: Exception) -> None:
+        """Try again later. After five failures in a row, only with the call's next outcome or when a person asks."""
+        failures, where = item.failures + 1, innermost_place(error)
+        placement = STEPS.placement(failures, f"outcomes not sent: {type(error).__name__} at {where}")
+        is_parked = placement.due_in_ms is None
+        self.log.error("outcomes_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
+        if is_parked:
+            self.figures.count(figure.OUTCOMES, "parked")
+            placement = Placement(None, attention=placement.attention, listed="given up")
+        await self.store.save(item, None, placement, failures=failures)
+
+    async def _deliver(self, item: ClaimedItem) -> None:
+        owner = parse_member(item.member)
+        if owner == TEST:
+            await self._send_tests(item)
+            return
+        if isinstance(owner, CallId):
+            follow_member(*owner)
+        cursor = self._cursor(item, owner.institution_key) if isinstance(owner, CallId) else Cursor()
+        is_asked = bool(_wishes(item, NUDGE) or _wishes(item, REPLAY))
+        wait_s = (cursor.retry_at - item.now).total_seconds() if cursor.retry_at is not None else 0.0
+        if 0 < wait_s <= OUTCOMES.waits_s[-1] and not is_asked:  # a longer wait was set before the clock went back
+            await self._let_go(item, cursor, wait_s)
+            return  # before anything is read: thousands may wait for hours
+        try:
+            known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
+        except NewerRecord:
+            await self.store.handover.leave(item)
+            return
+        if known is None or known.call_id != owner:
+            await self.store.save(item, FORGET, Placement(None))
+            return
+        await self._send(item, known, cursor)
 
     async def _send_tests(self, item: ClaimedItem) -> None:
         """Post each test message that somebody asked for, once."""
@@ -115,7 +137,6 @@ class Deliveries(Outbox):
 
     async def _send(self, item: ClaimedItem, known: Known, cursor: Cursor) -> None:
         """Send a call's next outcomes in order. The first that is not accepted holds up those behind it."""
-        follow_member(*known.call_id)
         follow_trace(known.call.trace)
         institution_key, voice_id = known.call_id
         is_first = known.call.trace is None

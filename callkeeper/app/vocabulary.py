@@ -121,6 +121,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # outcomes
     "outcome_delivered": _event("the receiver accepted an outcome", *_CALL, "type"),
     "outcome_put_off": _event("the receiver did not accept an outcome; it is sent again", *_CALL, "type", "attempts"),
+    "outcomes_failed": _event("a bug: a call's outcomes could not be made", *_CALL, "where", "failures", "parked"),
+    "outbox_failed": _event("a bug: sending outcomes, or writing to the archive, raised an error", "where"),
     "archive_away": _event("the archive's database cannot be used; calls wait in Redis and do not expire", "calls"),
     "archive_refused": _event(
         "a call could not be written into the archive; the others were", *_CALL, "where", "failures", "parked"

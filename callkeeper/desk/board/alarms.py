@@ -216,6 +216,9 @@ def _words(why: str) -> tuple[str, str, str]:
     if why == "parked":
         advice = "Handling it failed five times in a row: this is a bug. The failed job at /rq has the traceback."
         return "Parked", advice, "doctor-attention"
+    if why.startswith(("not archived", "outcomes not sent")):
+        section = "incident-archive-away" if why.startswith("not archived") else "doctor-outcomes"
+        return why[:1].upper() + why[1:], "It failed five times in a row: this is a bug, so report it.", section
     return (
         why[:1].upper() + why[1:],
         "The receiver of outcomes did not accept it. Check the receiver.",

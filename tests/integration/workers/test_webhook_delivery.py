@@ -85,6 +85,29 @@ async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier)
     assert await Queries(courier.redis).attention() == {}
 
 
+async def test_call_whose_outcomes_cannot_be_made_is_parked_and_shown(courier: Courier) -> None:
+    """An unexpected error is logged, tried five times and shown to a person; the outcomes of other calls are sent."""
+    courier.receiver.status = lambda: 0
+    broken, other = (courier.stage.call(Happening(Kind.GREEN, 5), END) for _ in range(2))
+    await courier.run(90)
+    member = CallId(broken.institution_key, broken.voice_id).member
+    record = await courier.redis.hget(Keys().item(member), "rec")
+    await courier.redis.hset(Keys().item(member), "rec", b"[]")
+    courier.receiver.status = lambda: 204
+    await courier.leap(7)
+    assert courier.receiver.told(other.voice_id) == ["call.authenticated", "call.settled"]
+    failed = [each for each in courier.log.entries if each["event"] == "outcomes_failed"]
+    assert [(each["failures"], each["parked"]) for each in failed] == [(n, n == 5) for n in range(1, 6)]
+    assert {each["voice_id"] for each in failed} == {broken.voice_id}
+    attention = await Queries(courier.redis).attention()
+    assert attention[member].startswith("outcomes not sent: ValidationError at ")
+    await courier.redis.hset(Keys().item(member), "rec", record)
+    await courier.replays.call(CallId(broken.institution_key, broken.voice_id))
+    await courier.run(2)
+    assert courier.receiver.told(broken.voice_id) == ["call.authenticated", "call.settled"]
+    assert member not in await Queries(courier.redis).attention()
+
+
 async def test_outcome_is_not_sent_anew_when_a_person_closes_a_call_after_weeks(courier: Courier) -> None:
     """How far the sending is, is kept as long as the call: what needs a person for longer than is kept comes once."""
     seen = Happening(Kind.VIEWED)
