@@ -104,7 +104,7 @@ class DistrustedBody(_ActionBody, frozen=True):
     action = "distrusted"
     summary = "Say that the caller cannot be trusted"
     said_as = Distrusted
-    reason: Text
+    reason: Annotated[Text, msgspec.Meta(pattern=r"\S")]
 
 
 class OptedOutBody(_ActionBody, frozen=True):
@@ -245,7 +245,7 @@ def _refusal(message: str, kind: type[msgspec.Struct]) -> Problem:
     if found.startswith(_MISSING_FIELD):
         return invalid(found.removeprefix(_MISSING_FIELD).strip(" `"), "is missing")
     if "matching regex" in found:
-        return invalid(where, f"must be {_PATTERNS[where]}")
+        return invalid(where, f"must {_PATTERNS[where]}")
     expected = _EXPECTED.match(found)
     if expected is None:
         return invalid(where, "is wrong")
@@ -284,7 +284,8 @@ _TYPES: Final = {
 }
 _UNITS: Final = {"str": ("character", "characters"), "array": ("entry", "entries")}
 _PATTERNS: Final = {
-    "operator": "1 to 64 visible ASCII characters",
-    "person_id": "1 to 128 printable ASCII characters, the first and the last no blank",
+    "operator": "be 1 to 64 visible ASCII characters",
+    "person_id": "be 1 to 128 printable ASCII characters, the first and the last no blank",
+    "reason": "say why: not only blanks",
 }
 """What the patterns of fields mean."""

@@ -44,6 +44,8 @@ WRONG: list[tuple[type[Body | AgentTokenBody], object, str]] = [
     (AssignBody, {}, "person_id: is missing"),
     (AssignBody, ["Smith"], "body: must be an object"),
     (DistrustedBody, {"reason": None}, "reason: must be a string"),
+    (DistrustedBody, {"reason": ""}, "reason: must say why: not only blanks"),
+    (DistrustedBody, {"reason": " \u00a0\t"}, "reason: must say why: not only blanks"),
     (DistrustedBody, {"reason": "Smith " * 100}, "reason: must be a string of at most 500 characters"),
     (
         VerifiedBody,
