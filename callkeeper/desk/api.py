@@ -260,7 +260,7 @@ class DeskApi:
         note_of(request).complete(detail="stream", institution=where)
         note_of(request).filters = {name: query[name] for name in ("phone", "id") if name in query}
         if institution is not None and not token.may_see(institution):
-            note_of(request).deny()
+            note_of(request).deny(institution)
         return await self._stream.respond(request, token)
 
     async def ticket(self, request: Request) -> Response:
@@ -312,7 +312,7 @@ class DeskApi:
         if institution is None or (token.may_see(institution) and await self._lookup.is_listed(institution)):
             return
         if not token.may_see(institution):
-            note_of(request).deny()
+            note_of(request).deny(institution)
         known = (await self._lookup.institutions()).visible(token.may_see)
         if known.is_list_stored and institution not in known.names:
             near = known.nearest(institution)
@@ -335,7 +335,7 @@ class DeskApi:
         place = CallId(unquote(request.path_params["institution"]), request.path_params["voice_id"])
         is_legal = is_institution_key(place.institution_key) and is_voice_id(place.voice_id)
         if not token.may_see(place.institution_key):
-            note_of(request).deny()
+            note_of(request).deny(place.institution_key)
         if not (is_legal and token.may_see(place.institution_key)):
             raise not_found()
         return token, place

@@ -112,19 +112,35 @@ async def test_line_break_in_an_address_reaches_no_page(path: str, site: Site) -
 
 
 async def test_access_to_another_institution_is_audited(site: Site, redis_url: str) -> None:
-    """A page of an institution outside one's limits answers 404, and the audit log names who tried."""
-    await site.add("limited", Role.AGENT, "cu-2")
+    """An institution outside one's limits does not exist; the audit log says who tried, and which one if there is one."""
+    await site.add("limited", Role.SUPERVISOR, "cu-2")
     browser = await site.log_in("limited")
     software = desk(site, await issue(redis_url, "ivr", "-i", "cu-2", "--force"))
-    for client, path in (
-        (browser, "/board/calls/cu-1/v"),
-        (browser, "/board/institutions/cu-1"),
-        (software, "/desk/calls/cu-1/v"),
-    ):
-        assert (await client.get(path)).status_code == 404
-        last = (await site.audited())[-1].entry
-        assert (last.event, last.institution, last.voice_id) == (AuditEvent.DENIED, "", "")
-        assert last.who in {"limited", "token:ivr"}
+    wall = desk(site, await issue(redis_url, "wall", "-i", "cu-1", "--role", "viewer", "--force"))
+    await site.redis.hset(Keys().standings, "cu-1", b'{"key":"cu-1"}')
+    token = form_token((await browser.get("/board/pausing")).text)
+    say = {"form_token": token, "because": "x", "scope": "all"}
+    for key in ("cu-1", "cu-9"):
+        for asked in (
+            browser.get(f"/board/calls/{key}/v"),
+            browser.get(f"/board/institutions/{key}"),
+            browser.get("/board/plots", params={"institution": key}),
+            browser.get("/board/stream", params={"institution": key}),
+            browser.get("/board/outcomes/message", params={"id": f"c:{key}:v.1.settled"}),
+            browser.post("/board/pause", data={**say, "institution": key}),
+            browser.post(f"/board/calls/{key}/v/check", data=say),
+            software.get(f"/desk/calls/{key}/v"),
+            software.post(f"/desk/calls/{key}/v/check", json={"operator": "x"}),
+            software.get("/desk/calls", params={"institution": key}),
+            software.get("/desk/stream", params={"institution": key}),
+            wall.post(f"/desk/calls/{key}/v/check", json={"operator": "x"}),
+        ):
+            answer = await asked
+            assert answer.status_code in {400, 403, 404}, answer.text
+            last = (await site.audited())[-1].entry
+            assert (last.event, last.voice_id) == (AuditEvent.DENIED, ""), answer.url
+            assert last.institution == ("cu-1" if key == "cu-1" else ""), answer.url
+            assert last.who in {"limited", "token:ivr", "token:wall"}
 
 
 async def test_audit_log_contains_no_text_of_a_refused_desk_request(site: Site, redis_url: str) -> None:

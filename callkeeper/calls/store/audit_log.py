@@ -132,6 +132,7 @@ class AuditLog:
         self._key = keys.audit
         self._archived_key = keys.audit_archived
         self._writable_key = keys.writable
+        self._standings_key = keys.standings
 
     async def write(self, entry: AuditEntry) -> None:
         """Append an entry."""
@@ -141,6 +142,14 @@ class AuditLog:
         if archived is not None:
             oldest_ms = min(oldest_ms, int(archived.partition(b"-")[0]))
         await self._redis.xadd(self._key, fields, minid=oldest_ms, approximate=True)
+
+    async def is_listed(self, institution_key: str) -> bool:
+        """Tell whether the service has named an institution of this key.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        return bool(await self._redis.hexists(self._standings_key, institution_key))
 
     async def check(self) -> None:
         """Tell whether an entry could be written now."""

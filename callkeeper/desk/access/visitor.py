@@ -91,6 +91,8 @@ class AuditNote:
     """How many results it had."""
     is_found: bool = False
     """What the address names exists, and is shown, even if the answer is a refusal."""
+    denied_of: str = ""
+    """The institution that a refused request named. The entry has it if there is one of this key."""
 
     def complete(self, event: AuditEvent | None = None, **parts: str) -> None:
         """Complete the entry: another event, an institution, a call, a detail."""
@@ -102,9 +104,14 @@ class AuditNote:
         self.filters, self.results = filters, results
         self.parts.update(parts)
 
-    def deny(self, **parts: str) -> None:
-        """Record a refusal, by default with the kind of page only: somebody may have typed anything into the address."""
-        self.event, self.filters, self.results = AuditEvent.DENIED, {}, None
+    def deny(self, of: str = "", **parts: str) -> None:
+        """Record a refusal, by default with the kind of page only: somebody may have typed anything into the address.
+
+        Args:
+            of: The institution that the request names. It is written if there is one of this key.
+            parts: What is known to be nothing that was only typed.
+        """
+        self.event, self.filters, self.results, self.denied_of = AuditEvent.DENIED, {}, None, of
         self.parts = {"detail": self.page, **parts}
 
 
@@ -202,7 +209,10 @@ class Auditor:
         """
         if status == HTTPStatus.FORBIDDEN and note.page and note.event is not AuditEvent.DENIED:
             place = note.parts if note.is_found else {}
-            note.deny(**{name: place[name] for name in ("institution", "voice_id") if name in place})
+            named = {name: place[name] for name in ("institution", "voice_id") if name in place}
+            note.deny(note.parts.get("institution", ""), **named)
+        if note.denied_of and "institution" not in note.parts and await self.log.is_listed(note.denied_of):
+            note.parts["institution"] = note.denied_of
         if note.event is None or (note.event is AuditEvent.VIEWED and status >= 400):
             return
         # If a request fails before its call was found, the names in its address are only what somebody typed.

@@ -272,7 +272,7 @@ class Board:
         key, voice_id = request.query_params.get("institution"), request.query_params.get("call")
         visitor = visitor_of(request)
         if key is not None and not visitor.person.may_see(key):
-            note_of(request).deny()
+            note_of(request).deny(key)
         if key is not None and not (is_institution_key(key) and visitor.person.may_see(key)):
             raise HTTPException(404)
         if voice_id is None:
@@ -342,7 +342,7 @@ def _institution(request: Request) -> str:
     key: str = request.path_params["institution"]
     may_see = visitor_of(request).person.may_see(key)
     if not may_see:
-        note_of(request).deny()
+        note_of(request).deny(key)
     if not (is_institution_key(key) and may_see):
         raise HTTPException(404)
     return key

@@ -153,7 +153,7 @@ class FormHandlers:
 def _note_denial(request: Request, place: str | None) -> None:
     """Record that a form names an institution which its sender may not see; the answer does not tell that it exists."""
     if place is not None and not visitor_of(request).person.may_see(place):
-        note_of(request).deny()
+        note_of(request).deny(place)
 
 
 def _named_person(form: Mapping[str, str]) -> dict[str, str]:

@@ -68,7 +68,7 @@ class MessagePage:
         call_id = place[0] if place is not None else None
         may_see = person.institutions is None if call_id is None else person.may_see(call_id.institution_key)
         if not may_see:
-            note_of(request).deny()
+            note_of(request).deny(call_id.institution_key if call_id is not None else "")
             raise HTTPException(404)
         attempts = await self._log.read(message_id=name)
         try:

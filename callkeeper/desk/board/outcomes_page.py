@@ -107,7 +107,7 @@ class OutcomesPage:
         place = place_of(name)
         may_see = visitor_of(request).person.may_see
         if place is not None and not may_see(place[0].institution_key):
-            note_of(request).deny()
+            note_of(request).deny(place[0].institution_key)
         if place is None or not may_see(place[0].institution_key) or await self._queries.load(place[0]) is None:
             raise FormRefused(404, "This message is not known any more: its call is no longer kept.")
         note_of(request).complete(institution=place[0].institution_key, voice_id=place[0].voice_id)

@@ -139,7 +139,7 @@ class PlotsPage:
         key = request.query_params.get("institution", EVERYWHERE)
         known = await self._queries.institutions()
         if key and not person.may_see(key):
-            note_of(request).deny()
+            note_of(request).deny(key)
         is_missing = known.is_list_stored and known.problem(key) is not None
         if key and (is_missing or not (is_institution_key(key) and person.may_see(key))):
             raise HTTPException(404)
