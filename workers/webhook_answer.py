@@ -6,8 +6,12 @@ post up.
 
 import asyncio
 import re
+from base64 import b64encode
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 import httpx
@@ -33,8 +37,27 @@ _HIDDEN: Final = re.compile(
 HIDDEN: Final = "***"
 
 
-async def beginning_of(answer: httpx.Response) -> str:
-    """Read the beginning of an answer's body. Empty if it is no plain text, compressed, or does not come soon."""
+_LEAST: Final = 4
+"""How many characters of a part of an address may be a secret. Shorter ones, as in ``/v1``, would hide other words."""
+
+
+@cache
+def parts_of(url: str) -> tuple[str, ...]:
+    """Return what of a receiver's address may be a secret, as a receiver may repeat it: user, path and query."""
+    address = urlsplit(url)
+    user = unquote(address.netloc.rpartition("@")[0])
+    pieces = [*address.path.split("/"), *re.split("[&=]", address.query), *user.split(":")]
+    target = f"{address.path}?{address.query}" if address.query else address.path
+    whole = [target, address.query, user, b64encode(user.encode()).decode()]
+    found = {each for piece in (*whole, *pieces) for each in (piece, unquote(piece))}
+    return tuple(sorted((each for each in found if len(each) >= _LEAST), key=len, reverse=True))
+
+
+async def beginning_of(answer: httpx.Response, secrets: Sequence[str] = ()) -> str:
+    """Read the beginning of an answer's body. Empty if it is no plain text, compressed, or does not come soon.
+
+    ``secrets``: texts that are hidden if the answer repeats them.
+    """
     kind = answer.headers.get("content-type", "").partition(";")[0].strip()
     if not _TEXT.fullmatch(kind) or answer.headers.get("content-encoding", "identity") != "identity":
         return ""
@@ -45,11 +68,13 @@ async def beginning_of(answer: httpx.Response) -> str:
                 read += part[:MOST_BYTES]
                 if len(read) >= MOST_BYTES:
                     break
-    return kept(bytes(read[:MOST_BYTES]))
+    return kept(bytes(read[:MOST_BYTES]), secrets)
 
 
-def kept(body: bytes) -> str:
-    """Return what is kept of the beginning of a body: one line, with tokens, numbers and addresses hidden."""
+def kept(body: bytes, secrets: Sequence[str] = ()) -> str:
+    """Return what is kept of the beginning of a body: one line, with secrets, tokens, numbers and addresses hidden."""
     text = "".join(each if each.isprintable() else " " for each in body.decode(errors="replace"))
+    if secrets:
+        text = re.sub("|".join(map(re.escape, secrets)), HIDDEN, text, flags=re.IGNORECASE)
     hidden = _HIDDEN.sub(HIDDEN, " ".join(text.split()))
     return hidden if len(hidden) <= MOST_CHARACTERS else f"{hidden[: MOST_CHARACTERS - 1]}…"

@@ -30,7 +30,7 @@ from callkeeper.calls.outcome_messages import Message, payload_digest
 from callkeeper.service import Secret
 from callkeeper.service.proxy import Proxy
 from callkeeper.service.tracing import SpanKind, span, trace_headers
-from workers.webhook_answer import beginning_of
+from workers.webhook_answer import beginning_of, parts_of
 
 DEADLINE_S: Final = 5.0
 """For one post in seconds, from name resolution to the answer's status. Well below the lease."""
@@ -217,7 +217,7 @@ class WebhookClient:
             ):
                 status, retry_after = answer.status_code, answer.headers.get("retry-after", "")
                 took_ms = _ms_since(began_s)
-                said = await beginning_of(answer)
+                said = await beginning_of(answer, parts_of(self.url))
         except Exception as problem:  # noqa: BLE001  (an answer can make libraries raise anything: post again later)
             error = _kind_of(problem) if status is None else None
         wait_s = min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isascii() and retry_after.isdigit() else 0.0

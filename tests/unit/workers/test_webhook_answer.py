@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.webhook_answer import HIDDEN, MOST_BYTES, MOST_CHARACTERS, beginning_of, kept
+from workers.webhook_answer import HIDDEN, MOST_BYTES, MOST_CHARACTERS, beginning_of, kept, parts_of
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,23 @@ from workers.webhook_answer import HIDDEN, MOST_BYTES, MOST_CHARACTERS, beginnin
 def test_answer_is_kept_without_secrets(body: str, expected: str | None) -> None:
     """Tokens, long numbers and addresses are hidden, control characters removed; ids, times and words stay."""
     assert kept(body.encode()) == (body if expected is None else expected)
+
+
+ECHOED = (
+    "Cannot POST /hooks/T0c4n/b0gus?key=Xy-7zq&mode=a",
+    '{"path": "/hooks/T0c4n/b0gus", "query": {"key": "Xy-7zq"}}',
+    '{"url": "https:\\/\\/sink.example\\/hooks\\/T0c4n\\/b0gus"}',
+    "GET https://sink.example/HOOKS/T0C4N/B0GUS?KEY=XY-7ZQ",
+    "wrong key Xy%2D7zq, decoded Xy-7zq, of ann:s3cr+t1 (Basic YW5uOnMzY3IrdDE=)",
+)
+
+
+@pytest.mark.parametrize("body", ECHOED)
+def test_answer_is_kept_without_the_address_that_was_posted_to(body: str) -> None:
+    """A receiver that repeats the request shows no part of the configured address that may be a secret."""
+    line = kept(body.encode(), parts_of("https://ann:s3cr%2Bt1@sink.example/hooks/T0c4n/b0gus?key=Xy%2D7zq&mode=a"))
+    found = [part for part in ("t0c4n", "b0gus", "7zq", "s3cr", "yw5u") if part in line.casefold()]
+    assert (found, HIDDEN in line) == ([], True), line
 
 
 @given(st.binary(max_size=4 * MOST_BYTES))
