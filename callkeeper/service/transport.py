@@ -7,7 +7,7 @@ because ``httpx.AsyncClient.send`` costs more CPU than the request itself.
 
 The size of a response is limited after decompression. A limit on the received bytes is not enough, because a gzip body
 of a kilobyte can become a megabyte, and a limit after decompressing a whole chunk comes too late. So zlib is told how
-much it may still return.
+much it may still return. What arrives is limited too: a compressed body can go on for ever and stand for nothing.
 """
 
 import ssl
@@ -27,6 +27,9 @@ from callkeeper.service.endpoints import Request
 from callkeeper.service.proxy import Proxy
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+_LONGER_ENCODED: Final = 64 * 1024
+"""By how many bytes a compressed body may be longer than its limit: incompressible data grows a little."""
 
 
 class BodyRefused(Exception):
@@ -51,13 +54,14 @@ async def receive(response: httpx.Response, max_bytes: int) -> ServiceResponse:
     # Not with ``response.aread()``: httpx decodes without a limit, and its layers of iterators cost more than all this.
     stream = response.stream
     assert isinstance(stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: our transports are async)
-    left, parts = max_bytes, []
+    left, left_encoded, parts = max_bytes, max_bytes + _LONGER_ENCODED, []
     try:
         decoder = _decoder(response.headers.get("content-encoding"))
         async for chunk in stream:
             part = chunk if decoder is None else _decoded(decoder, chunk, left + 1)
             left -= len(part)
-            if left < 0:
+            left_encoded -= len(chunk)
+            if left < 0 or left_encoded < 0:
                 raise BodyRefused(f"the body exceeds {max_bytes} bytes")
             parts.append(part)
         if decoder is not None and parts and not decoder.eof:
@@ -79,6 +83,8 @@ def _decoder(encoding: str | None) -> "zlib._Decompress | None":
 
 def _decoded(decoder: "zlib._Decompress", chunk: bytes, limit: int) -> bytes:
     """Decode at most ``limit`` bytes. A body that is too large shows as a part longer than what is left."""
+    if decoder.eof:
+        return b""  # zlib would keep what follows the end, and copy all of it with each chunk
     try:
         return decoder.decompress(chunk, limit)
     except zlib.error:

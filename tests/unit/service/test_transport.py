@@ -74,6 +74,27 @@ async def test_bomb_is_never_unfolded() -> None:
     assert peak < 8 * MIB
 
 
+EMPTY_BLOCKS = b"\x00\x00\x00\xff\xff" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [(gzip.compress(b"{}"), b"x" * 100_000), (gzip.compress(b"")[:10], EMPTY_BLOCKS)],
+    ids=["behind the end", "empty blocks"],
+)
+async def test_body_that_goes_on_without_content_is_refused(begin: bytes, more: bytes) -> None:
+    """What comes out is bounded, and so is what comes in: bytes that mean nothing are neither held nor read for long."""
+    chunks = (begin, *[more] * 200)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyRefused, match="exceeds 1048576 bytes"):
+            await received(*chunks, encoding="gzip", max_bytes=MIB)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MIB
+
+
 @pytest.mark.parametrize("chunks", [(gzip.compress(b"abc")[:-4],), (b"no gzip",), (gzip.compress(b"abc")[:5],)])
 async def test_broken_encoding_is_refused(chunks: tuple[bytes, ...]) -> None:
     """Cut off, or not what the header says."""
