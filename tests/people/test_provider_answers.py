@@ -21,6 +21,7 @@ from callkeeper.desk.access.configured_logins import Grant, OidcConfig
 from callkeeper.desk.access.oidc import LONGEST_ANSWER, WITHIN_S, Provider, ProviderAway, ProviderRefused
 from callkeeper.desk.access.rights import Role
 from callkeeper.service import Secret
+from tests.waiting import until_async
 
 FAR_TOO_LONG = 400 * LONGEST_ANSWER
 ANSWERS = ["/.well-known/openid-configuration", "/token", "/jwks"]
@@ -105,8 +106,8 @@ async def misbehaving() -> AsyncIterator[Misbehaving]:
         await asyncio.gather(*found.tasks, return_exceptions=True)
 
 
-async def log_in(redis: Redis, misbehaving: Misbehaving) -> None:
-    """Log in up to the keys, with an invented code."""
+def provider_of(redis: Redis, misbehaving: Misbehaving) -> Provider:
+    """Return a client of the provider."""
     config = OidcConfig(
         issuer=misbehaving.issuer,
         client_id="callkeeper",
@@ -117,7 +118,12 @@ async def log_in(redis: Redis, misbehaving: Misbehaving) -> None:
         operator_claim="name",
         grants=(Grant(value="x", role=Role.VIEWER),),
     )
-    provider = Provider(config, redis, keys=Keys())
+    return Provider(config, redis, keys=Keys())
+
+
+async def log_in(redis: Redis, misbehaving: Misbehaving) -> None:
+    """Log in up to the keys, with an invented code."""
+    provider = provider_of(redis, misbehaving)
     _, state = await provider.begin("")
     await provider.finish(QueryParams({"state": state, "code": "x"}), state)
 
@@ -145,6 +151,18 @@ async def test_slow_answer_is_given_up(redis: Redis, misbehaving: Misbehaving) -
     with pytest.raises(ProviderAway):
         await log_in(redis, misbehaving)
     assert WITHIN_S - 1 < time.monotonic() - began < WITHIN_S + 10
+
+
+async def test_strangers_together_ask_the_provider_once(redis: Redis, misbehaving: Misbehaving) -> None:
+    """However many open the login page at once, its metadata is asked for once, also if the first of them leaves."""
+    misbehaving.path, misbehaving.how = ANSWERS[0], "slow"
+    provider = provider_of(redis, misbehaving)
+    first, *others = (asyncio.create_task(provider.about()) for _ in range(100))
+    await until_async(lambda: misbehaving.asked)
+    first.cancel()
+    answers = await asyncio.gather(first, *others, return_exceptions=True)
+    assert {type(answer) for answer in answers[1:]} == {ProviderAway}
+    assert len(misbehaving.asked) == 1
 
 
 @pytest.mark.parametrize("path", ANSWERS)

@@ -99,6 +99,7 @@ class Provider:
         self._keys = keys
         self._errors = ErrorNotes(redis, keys)
         self._metadata: tuple[float, dict[str, Any] | str] = (0.0, "")
+        self._asking: asyncio.Task[dict[str, Any] | str] | None = None
         self._tls = ssl.create_default_context(cafile=config.ca)
 
     @property
@@ -113,20 +114,26 @@ class Provider:
         """
         until, known = self._metadata
         if time.monotonic() >= until:
-            try:
-                known = await self._ask("GET", f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration")
-                if known.get("issuer") != self._config.issuer or not all(
-                    _is_safe(known.get(name)) for name in _ADDRESSES
-                ):
-                    await self._note("not the metadata of this issuer")
-                    known = f"{self.host} describes itself as another identity provider. Check CALLKEEPER_OIDC_ISSUER."
-                else:
-                    await self._errors.clear(ErrorArea.PROVIDER, ACCOUNT)
-            except (ProviderAway, ProviderRefused):
-                known = f"The identity provider {self.host} does not answer, so nobody can log in there now."
-            self._metadata = time.monotonic() + (_AWAY_S if isinstance(known, str) else _FRESH_S), known
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._read_metadata())
+            known = await asyncio.shield(self._asking)  # anybody may ask, and many at once
         if isinstance(known, str):
             raise ProviderAway(known)
+        return known
+
+    async def _read_metadata(self) -> dict[str, Any] | str:
+        """Read the metadata, or return why nobody can log in, and cache that."""
+        known: dict[str, Any] | str
+        try:
+            known = await self._ask("GET", f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration")
+            if known.get("issuer") != self._config.issuer or not all(_is_safe(known.get(name)) for name in _ADDRESSES):
+                await self._note("not the metadata of this issuer")
+                known = f"{self.host} describes itself as another identity provider. Check CALLKEEPER_OIDC_ISSUER."
+            else:
+                await self._errors.clear(ErrorArea.PROVIDER, ACCOUNT)
+        except (ProviderAway, ProviderRefused):
+            known = f"The identity provider {self.host} does not answer, so nobody can log in there now."
+        self._metadata = time.monotonic() + (_AWAY_S if isinstance(known, str) else _FRESH_S), known
         return known
 
     async def begin(self, wanted: str) -> tuple[str, str]:
