@@ -52,21 +52,32 @@ class FrameSource:
         self._news = asyncio.Condition()
         self._open_pages = 0
         self._task: asyncio.Task[None] | None = None
+        self._pending: asyncio.Task[Frame] | None = None
+        self._turn = asyncio.Lock()
         self.is_over = False
         self.is_dark = False
         """Redis does not answer, and there is no older data."""
 
     async def frame(self) -> Frame:
-        """Return the newest frame, or make one.
+        """Return the newest frame, or make one for all who ask before it is begun.
+
+        It costs as much as there are live calls, and anybody may ask for hundreds at once.
 
         Raises:
             redis.exceptions.RedisError: Redis is away, and nothing is known.
         """
         if self._task is not None and self._frame is not None:
             return self._frame
-        calls = LiveCalls(self._queries, self._book)
-        await calls.load()
-        return await self._build(calls)
+        if self._pending is None:
+            self._pending = asyncio.create_task(self._make())
+        return await asyncio.shield(self._pending)
+
+    async def _make(self) -> Frame:
+        async with self._turn:
+            self._pending = None  # whoever asks from now on needs a newer one
+            calls = LiveCalls(self._queries, self._book)
+            await calls.load()
+            return await self._build(calls)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:

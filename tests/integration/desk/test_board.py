@@ -1,5 +1,6 @@
 """The board's pages over a whole callkeeper in virtual time: what they show, and what their forms bring about."""
 
+import asyncio
 import html
 import re
 from dataclasses import replace as with_fields
@@ -28,6 +29,7 @@ from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import BoardRig, of
 from tests.harness.virtual_time import KEY, PHONE
 from tests.signed_in import ANN
+from tests.waiting import until_async
 
 END = Happening(Kind.END, 300)
 
@@ -454,6 +456,19 @@ async def test_frames_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, log
     await rig.desk.feed.stop()
     assert rested
     assert [entry for entry in logged.entries if entry["event"] == "board_failed"] == []
+
+
+async def test_frames_that_many_ask_for_are_made_once(rig: BoardRig) -> None:
+    """Whoever asks while a frame is made gets the next one, all of them the same: hundreds cost as much as two."""
+    await rig.begin_call(END, run_s=5, is_pushed=False)
+    first = asyncio.create_task(rig.frames.frame())
+    await until_async(rig.frames._turn.locked)
+    later = [asyncio.create_task(rig.frames.frame()) for _ in range(50)]
+    await asyncio.sleep(0)
+    later[0].cancel()
+    assert (await first).n == 1
+    assert {frame.n for frame in await asyncio.gather(*later[1:])} == {2}
+    assert (await rig.frames.frame()).n == 3
 
 
 async def test_frames_goes_on_where_no_call_is_live(rig: BoardRig) -> None:
