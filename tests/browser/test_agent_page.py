@@ -207,6 +207,24 @@ def test_refused_token_is_told_at_once(desktop: Desktop) -> None:
     expect(state(page)).to_have_text("Listening to the voice")
 
 
+@pytest.mark.parametrize("retry_after", ["Wed, 21 Oct 2026 07:28:00 GMT", "99999999"])
+def test_odd_wish_to_wait_does_not_hurry_the_page(desktop: Desktop, retry_after: str) -> None:
+    """What a router in front answers for a desk that is away may have any Retry-After: the page waits longer each time."""
+    call, asked = desktop.stack.call(end(60)), []
+
+    def away(route: Route) -> None:
+        asked.append(route.request.url)
+        allowed = {"access-control-allow-origin": "*", "access-control-expose-headers": "Retry-After"}
+        route.fulfill(status=503, headers={"retry-after": retry_after, **allowed})
+
+    page = desktop.page()
+    page.route("**/desk/stream*", away)
+    page.goto(f"{desktop.origin}/?institution=cu-1&call={call['voice_id']}")
+    page.wait_for_timeout(4000)
+    assert 1 <= len(asked) <= 4
+    page.unroute("**/desk/stream*")
+
+
 def test_page_says_that_it_is_old(desktop: Desktop) -> None:
     """Without a connection the page says that it may be old, and is up to date by itself when the desk is back."""
     call = desktop.stack.call(end(120))

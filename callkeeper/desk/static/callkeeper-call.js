@@ -141,6 +141,9 @@ const later = (ms, signal) =>
     signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
   });
 
+/** What a router in front of the desk sends may be a date or years: a timer would take both for no time at all. */
+const retryMsOf = (text) => (/^\d+$/.test(text ?? "") ? Math.min(1000 * Number(text), LONGEST_WAIT_MS) : 0);
+
 /** A refusal of the desk, or a failure to reach it (status 0), in words for the agent. */
 class Refusal extends Error {
   constructor(status, code, detail, retryMs = 0) {
@@ -155,7 +158,7 @@ class Refusal extends Error {
   static async of(answer) {
     const problem = await answer.json().catch(() => ({}));
     const detail = problem.detail ?? (WORDS[problem.code] ? "" : problem.title);
-    return new Refusal(answer.status, problem.code ?? "", detail, 1000 * Number(answer.headers.get("retry-after") ?? 0));
+    return new Refusal(answer.status, problem.code ?? "", detail, retryMsOf(answer.headers.get("retry-after")));
   }
 }
 
