@@ -5,5 +5,9 @@ class ArchiveAway(Exception):
     """The database cannot be used now: unreachable, full, read-only, or without tables. Names the kind of error."""
 
 
+class LineUnreadable(ArchiveAway):
+    """A line is not what a worker writes: somebody has changed it. ``callkeeper archive verify`` names it."""
+
+
 class ValueRefused(Exception):
     """The database refuses one value, and would refuse it again."""

@@ -14,7 +14,9 @@ from sqlalchemy import (
     tuple_,
 )
 
+from callkeeper.archive.contents import UNREADABLE
 from callkeeper.archive.database import Database
+from callkeeper.archive.errors import LineUnreadable
 from callkeeper.archive.lines import AUDIT, AUDIT_LOG, CALL, call_of, joined
 from callkeeper.archive.searching import SHIPPED, Place, Sizes, personal_values, search_of, walk
 from callkeeper.archive.tables import has_later_version, is_same_line, is_whole, lines, terms
@@ -83,8 +85,8 @@ class ArchiveReader:
                     return FoundLines(tuple(found), is_partial=True, next=str(last), tested=read)
                 if body is not None:
                     read += 1
-                    call = call_of(body, personal or {})
-                    if matches(call):
+                    call = _readable(body, personal or {})
+                    if call is not None and matches(call):
                         if len(found) == most:
                             return FoundLines(tuple(found), next=str(last), tested=read)
                         found.append(call)
@@ -92,7 +94,12 @@ class ArchiveReader:
         return FoundLines(tuple(found), tested=read)
 
     def call(self, institution_key: str | None, any_id: str) -> tuple[Call, tuple[Entry, ...]] | None:
-        """Return a call's last version by its voice id or alternate id; None unless exactly one institution has it."""
+        """Return a call's last version by its voice id or alternate id; None unless exactly one institution has it.
+
+        Raises:
+            callkeeper.archive.errors.LineUnreadable: Somebody has changed it.
+            callkeeper.archive.errors.ArchiveAway: The database failed.
+        """
         spellings = {any_id, canonical_id(any_id)}
         is_it = or_(lines.c.voice_id.in_(spellings), lines.c.alternate_id.in_(spellings))
         asked = select(
@@ -108,7 +115,10 @@ class ArchiveReader:
         if len({row.institution_key for row in rows}) != 1:
             return None
         last = max(rows, key=lambda row: (row.voice_id in spellings, row.n))
-        return joined(last.body, last.personal or {})
+        try:
+            return joined(last.body, last.personal or {})
+        except UNREADABLE:
+            raise LineUnreadable(f"line {last.n} of {last.institution_key} cannot be read") from None
 
     def audit(self, since_ms: int = 0) -> Iterator[str]:
         """Yield entries of the audit log since an instant as JSON, newest first, read in pages."""
@@ -188,6 +198,14 @@ class ArchiveReader:
                     yield recorded(*joined(row.body, row.personal or {}))
             progress(len(rows))
             more = tuple_(*order) > tuple_(*(literal(getattr(rows[-1], column.name)) for column in order))
+
+
+def _readable(body: str, personal: Mapping[str, str]) -> Call | None:
+    """Return a line's call for a list; None if it cannot be read. One changed line must not hide all others."""
+    try:
+        return call_of(body, personal)
+    except UNREADABLE:
+        return None
 
 
 def _only(asked: Select[Any], institution_key: str | None) -> Select[Any]:

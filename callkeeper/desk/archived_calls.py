@@ -1,7 +1,7 @@
 """Reads calls and audit entries from the archive, for the desk, the board and the commands."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -32,16 +32,29 @@ class ArchivedCalls:
 async def audited_or_archived(
     log: AuditLog, archive: ArchivedCalls | None, wanted: AuditFilter, *, most: int
 ) -> tuple[list[Audited], bool]:
-    """Return the newest wanted entries of the audit log, from Redis and the archive, and whether the archive answered."""
+    """Return the newest wanted entries of the audit log, from Redis and the archive, and whether all of both were read."""
+    unreadable = False
+
+    def readable(stored: Iterable[str]) -> Iterator[Audited]:
+        nonlocal unreadable
+        for body in stored:
+            try:
+                audited = _AUDITED.decode(body)
+                _ = audited.place  # its id is a place
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                unreadable = True  # somebody has changed it; `callkeeper archive verify` names the line
+            else:
+                yield audited
 
     def archived(reader: "ArchiveReader") -> list[Audited]:
-        return list(islice(filter(wanted.matches, map(_AUDITED.decode, reader.audit(wanted.since_ms))), most))
+        return list(islice(filter(wanted.matches, readable(reader.audit(wanted.since_ms))), most))
 
     found = {each.id: each for each in await log.read(wanted, most=most)}
     answered = True
     if archive is not None:  # also if Redis has enough: a restored Redis lacks what only the archive still knows
         try:
             found |= {each.id: each for each in await asyncio.to_thread(archived, archive.reader)}
+            answered = not unreadable
         except ArchiveAway:
             answered = False
     return sorted(found.values(), key=lambda each: each.place, reverse=True)[:most], answered

@@ -248,7 +248,7 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
         with archive_of_environment() as archive:
             found, answered = await audited_or_archived(AuditLog(redis, keys=keys), archive, wanted, most=limit)
         if not answered:
-            say("the archive does not answer: older entries are missing", err=True)
+            say("the archive does not answer, or an entry in it cannot be read: entries are missing", err=True)
         if as_csv or as_json:
             await note_command(redis, keys, AuditEvent.EXPORTED, len(found), detail="audit log")
         return found

@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
+from sqlalchemy import update
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.cli import main
 from callkeeper.archive.database import Database
+from callkeeper.archive.lines import AUDIT_LOG, audit_content
 from callkeeper.archive.reading import ArchiveReader
+from callkeeper.archive.tables import lines
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from callkeeper.calls.store.audit_log import Audited, AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
@@ -97,6 +101,40 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def site(database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger) -> Site:
     """Return a desk and a board over the archive."""
     return site_of(database, redis, blocking_redis, log)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["{}", "garbage", '{"call":[],"trail":5}', '{"id":"x","at":"2026-01-01T00:00:00Z","entry":{"event":"login"}}'],
+)
+async def test_line_that_cannot_be_read_hides_no_other(
+    body: str, tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """Whoever can change one line of the archive keeps nobody from the others: lists leave it out, and its page is 503."""
+    entry = Audited(id="1-0", at=START, entry=AuditEntry(event=AuditEvent.LOGIN, who="canary"))
+    with sqlite_archive(tmp_path) as database:
+        Writer(database).write(INSTITUTION, [content(n) for n in range(1, 11)])
+        entries = [replace(entry, id=f"{n}-0") for n in (1, 2)]
+        Writer(database).write(
+            AUDIT_LOG, [audit_content(each.id, msgspec.json.encode(each).decode()) for each in entries]
+        )
+        with database.writing() as connection:
+            connection.execute(
+                update(lines).where(lines.c.institution_key == INSTITUTION, lines.c.n == 5).values(body=body)
+            )
+            connection.execute(
+                update(lines).where(lines.c.institution_key == AUDIT_LOG, lines.c.n == 1).values(body=body)
+            )
+        site = site_of(database, redis, blocking_redis, log)
+        listed = await site.ask(TOKENS[Role.AGENT], "/calls", phase="settled")
+        assert len(listed.json()["calls"]) == 9
+        assert (await site.ask(TOKENS[Role.AGENT], f"/calls/{INSTITUTION}/v-5")).status_code == 503
+        assert (await site.board(f"/board/calls/{INSTITUTION}/v-5", Role.AGENT)).status_code == 503
+        page = await site.board("/board/calls?state=settled", Role.AGENT)
+        assert ("/v-4" in page.text, "/v-5" in page.text) == (True, False)
+        audit = await site.board("/board/audit", Role.ADMIN)
+        assert ("canary" in audit.text, "an entry in it cannot be read" in audit.text) == (True, True)
+        assert (await site.board("/board/audit.csv", Role.ADMIN)).status_code == 503
 
 
 async def test_desk_lists_archived_calls_as_a_role_may_see_them(site: Site) -> None:
