@@ -1,6 +1,7 @@
 """Reads calls and audit entries from the archive, for the desk, the board and the commands."""
 
 import asyncio
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ from callkeeper.calls.store.queries import Known, Lookup
 
 if TYPE_CHECKING:  # without an archive SQLAlchemy is not imported
     from callkeeper.archive.reading import ArchiveReader
+
+_PLACE: Final = re.compile(r"[0-9]{1,15}-[0-9]{1,10}")
+"""The id of an entry in a stream of Redis."""
 
 _AUDITED: Final = msgspec.json.Decoder(Audited)
 
@@ -40,7 +44,8 @@ async def audited_or_archived(
         for body in stored:
             try:
                 audited = _AUDITED.decode(body)
-                _ = audited.place  # its id is a place
+                if _PLACE.fullmatch(audited.id) is None:
+                    raise ValueError(audited.id)  # noqa: TRY301
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 unreadable = True  # somebody has changed it; `callkeeper archive verify` names the line
             else:
@@ -53,7 +58,10 @@ async def audited_or_archived(
     answered = True
     if archive is not None:  # also if Redis has enough: a restored Redis lacks what only the archive still knows
         try:
-            found |= {each.id: each for each in await asyncio.to_thread(archived, archive.reader)}
+            others = [each for each in await asyncio.to_thread(archived, archive.reader) if each.id not in found]
+            # Of an entry that both have, Redis is believed: the database's owner cannot change it there.
+            held = await log.held([each.id for each in others])
+            found |= {each.id: each for each in others if each.id not in held}
             answered = not unreadable
         except ArchiveAway:
             answered = False

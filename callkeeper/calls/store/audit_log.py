@@ -165,6 +165,17 @@ class AuditLog:
                     break
         return found
 
+    async def held(self, ids: Sequence[str]) -> set[str]:
+        """Return those of some ids that Redis still has an entry of."""
+        found: set[str] = set()
+        for begin in range(0, len(ids), _AT_ONCE):
+            some = ids[begin : begin + _AT_ONCE]
+            pipe = self._redis.pipeline(transaction=False)
+            for each in some:
+                pipe.xrange(self._key, each, each)
+            found.update(each for each, stored in zip(some, await pipe.execute(), strict=True) if stored)
+        return found
+
     async def unarchived(self, *, most: int) -> list[Audited]:
         """Return the oldest entries that were not archived."""
         archived = await self._redis.get(self._archived_key)

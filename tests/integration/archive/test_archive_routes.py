@@ -24,7 +24,7 @@ from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.tables import lines
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.audit_log import Audited, AuditEntry, AuditEvent, AuditLog
+from callkeeper.calls.store.audit_log import Audited, AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
@@ -135,6 +135,23 @@ async def test_line_that_cannot_be_read_hides_no_other(
         audit = await site.board("/board/audit", Role.ADMIN)
         assert ("canary" in audit.text, "an entry in it cannot be read" in audit.text) == (True, True)
         assert (await site.board("/board/audit.csv", Role.ADMIN)).status_code == 503
+
+
+async def test_audit_entry_is_shown_as_redis_has_it(
+    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """Whoever can change the archive changes nothing of what the page and the export show of entries that Redis holds."""
+    audit = AuditLog(redis, keys=Keys())
+    await audit.write(AuditEntry(event=AuditEvent.LOGIN, who="culprit"))
+    [entry] = await audit.read(AuditFilter(), most=1)
+    with sqlite_archive(tmp_path) as database:
+        forged = replace(entry, entry=AuditEntry(event=AuditEvent.LOGIN, who="innocent"))
+        Writer(database).write(AUDIT_LOG, [audit_content(entry.id, msgspec.json.encode(forged).decode())])
+        site = site_of(database, redis, blocking_redis, log)
+        for path in ("/board/audit", "/board/audit.csv", "/board/audit.csv?who=culprit"):
+            shown = (await site.board(path, Role.ADMIN)).text
+            assert ("culprit" in shown, "innocent" in shown) == (True, False), path
+        assert "innocent" not in (await site.board("/board/audit.csv?who=innocent", Role.ADMIN)).text
 
 
 async def test_desk_lists_archived_calls_as_a_role_may_see_them(site: Site) -> None:
