@@ -106,7 +106,9 @@ class Board:
         self._incidents_page = IncidentsPage(redis, keys, self._forms, self.renderers)
         self._survey = SurveyPage(redis, keys, self.renderers)
         self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self.renderers)
-        self._plots = PlotsPage(redis, self._queries, desk.book, self.renderers, now=now, archive=desk.archive)
+        self._plots = PlotsPage(
+            redis, self._queries, desk.book, self.renderers, desk.searches, now=now, archive=desk.archive
+        )
         self._rules = RulesPage(redis, keys, desk.book, self.renderers, now=now)
         self._processes = ProcessesPage(redis, keys, self.renderers)
         listed = CallList(desk.lookup, desk.archive, desk.book)

@@ -1,6 +1,7 @@
 """The page of plots: what calls did over a day, a week, a month, of one institution or of all. Read from hourly sums."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 from urllib.parse import urlencode
@@ -8,7 +9,7 @@ from urllib.parse import urlencode
 from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from callkeeper.calls.metrics.hourly import EVERYWHERE, HOURS_KEPT_S, HourlySums, Hours, Slot, Sums
@@ -30,6 +31,7 @@ from callkeeper.desk.board.plotting import (
     y_ticks,
 )
 from callkeeper.desk.board.renderer import Renderers
+from callkeeper.desk.quotas import AGAIN_S, QuotaUsed, SearchTurns
 from callkeeper.service.endpoints import is_institution_key
 
 SERIES: Final[tuple[tuple[Slot, str, str, str], ...]] = (
@@ -116,6 +118,7 @@ class PlotsPage:
         queries: Queries,
         book: RuleBook,
         renderers: Renderers,
+        turns: SearchTurns,
         *,
         now: Callable[[], datetime],
         archive: ArchivedCalls | None = None,
@@ -127,6 +130,7 @@ class PlotsPage:
         self._spans = {**SPANS, "year": YEAR} if archive is not None else SPANS
         self._zones = book.zones
         self._renderers = renderers
+        self._turns = turns
         self._now = now
         self._address = f"{renderers.base}/plots"
 
@@ -151,7 +155,11 @@ class PlotsPage:
         back = min(_back(request), most)
         begin, end = period_of(span, now, zone, back)
         asked = [key] if key or person.institutions is None else sorted(person.institutions)
-        hours = await self._between(span, begin.astimezone(UTC), end.astimezone(UTC), asked)
+        try:  # the archive holds a thread for seconds, and pushes and logins need threads too
+            async with self._turns.turn(person.id) if span is YEAR else nullcontext():
+                hours = await self._between(span, begin.astimezone(UTC), end.astimezone(UTC), asked)
+        except QuotaUsed as used:
+            return PlainTextResponse(f"{used}\n", 429, {"Retry-After": str(AGAIN_S)})
         is_away, hours = hours is None, hours or Hours({}, None)
         bins = bins_of(span, hours.by_hour, now, zone, hours.since)
         names = known.visible(person.may_see).names

@@ -1,7 +1,9 @@
 """The archive over HTTP and in exports, for each role."""
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +72,9 @@ class Site:
             return await (browser.post(path, data=form) if form else browser.get(path))
 
 
-def site_of(database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger) -> Site:
+def site_of(
+    database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger, reader: ArchiveReader | None = None
+) -> Site:
     """Return a desk and a board over an archive."""
     desk = Desk(
         redis,
@@ -83,7 +87,7 @@ def site_of(database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger
         now=lambda: START,
         store=Store(redis),
         auditor=Auditor(AuditLog(redis, keys=Keys())),
-        archive=ArchivedCalls(ArchiveReader(database)),
+        archive=ArchivedCalls(ArchiveReader(database) if reader is None else reader),
     )
     forms = form_tokens(key_of_login("ops", Secret("canary-admin-0123456")), now=START.timestamp)
     return Site(desk, SignedIn(Board(redis, desk, log=log, now=lambda: START).app(), forms), forms)
@@ -180,6 +184,31 @@ async def test_year_is_plotted_from_the_archive(site: Site) -> None:
     assert '<h2 id="plot-started">Started</h2>\n  <p class="value"><b>0</b>' in before
     elsewhere = (await site.board("/board/plots?span=year&institution=cu-2", Role.VIEWER)).text
     assert '<h2 id="plot-started">Started</h2>\n  <p class="value"><b>0</b>' in elsewhere
+
+
+class Slow(ArchiveReader):
+    """A reader that counts how many ask it for days at once."""
+
+    asked = most = 0
+
+    def by_day(self, *_: Any) -> Iterator[tuple[int, str, int]]:
+        """Take a while."""
+        self.asked += 1
+        self.most = max(self.most, self.asked)
+        time.sleep(0.1)
+        self.asked -= 1
+        return iter(())
+
+
+async def test_years_are_plotted_one_after_the_other(
+    database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """A viewer who asks for many years at once holds one thread: pushes and logins need the others."""
+    slow = Slow(database)
+    site = site_of(database, redis, blocking_redis, log, slow)
+    answers = await asyncio.gather(*(site.board("/board/plots?span=year", Role.VIEWER) for _ in range(12)))
+    assert slow.most == 1
+    assert sorted(answer.status_code for answer in answers) == [200] * 2 + [429] * 10
 
 
 async def test_year_without_its_archive_says_so(
