@@ -43,7 +43,7 @@ def archive_of_environment() -> Iterator[ArchivedCalls | None]:
         yield archive
     finally:
         if archive is not None:
-            archive.reader.close()
+            archive.close()
 
 
 @contextmanager

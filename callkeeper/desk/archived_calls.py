@@ -2,11 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -20,6 +22,11 @@ from callkeeper.calls.store.queries import Known, Lookup
 if TYPE_CHECKING:  # without an archive SQLAlchemy is not imported
     from callkeeper.archive.reading import ArchiveReader
 
+T = TypeVar("T")
+
+_AT_ONCE: Final = 4
+"""How many questions are asked at once, by one process. The reader has a connection for each."""
+
 _PLACE: Final = re.compile(r"[0-9]{1,15}-[0-9]{1,10}")
 """The id of an entry in a stream of Redis."""
 
@@ -28,9 +35,23 @@ _AUDITED: Final = msgspec.json.Decoder(Audited)
 
 @dataclass(frozen=True, slots=True)
 class ArchivedCalls:
-    """Names the reader of the archive without importing it. Query it in a thread."""
+    """Names the reader of the archive without importing it.
+
+    It is asked in threads of its own: a slow database must not take those that pushes and logins need.
+    """
 
     reader: "ArchiveReader"
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "archive"))
+
+    async def ask(self, question: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Call a function that reads the archive, in a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(question, *arguments, **named))
+
+    def close(self) -> None:
+        """Close the connections. Threads end with what they read."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.reader.close()
 
 
 async def audited_or_archived(
@@ -58,7 +79,7 @@ async def audited_or_archived(
     answered = True
     if archive is not None:  # also if Redis has enough: a restored Redis lacks what only the archive still knows
         try:
-            others = [each for each in await asyncio.to_thread(archived, archive.reader) if each.id not in found]
+            others = [each for each in await archive.ask(archived, archive.reader) if each.id not in found]
             # Of an entry that both have, Redis is believed: the database's owner cannot change it there.
             held = await log.held([each.id for each in others])
             found |= {each.id: each for each in others if each.id not in held}
@@ -81,7 +102,7 @@ async def archived_days(
         return list(reader.by_day(begin_ms, end_ms, None if institutions is None else list(institutions)))
 
     try:
-        found = await asyncio.to_thread(counted, archive.reader)
+        found = await archive.ask(counted, archive.reader)
     except ArchiveAway:
         return None
     first, last = (int(at.timestamp() // 86400) for at in (begin, end))
@@ -105,7 +126,7 @@ async def known_or_archived(lookup: Lookup, archive: ArchivedCalls | None, place
     known = await lookup.known(*place)
     if known is not None or archive is None:
         return known
-    found = await asyncio.to_thread(archive.reader.call, *place)
+    found = await archive.ask(archive.reader.call, *place)
     if found is None:
         return None
     call, trail = found

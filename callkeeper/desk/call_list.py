@@ -4,7 +4,6 @@ A page is found by reading records one after the other, because Redis has no ind
 reads at most `SCAN_LIMIT` records and says how many it read; the next page goes on there.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -196,7 +195,7 @@ class CallList:
         """Return calls from the archive, without those that Redis lists as settled."""
         assert self.archive is not None  # noqa: S101  (else there is no such section)
         institutions, without_terms = search.rights.institutions, search.without_terms()
-        found = await asyncio.to_thread(
+        found = await self.archive.ask(
             self.archive.reader.find,
             search.query,
             matches=lambda call: without_terms.matches(call, ()),

@@ -96,7 +96,7 @@ class Desk:
             await self.feed.stop()
             await self._waiting.aclose()
             if self.archive is not None:
-                self.archive.reader.close()
+                self.archive.close()
 
     async def known(self, place: CallId) -> Known | None:
         """Return a call with its trail, from Redis or from the archive; None if nothing is known of it.

@@ -200,6 +200,30 @@ class Slow(ArchiveReader):
         return iter(())
 
 
+class Frozen(ArchiveReader):
+    """A reader whose database takes its time."""
+
+    def call(self, *_: Any) -> None:
+        """Find nothing, late."""
+        time.sleep(0.5)
+
+
+async def test_archive_that_is_slow_takes_no_thread_from_others(
+    database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """However many ask for calls that only the archive may know, pushes and logins get their threads at once."""
+    site = site_of(database, redis, blocking_redis, log, Frozen(database))
+    asked = [asyncio.create_task(site.ask(TOKENS[Role.VIEWER], f"/calls/{INSTITUTION}/x-{n}")) for n in range(60)]
+    await asyncio.sleep(0.3)
+    began_s = time.monotonic()
+    await asyncio.to_thread(int)
+    took_s = time.monotonic() - began_s
+    for each in asked:
+        each.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    assert took_s < 0.4
+
+
 async def test_years_are_plotted_one_after_the_other(
     database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
