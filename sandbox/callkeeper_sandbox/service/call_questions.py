@@ -1,10 +1,15 @@
 """Open questions of the document about calls: their records, statuses, clocks and events."""
 
+from datetime import timedelta
+
 from callkeeper_sandbox.service import forms
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.faults import PUSH, Action, Fault
 from callkeeper_sandbox.service.question import ask, other
-from callkeeper_sandbox.service.records import Status
+from callkeeper_sandbox.service.records import NEVER, Status
+
+_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
+_BEYOND_ASCII = "äßéñøłžαωжяשلअกあ漢字€…"
 
 _PERSONS = ask(
     "Queue entry",
@@ -48,8 +53,8 @@ _START = ask(
     "Queue entry",
     "What does `startDateTime` say",
     "when the call started",
-    other("starts-in-year-1", "0001-01-01: it is not known.", shown_start=forms.year_one),
-    other("starts-in-future", "Ten minutes after the start.", shown_start=forms.in_ten_minutes),
+    other("starts-in-year-1", "0001-01-01: it is not known.", shown_start=lambda _started_at: NEVER),
+    other("starts-in-future", "Ten minutes after the start.", shown_start=lambda at: at + timedelta(minutes=10)),
 )
 _CLOCK = ask(
     "Resources and their fields",
@@ -92,9 +97,13 @@ _IDS = ask(
     "Queue entry",
     "Which characters can voice ids have",
     "GUIDs in small letters",
-    other("ids-visible", "Every visible character of ASCII.", id_form=forms.visible_id),
-    other("ids-wide", "Blanks inside, letters and signs beyond ASCII.", id_form=forms.wide_id),
-    other("ids-capital", "GUIDs in capital letters.", id_form=forms.upper_guid),
+    other("ids-visible", "Every visible character of ASCII.", id_form=lambda given: given + _VISIBLE),
+    other(
+        "ids-wide",
+        "Blanks inside, letters and signs beyond ASCII.",
+        id_form=lambda given: f"{given[:8]} {_BEYOND_ASCII} {given[8:]}",
+    ),
+    other("ids-capital", "GUIDs in capital letters.", id_form=str.upper),
     other("ids-numbers", "Digits.", id_form=forms.digits),
 )
 _SPELLING = ask(
@@ -123,15 +132,23 @@ _NUMBERS = ask(
     "Queue entry",
     "How is a phone number written",
     "in digits",
-    other("numbers-e164", "With its country, after a plus sign.", phone_form=forms.e164),
-    other("numbers-written", "With brackets, a blank and a dash.", phone_form=forms.with_brackets),
+    other("numbers-e164", "With its country, after a plus sign.", phone_form="+1{}".format),
+    other(
+        "numbers-written",
+        "With brackets, a blank and a dash.",
+        phone_form=lambda phone: f"({phone[:3]}) {phone[3:6]}-{phone[6:]}",
+    ),
 )
 _METADATA = ask(
     "Phone call record",
     "What is `metaData` if no policy is applied",
     "an object with an empty list",
-    other("metadata-null", "Null.", metadata_form=forms.null_if_no_policies),
-    other("policies-null", "An object with null.", metadata_form=forms.null_policies),
+    other("metadata-null", "Null.", metadata_form=lambda data: data if data["vendorPolicies"] else None),
+    other(
+        "policies-null",
+        "An object with null.",
+        metadata_form=lambda data: {"vendorPolicies": data["vendorPolicies"] or None},
+    ),
 )
 _FLAGS = ask(
     "Phone call record",
@@ -152,7 +169,7 @@ _CASES = ask(
     other(
         "case-archived",
         "Every call has one: NeedsReview, after the end SystemArchived.",
-        case_status=forms.case_archived_at_the_end,
+        case_status=lambda call, _now: "NeedsReview" if call.ended_at is None else "SystemArchived",
     ),
 )
 _ASSIGN_OVER = ask(

@@ -4,21 +4,19 @@ import datetime as dt
 import re
 import string
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from callkeeper_sandbox.service.answers import JSON, RefusedError
-from callkeeper_sandbox.service.options import Options, oldest_first
+from callkeeper_sandbox.service.options import Options
 from callkeeper_sandbox.service.records import NEVER
 from callkeeper_sandbox.service.state import Call
 
 T = TypeVar("T")
 
 _INSTANT = re.compile(rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)"')
-_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
-_BEYOND_ASCII = "äßéñøłžαωжяשلअกあ漢字€…"
 
 
 def written(answer: bytes, options: Options) -> bytes:
@@ -50,21 +48,6 @@ def in_zone(hours: float, *, is_named: bool) -> Callable[[dt.datetime], str]:
     return write
 
 
-def year_one(_started_at: dt.datetime) -> dt.datetime:
-    """Return a placeholder for the start of a call."""
-    return NEVER
-
-
-def in_ten_minutes(started_at: dt.datetime) -> dt.datetime:
-    """Return an instant after the start of a call."""
-    return started_at + dt.timedelta(minutes=10)
-
-
-def cut_to(limit: int) -> Callable[[int], int]:
-    """Return a function that limits the size of a page."""
-    return lambda size: min(size, limit)
-
-
 def count_pages(first: int) -> Callable[[Sequence[T], int, int], Sequence[T]]:
     """Return a function that reads `continueFrom` as a page number. Lower numbers mean the first page."""
 
@@ -86,11 +69,6 @@ def refuse_past_end(_entries: Sequence[T], _size: int) -> Sequence[T]:
     raise RefusedError("continueFrom is out of range.", "OutOfRange")
 
 
-def repeat_last_page(entries: Sequence[T], size: int) -> Sequence[T]:
-    """Answer a page past the end with the last entries."""
-    return entries[-size:]
-
-
 def wrapped_in(*names: str) -> Callable[[Any], Any]:
     """Return a function that wraps a value in nested objects, outermost name first."""
 
@@ -105,11 +83,6 @@ def wrapped_in(*names: str) -> Callable[[Any], Any]:
 def beside_arrays(records: list[Any]) -> Any:
     """Return the institution list beside other arrays, one of them of objects with keys."""
     return {"classifications": [{"key": "standard", "name": "Standard"}], "tags": [], "institutions": records}
-
-
-def all_but_last(keys: list[str]) -> list[str]:
-    """Leave out the last key, unless it is the only one."""
-    return keys[:-1] if len(keys) > 1 else keys
 
 
 def first_page_only(records: list[Any]) -> Any:
@@ -161,49 +134,9 @@ def without_nulls(answer: Any) -> Any:
     return {name: without_nulls(value) for name, value in answer.items() if value is not None}
 
 
-def always_400(_code: str) -> int:
-    """Return the HTTP status of a refusal."""
-    return 400
-
-
-def not_found_404(code: str) -> int:
-    """Return the HTTP status of a refusal with this code."""
-    return 404 if code.endswith("NotFound") else 400
-
-
 def json_if_any(content_type: str, has_body: bool) -> bool:
     """Accept JSON, and a missing content type if there is no body."""
     return content_type.partition(";")[0].strip() == JSON or not (has_body or content_type)
-
-
-def exact_json(content_type: str, has_body: bool) -> bool:
-    """Accept exactly the media type with a body, and none without one."""
-    return content_type == (JSON if has_body else "")
-
-
-def newest_first(calls: Iterable[Any]) -> list[Any]:
-    """List the newest call first."""
-    return oldest_first(calls)[::-1]
-
-
-def by_number(calls: Iterable[Any]) -> list[Any]:
-    """List calls by their phone numbers."""
-    return sorted(oldest_first(calls), key=lambda call: call.phone_number)
-
-
-def whole_minute(at: dt.datetime) -> dt.datetime:
-    """Return the minute of an instant."""
-    return at.replace(second=0, microsecond=0)
-
-
-def e164(phone_number: str) -> str:
-    """Write a number with its country."""
-    return f"+1{phone_number}"
-
-
-def with_brackets(phone_number: str) -> str:
-    """Write a number as people do."""
-    return f"({phone_number[:3]}) {phone_number[3:6]}-{phone_number[6:]}"
 
 
 def sparse_institution(record: dict[str, Any]) -> dict[str, Any]:
@@ -222,35 +155,10 @@ def sparse_institution(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value if name in kept else None for name, value in record.items()} | {"classification": ""}
 
 
-def pending_vpn(config: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a tunnel with its initial statuses."""
-    return config and {**config, "confirmStatus": "Pending", "institutionStatus": "Configured"}
-
-
-def without_base(answer: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the base response."""
-    return {name: value for name, value in answer.items() if name in {"token", "actions"}}
-
-
-def errors_only(problem: dict[str, Any]) -> dict[str, Any]:
-    """Return a problem with only its messages."""
-    return {"errors": [problem["detail"]]}
-
-
 def with_empty_base(answer: Any) -> Any:
     """Return empty texts and lists instead of nulls in a successful answer."""
     is_good = isinstance(answer, dict) and answer.get("success") is True
     return {**answer, "error": "", "errors": [], "messages": [], "code": ""} if is_good else answer
-
-
-def null_if_no_policies(metadata: dict[str, Any]) -> dict[str, Any] | None:
-    """Return null for `metaData` if there are no policies."""
-    return metadata if metadata["vendorPolicies"] else None
-
-
-def null_policies(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return `metaData` with null instead of an empty list."""
-    return {"vendorPolicies": metadata["vendorPolicies"] or None}
 
 
 def enrolled_as(flags: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -266,32 +174,12 @@ def case_that_goes_on(call: Call, now: dt.datetime) -> str:
     return "NeedsReview" if age_s < 5 else "InReview" if age_s < 15 else "FalsePositive"
 
 
-def case_archived_at_the_end(call: Call, _now: dt.datetime) -> str:
-    """Return the status of a case that nobody works on."""
-    return "NeedsReview" if call.ended_at is None else "SystemArchived"
-
-
-def visible_id(given: str) -> str:
-    """Return an id with every visible character of ASCII."""
-    return given + _VISIBLE
-
-
-def wide_id(given: str) -> str:
-    """Return an id with inner blanks and with letters and signs outside ASCII."""
-    return f"{given[:8]} {_BEYOND_ASCII} {given[8:]}"
-
-
 def is_guid(text: str) -> bool:
     """Tell whether an id is a GUID."""
     try:
         return str(uuid.UUID(text)) == text.lower()
     except ValueError:
         return False
-
-
-def upper_guid(given: str) -> str:
-    """Return an id in capital letters."""
-    return given.upper()
 
 
 def digits(given: str) -> str:

@@ -36,7 +36,7 @@ _KEYS = ask(
         "The last institution cannot be read by its key; its calls can.",
         at_last(Action.REFUSED, Operation.INSTITUTION),
     ),
-    other("keys-missing", "A login does not name the last institution.", token_keys=forms.all_but_last),
+    other("keys-missing", "A login does not name the last institution.", token_keys=lambda keys: keys[:-1] or keys),
 )
 _INSTITUTION = ask(
     "Other shapes",
@@ -52,7 +52,7 @@ _PROBLEM = ask(
     "Which fields does the 400 problem body have",
     "the usual ones",
     other("problem-empty", "None.", problem_form=lambda _problem: {}),
-    other("problem-errors-only", "A list of messages.", problem_form=forms.errors_only),
+    other("problem-errors-only", "A list of messages.", problem_form=lambda problem: {"errors": [problem["detail"]]}),
 )
 _ADDITION = ask(
     "Endpoints, 9",
@@ -95,7 +95,11 @@ _VPN = ask(
     "Other enumerations with states",
     "Which VPN statuses does an active institution have",
     "ConnectionSuccessful",
-    other("vpn-goes-back", "Pending and Configured.", vpn_form=forms.pending_vpn),
+    other(
+        "vpn-goes-back",
+        "Pending and Configured.",
+        vpn_form=lambda config: config and {**config, "confirmStatus": "Pending", "institutionStatus": "Configured"},
+    ),
     other("vpn-none", "It has no VPN config.", vpn_form=lambda _config: None),
 )
 _UPDATE = ask(
@@ -109,7 +113,11 @@ _LOGIN_AS = ask(
     "Endpoints, 12",
     "Does login-as have a base response and actions",
     "both",
-    other("login-as-bare", "No base response.", login_as_form=forms.without_base),
+    other(
+        "login-as-bare",
+        "No base response.",
+        login_as_form=lambda answer: {name: answer[name] for name in ("token", "actions")},
+    ),
     other("login-as-without-actions", "No actions.", login_as_form=lambda answer: {**answer, "actions": []}),
 )
 _EXPIRY = ask(

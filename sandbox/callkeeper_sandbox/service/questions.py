@@ -1,17 +1,18 @@
 """Open questions of the document: those about requests and the queue, and the list of all."""
 
 from callkeeper_sandbox.service import forms
+from callkeeper_sandbox.service.answers import JSON
 from callkeeper_sandbox.service.call_questions import CALL_QUESTIONS
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institution_questions import INSTITUTION_QUESTIONS
-from callkeeper_sandbox.service.options import refuse_larger
+from callkeeper_sandbox.service.options import oldest_first, refuse_larger
 from callkeeper_sandbox.service.question import ask, at_last, other, some, unauthorized
 
 _PAGE_SIZE = ask(
     "Queue query",
     "How large can `pageSize` be",
     "1000; more is refused",
-    other("page-capped", "A page never has more than 10 entries.", page_size=forms.cut_to(10)),
+    other("page-capped", "A page never has more than 10 entries.", page_size=lambda size: min(size, 10)),
     other("page-refused", "More than 10 is refused.", page_size=refuse_larger(10)),
     other("page-refused-100", "More than 100 is refused.", page_size=refuse_larger(100)),
 )
@@ -28,14 +29,18 @@ _PAST_END = ask(
     "What is a page past the end",
     "empty",
     other("past-end-refused", "It is refused.", past_end=forms.refuse_past_end),
-    other("past-end-repeated", "The last page again.", past_end=forms.repeat_last_page),
+    other("past-end-repeated", "The last page again.", past_end=lambda entries, size: entries[-size:]),
 )
 _ORDER = ask(
     "Queue query",
     "In which order are calls listed",
     "oldest first",
-    other("queue-newest-first", "Newest first.", queue_order=forms.newest_first),
-    other("queue-by-number", "By phone number.", queue_order=forms.by_number),
+    other("queue-newest-first", "Newest first.", queue_order=lambda calls: oldest_first(calls)[::-1]),
+    other(
+        "queue-by-number",
+        "By phone number.",
+        queue_order=lambda calls: sorted(oldest_first(calls), key=lambda call: call.phone_number),
+    ),
 )
 _LIVE = ask(
     "Queue query",
@@ -49,7 +54,9 @@ _BOUNDS = ask(
     "Are the bounds of the start inclusive",
     "they are",
     other("bounds-exclusive", "They are exclusive.", bounds_are_exclusive=True),
-    other("bounds-by-minute", "Whole minutes are compared.", compared_start=forms.whole_minute),
+    other(
+        "bounds-by-minute", "Whole minutes are compared.", compared_start=lambda at: at.replace(second=0, microsecond=0)
+    ),
 )
 _CONTENT_TYPE = ask(
     "Endpoints",
@@ -57,15 +64,21 @@ _CONTENT_TYPE = ask(
     "nothing",
     other("content-type-enforced", "415, also without a body for another type.", accepts_type=forms.json_if_any),
     other(
-        "content-type-exact", "415 if it is not exactly JSON, or named without a body.", accepts_type=forms.exact_json
+        "content-type-exact",
+        "415 if it is not exactly JSON, or named without a body.",
+        accepts_type=lambda content_type, has_body: content_type == (JSON if has_body else ""),
     ),
 )
 _STATUS_OF_REFUSALS = ask(
     "Errors, 4",
     "Which HTTP status does a refusal have",
     "200",
-    other("refused-with-400", "400.", refusal_status=forms.always_400),
-    other("not-found-with-404", "404 for what is not found, else 400.", refusal_status=forms.not_found_404),
+    other("refused-with-400", "400.", refusal_status=lambda _code: 400),
+    other(
+        "not-found-with-404",
+        "404 for what is not found, else 400.",
+        refusal_status=lambda code: 404 if code.endswith("NotFound") else 400,
+    ),
 )
 _MESSAGE = ask(
     "Base response",
