@@ -58,27 +58,34 @@ def fate(account: Mapping[str, Any], phase: Phase | None, *, since: datetime, no
     return Fate.OVERDUE
 
 
-def _requests(service: Mapping[str, Any]) -> dict[str, int]:
-    """Return the requests past authentication that the stand-in counted, by operation."""
-    counts: dict[str, int] = service["requests"]["authenticated"]
-    return counts
+class _Counted:
+    """What both sides of a demonstration show of the sandbox's summary."""
+
+    service: dict[str, Any]
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """Return the requests past authentication that the stand-in counted, by operation."""
+        counts: dict[str, int] = self.service["requests"]["authenticated"]
+        return counts
+
+    def faults(self) -> list[str]:
+        """Name every promise that is broken; no entry is expected."""
+        return [
+            f"{count} {'call' if count == 1 else 'calls'} {what}" for what, count in self._broken().items() if count
+        ]
+
+    def _broken(self) -> dict[str, int]:
+        """Return how many calls broke each promise that the sandbox can judge alone."""
+        return {
+            "with more than 20 checks": self.service["checks_over_budget"],
+            "enrolled twice": self.service["enrolled_twice"],
+            "rejected twice": self.service["rejected_twice"],
+        }
 
 
-def _broken(service: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many calls broke each promise that the sandbox can judge alone."""
-    return {
-        "with more than 20 checks": service["checks_over_budget"],
-        "enrolled twice": service["enrolled_twice"],
-        "rejected twice": service["rejected_twice"],
-    }
-
-
-def _counted(broken: Mapping[str, int]) -> list[str]:
-    return [f"{count} {'call' if count == 1 else 'calls'} {what}" for what, count in broken.items() if count]
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
+@dataclass(frozen=True)
+class Picture(_Counted):
     """A snapshot of a running demonstration: our calls by outcome, and the sandbox's summary."""
 
     live: int
@@ -87,18 +94,9 @@ class Picture:
     checks_used: int
     service: dict[str, Any]
 
-    @property
-    def requests(self) -> dict[str, int]:
-        """Return the requests past authentication that the stand-in counted, by operation."""
-        return _requests(self.service)
 
-    def faults(self) -> list[str]:
-        """Name every promise that is broken; no entry is expected."""
-        return _counted(_broken(self.service))
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
+@dataclass(frozen=True)
+class Audit(_Counted):
     """All calls of the sandbox at one moment, each with one fate, compared with our records."""
 
     fates: Counter[Fate]
@@ -106,15 +104,9 @@ class Audit:
     """Why the settled calls are settled; adds up to ``fates[Fate.SETTLED]``."""
     service: dict[str, Any]
 
-    @property
-    def requests(self) -> dict[str, int]:
-        """Return the requests past authentication that the stand-in counted, by operation."""
-        return _requests(self.service)
-
-    def faults(self) -> list[str]:
-        """Name every promise that is broken; no entry is expected."""
+    def _broken(self) -> dict[str, int]:
         overdue = {f"not settled {SETTLES_WITHIN_S:.0f} s after the end": self.fates[Fate.OVERDUE]}
-        return _counted({**_broken(self.service), **overdue})
+        return {**super()._broken(), **overdue}
 
 
 class Comparison:

@@ -4,7 +4,6 @@ Spec: Base response; Errors.
 """
 
 import datetime as dt
-from typing import Any
 
 import msgspec
 
@@ -115,9 +114,3 @@ UNSERVED = Base(success=False, error="The service could not do this now.", code=
 def reply(answer: object, status: int = 200, media_type: str = JSON) -> Reply:
     """Encode an answer."""
     return Reply(status, msgspec.json.encode(answer), {"content-type": media_type})
-
-
-def refusal(error: str) -> dict[str, Any]:
-    """Build a refusal as a plain object, for scripted answers."""
-    built: dict[str, Any] = msgspec.to_builtins(RefusedError(error).answer())
-    return built

@@ -92,32 +92,15 @@ class Report(msgspec.Struct, frozen=True):
 
 def account(sandbox: Sandbox, call: Call, *, with_arrivals: bool) -> Account:
     """Return the account of one call."""
-    return Account(
-        voice_id=call.voice_id,
-        alternate_id=call.alternate_id,
-        institution_key=call.institution_key,
-        phone_number=call.phone_number,
-        is_ignored=_is_ignored(sandbox, call),
-        started_at=call.started_at,
-        listed_at=call.listed_at,
-        listed_s=_listed_s(sandbox, call),
-        ended_at=call.ended_at,
-        truth=call.truth,
-        status=call.status,
-        policies=call.applied_policies,
-        person_id=call.person_id,
-        core_username=call.core_username,
-        fully_authenticated=call.fully_authenticated,
-        rejected=call.rejected,
-        manual_person_id=call.manual_person_id,
-        checks_used=call.checks_used,
-        activities=call.activities,
-        verifications=call.verifications,
-        feedback=call.feedback,
-        aliases=call.aliases,
-        tally=sandbox.ledger.tally(call.voice_id),
-        arrivals=sandbox.ledger.arrivals(call.voice_id) if with_arrivals else None,
-    )
+    recorded = {name: getattr(call, name) for name in Account.__struct_fields__ if hasattr(call, name)}
+    judged = {
+        "is_ignored": _is_ignored(sandbox, call),
+        "listed_s": _listed_s(sandbox, call),
+        "policies": call.applied_policies,
+        "tally": sandbox.ledger.tally(call.voice_id),
+        "arrivals": sandbox.ledger.arrivals(call.voice_id) if with_arrivals else None,
+    }
+    return Account(**{**recorded, **judged})
 
 
 def _is_ignored(sandbox: Sandbox, call: Call) -> bool:

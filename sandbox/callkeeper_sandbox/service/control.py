@@ -107,17 +107,10 @@ class Control:
     async def put_institution(self, request: Request) -> object:
         """Add or replace an institution."""
         body = await _body(request, InstitutionBody)
-        child = self.sandbox.world.add_institution(
-            request.path_params["key"],
-            body.name,
-            core=body.core,
-            status=body.status,
-            is_test_mode=body.is_test_mode,
-            has_voice_auth=body.has_voice_auth,
-            owned=body.owned,
-            push=body.push,
-        )
-        child.ignored = body.ignored
+        fields = msgspec.structs.asdict(body)
+        ignored = fields.pop("ignored")
+        child = self.sandbox.world.add_institution(request.path_params["key"], **fields)
+        child.ignored = ignored
         return child
 
     async def put_push_settings(self, request: Request) -> object:
@@ -136,28 +129,14 @@ class Control:
         """Add a member with phone numbers and invented personal data."""
         body = await _body(request, MemberBody)
         self._child(body.institution_key)
-        return self.sandbox.world.add_member(
-            body.institution_key,
-            body.person_id,
-            body.phones,
-            first_name=body.first_name,
-            last_name=body.last_name,
-            person_type=body.person_type,
-        )
+        return self.sandbox.world.add_member(**msgspec.structs.asdict(body))
 
     async def add_call(self, request: Request) -> object:
         """Start a call with a script."""
         body = await _body(request, CallBody)
         self._child(body.institution_key)
         try:
-            call = self.sandbox.start_call(
-                body.institution_key,
-                body.phone_number,
-                body.script,
-                voice_id=body.voice_id,
-                alternate_id=body.alternate_id,
-                persons=body.persons,
-            )
+            call = self.sandbox.start_call(**msgspec.structs.asdict(body))
         except ValueError as error:
             raise ControlError(400, str(error)) from error
         return self._account(call)

@@ -6,30 +6,20 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from starlette.types import Receive, Send
 
-from callkeeper_sandbox.service.answers import JSON, Reply, refusal, reply
+from callkeeper_sandbox.service.answers import JSON, RefusedError, Reply, reply
 from callkeeper_sandbox.service.connection import Line, gone
 from callkeeper_sandbox.service.faults import Action, Fault
 
 BOMB_BYTES = 100_000_000
 _HTML = "<!doctype html><title>Maintenance</title><p>We will be back soon.</p>"
 _FOREIGN = '{"weather": "fine", "degrees": [12, 14]}'
+_REFUSED = RefusedError("Refused by a script.").answer()
 
-Silence = Callable[[Line, Receive], Awaitable[None]]
-
-
-async def _hang(_line: Line, receive: Receive) -> None:
-    await gone(receive)
-
-
-async def _reset(line: Line, receive: Receive) -> None:
-    await line.reset(receive)
-
-
-async def _drop(line: Line, receive: Receive) -> None:
-    await line.close(receive)
-
-
-SILENCES: dict[Action, Silence] = {Action.HANG: _hang, Action.RESET: _reset, Action.DROP: _drop}
+SILENCES: dict[Action, Callable[[Line, Receive], Awaitable[None]]] = {
+    Action.HANG: lambda _line, receive: gone(receive),
+    Action.RESET: lambda line, receive: line.reset(receive),
+    Action.DROP: lambda line, receive: line.close(receive),
+}
 """The actions that send nothing."""
 
 
@@ -46,7 +36,7 @@ def _replaced(answer: Reply, fault: Fault) -> Reply:
         case Action.ANSWER:
             return Reply(fault.status, (fault.body or "").encode(), {"content-type": "text/plain"})
         case Action.REFUSED:
-            return _text(fault.body, JSON) if fault.body else reply(refusal("Refused by a script."))
+            return _text(fault.body, JSON) if fault.body else reply(_REFUSED)
         case Action.HTML:
             return _text(fault.body or _HTML, "text/html")
         case Action.FOREIGN:

@@ -30,6 +30,8 @@ from callkeeper_sandbox.service.world import World
 
 _T = TypeVar("_T")
 
+_MAX_INTEGER = 2**31 - 1
+
 
 class TokenBody(Wire, frozen=True):
     """Spec: Endpoints 1."""
@@ -104,8 +106,8 @@ def queue(ask: Ask) -> QueueAnswer:
     Spec: Queue query.
     """
     query, options = ask.inbound.query, ask.world.options
-    begin = _integer(query, "continueFrom", 0, 2**31 - 1)
-    size = options.page_size(_integer(query, "pageSize", 1, 2**31 - 1))
+    begin = _integer(query, "continueFrom", 0)
+    size = options.page_size(_integer(query, "pageSize", 1))
     search = _Search(
         ignored=frozenset(ask.world.state.institutions[ask.session.institution_key].ignored),
         text=query.get("searchString", "").casefold(),
@@ -155,13 +157,13 @@ def _matches(world: World, call: Call, wanted: str) -> bool:
     return wanted in call.phone_number or any(wanted in name.casefold() for name in names)
 
 
-def _integer(query: Mapping[str, str], name: str, low: int, high: int) -> int:
+def _integer(query: Mapping[str, str], name: str, low: int) -> int:
     try:
         value = int(query[name])
     except (KeyError, ValueError):
         raise RefusedError(f"{name} is required and must be an integer.", "Malformed") from None
-    if not low <= value <= high:
-        raise RefusedError(f"{name} must be {low} to {high}.", "Malformed")
+    if not low <= value <= _MAX_INTEGER:
+        raise RefusedError(f"{name} must be {low} to {_MAX_INTEGER}.", "Malformed")
     return value
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from callkeeper_sandbox.service.faults import PUSH, Action, Fault, Faults, Matter
 from callkeeper_sandbox.service.forms import written
-from callkeeper_sandbox.service.state import Call, Child, PushSettings
+from callkeeper_sandbox.service.state import Call, PushSettings
 from callkeeper_sandbox.service.world import CallEvent, World
 
 EVENT_TYPES = ("CallStart", "CallEnd")
@@ -229,7 +229,7 @@ class Pusher:
 
         Spec: Events, rules 1 and 2.
         """
-        settings = _settings(self._world.state.institutions.get(institution_key))
+        settings = self._world.state.institutions[institution_key].push
         attempt = _attempt(self._world.clock(), institution_key, payload, settings.url)
         self.attempts.append(attempt)
         self.totals.sent += 1
@@ -247,10 +247,6 @@ class Pusher:
         response = await self._client.post(settings.url, content=body, headers=headers)
         attempt.status = response.status_code
         attempt.body = response.text[:_BODY_SHOWN]
-
-
-def _settings(child: Child | None) -> PushSettings:
-    return child.push if child is not None else PushSettings()
 
 
 def _attempt(at: dt.datetime, institution_key: str, payload: object, url: str) -> Attempt:
