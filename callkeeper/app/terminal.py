@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import click
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -71,9 +72,10 @@ def _visible_in_json(character: str) -> str:
     return character if is_visible(character) or character == "\n" else json.dumps(character)[1:-1]
 
 
-def say_json(document: bytes) -> None:
-    """Print a JSON document."""
-    click.echo(printable_json(document))
+def say_json(*values: object, indent: int = -1) -> None:
+    """Print each value as JSON: as one line, or indented."""
+    for value in values:
+        click.echo(printable_json(msgspec.json.format(msgspec.json.encode(value), indent=indent)))
 
 
 _AT_END_OF_LINE: Final = re.compile(r" +(?=\n)")

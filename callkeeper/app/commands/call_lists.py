@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.app.archive_reader import archive_of_environment
@@ -185,8 +184,7 @@ def _print(calls: Sequence[Call], book: RuleBook, *, as_json: bool, as_csv: bool
         for call in calls:
             writer.row(safe(str(value or "")) for value in csv_row(call, book))
     elif as_json:
-        for call in calls:
-            say_json(msgspec.json.encode({**json_of(call), "state": state_of(call, book).name}))
+        say_json(*({**json_of(call), "state": state_of(call, book).name} for call in calls))
     else:
         columns = ("began (UTC)", "institution", "voice id", "digits", "person", "state", "checks", "effects")
         rows = (_cells(call, book) for call in calls)

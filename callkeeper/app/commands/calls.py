@@ -65,9 +65,7 @@ def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     """Show a call and everything that happened to it, by voice id or alternate id."""
     call, trail = query_redis(lambda redis, keys: _show(Lookup(redis, keys=keys), voice_id, institution))
     if as_json:
-        say_json(msgspec.json.encode(json_of(call)))
-        for entry in trail:
-            say_json(msgspec.json.encode(entry))
+        say_json(json_of(call), *trail)
         return
     _print_story(call, trail, with_rows=False)
 
@@ -84,7 +82,7 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     """
     call, trail = query_redis(lambda redis, keys: _show(Lookup(redis, keys=keys), voice_id, institution))
     if as_json:
-        say_json(encode_recorded(recorded(call, trail)))
+        say_json(msgspec.Raw(encode_recorded(recorded(call, trail))))
         return
     _print_story(call, trail, with_rows=True)
 

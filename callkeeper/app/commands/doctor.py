@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 
 from callkeeper.app.doctor import Finding, ProcessKind, Severity, examine
@@ -46,7 +45,7 @@ def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None) -> N
 
 def _print_finding(console: Console, finding: Finding, *, as_json: bool) -> None:
     if as_json:
-        say_json(msgspec.json.encode(_row(finding)))
+        say_json(_row(finding))
         return
     console.print(f"{finding.severity:<8}", style=_COLOURS[finding.severity], end="")
     console.print(f" {finding.what}: {finding.detail}")

@@ -48,8 +48,7 @@ def list_jobs(limit: int, *, as_json: bool) -> None:
     """List the queued, started, finished and failed jobs."""
     rows = _with_queue(lambda queue: list(_rows(queue, limit)))
     if as_json:
-        for row in rows:
-            say_json(msgspec.json.encode(row))
+        say_json(*rows)
         return
     cells = ((row.id, row.state, _second(row.since), row.description) for row in rows)
     say_table(("id", "state", "since (UTC)", "description"), cells, width_if_piped=160)

@@ -4,7 +4,6 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import click
-import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.app.commands.calls import find_call
@@ -35,8 +34,7 @@ def log(message_id: str | None, limit: int, *, failed: bool, as_json: bool) -> N
     attempts = query_redis(lambda redis, keys: DeliveryLog(redis, keys.outbox).read(message_id=message_id))
     shown = [attempt for attempt in attempts if not (failed and attempt.was_taken)][:limit]
     if as_json:
-        for attempt in shown:
-            say_json(msgspec.json.encode(attempt))
+        say_json(*shown)
         return
     columns = ("at (UTC)", "message id", "attempt", "result", "took", "next (UTC)")
     say_table(columns, map(_cells, shown), width_if_piped=160, whole={*columns} - {"result"})

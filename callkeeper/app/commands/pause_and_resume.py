@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import click
-import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
@@ -164,8 +163,7 @@ def pauses(limit: int, *, as_json: bool) -> None:
 
     now, known, past = query_redis(read)
     if as_json:
-        for row in [*current_pauses(now, known), *past]:
-            say_json(msgspec.json.encode(row))
+        say_json(*current_pauses(now, known), *past)
         return
     _show(now, known)
     say(*["", "history, newest first:", *history_lines(past)] if past else [])

@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import click
-import msgspec
 from msgspec.structs import asdict
 from redis.asyncio import Redis
 
@@ -261,8 +260,7 @@ def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, *
                 raise Misused(problem)
         say("no entries", err=True)
     if as_json:
-        for audited in found:
-            say_json(msgspec.json.encode(audited))
+        say_json(*found)
         return
     if as_csv:
         say(*csv_of(found).splitlines())

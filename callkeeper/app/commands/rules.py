@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import click
-import msgspec
 from redis.asyncio import Redis
 from rich.console import RenderableType
 from rich.table import Table
@@ -89,7 +88,7 @@ def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:
         end, text = ends[each], texts.get(each.digest)
         if as_json:
             line = {"digest": each.digest, "name": each.name, "since": each.since, "until": end}
-            say_json(msgspec.json.encode(line | ({"text": text} if wants_text else {})))
+            say_json(line | ({"text": text} if wants_text else {}))
             continue
         until = f"until {end:%Y-%m-%d %H:%M:%S}" if end else "still in force"
         say(f"{each.digest}  since {each.since:%Y-%m-%d %H:%M:%S} UTC, {until}  {each.name}")
@@ -142,7 +141,7 @@ def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, fro
     if from_archive is (recorded is not None):
         raise Misused("give --calls FILE, or --archive")
     first: list[Difference] = []
-    report = _print_difference if as_json else partial(_keep, first)
+    report = say_json if as_json else partial(_keep, first)
     try:
         if recorded is None:
             with archived_recordings(since) as calls:
@@ -202,7 +201,7 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, from_
     else:
         found = query_redis(lambda redis, keys: _report_of(Queries(redis, keys=keys), since, book))
     if as_json:
-        say_json(msgspec.json.encode(report_document(found) | {"warnings": book.warnings}))
+        say_json(report_document(found) | {"warnings": book.warnings})
         return
     console = terminal_console(width_if_piped=120)
     for line in book.warnings:
@@ -242,10 +241,6 @@ def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
         yield from (f"    {failure}" for failure in result.failures)
         yield from (f"      {line}" for line in result.explained)
     yield f"{quantity(len(results), 'case')}, {len(results) - len(failed)} pass, {len(failed)} fail"
-
-
-def _print_difference(difference: Difference) -> None:
-    say_json(msgspec.json.encode(difference))
 
 
 def _keep(first: list[Difference], difference: Difference) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
-import msgspec
 
 from callkeeper.app.archive_reader import archived_recordings
 from callkeeper.app.redis_query import query_redis
@@ -89,7 +88,7 @@ def fit_command(
     found, watched = _fit(book, recorded, institution, from_archive=from_archive)
     table = checks_table(found, book.checks_unassigned)
     if as_json:
-        say_json(msgspec.json.encode({"watched": watched, **fit_document(found)}))
+        say_json({"watched": watched, **fit_document(found)})
     else:
         drawn = [f"{watched} watched calls, of which {found.calls} were drawn:"] if watched > found.calls else []
         say(*drawn, *fit_lines(found, book.name), "", *table.splitlines())

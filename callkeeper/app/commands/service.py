@@ -4,7 +4,6 @@
 """
 
 import click
-import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.app.commands.certify import certify
@@ -35,7 +34,7 @@ def service(context: click.Context, *, wants_json: bool) -> None:
 
     rows = query_redis(read)
     if wants_json:
-        say_json(msgspec.json.encode([_as_json(row) for row in rows]))
+        say_json([_as_json(row) for row in rows])
     elif not rows:
         say("All requests may go: none are stopped or limited.")
     for row in [] if wants_json else rows:

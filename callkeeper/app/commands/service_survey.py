@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from callkeeper.app.certification.evidence import redis_now
 from callkeeper.app.redis_query import note_command, query_redis
@@ -58,7 +57,7 @@ def survey(*, wants_json: bool, shows_all: bool, ask: bool, dry_run: bool, file:
         _write(file, exported(found))
     rows = rows_of(found)
     if wants_json:
-        say_json(msgspec.json.encode([_as_json(row) for row in rows]))
+        say_json([_as_json(row) for row in rows])
     else:
         _say_table(rows, shows_all=shows_all)
     if any(row.verdict is SurveyVerdict.CONTRADICTED for row in rows):

@@ -116,7 +116,7 @@ class Terminal(NamedTuple):
     def show(self, record: Any, table: RenderableType) -> None:
         """Print a record as a table or as JSON."""
         if self.wants_json:
-            say_json(as_json(record, show_secrets=self.show_secrets))
+            say_json(plain(record, show_secrets=self.show_secrets), indent=2)
         else:
             terminal_console(soft_wrap=True, width_if_piped=1000).print(table)
 
@@ -125,7 +125,7 @@ class Terminal(NamedTuple):
 
     def done(self, text: str, **facts: str) -> None:
         if self.wants_json:
-            say_json(as_json({"success": True, **facts}, show_secrets=False))
+            say_json({"success": True, **facts}, indent=2)
         else:
             say(text)
 
@@ -200,11 +200,6 @@ def plain(record: object, *, show_secrets: bool) -> Any:
         return value.reveal() if show_secrets else MASK
 
     return msgspec.to_builtins(record, enc_hook=secret)
-
-
-def as_json(record: object, *, show_secrets: bool) -> bytes:
-    """Return a record as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(plain(record, show_secrets=show_secrets)), indent=2)
 
 
 def queue_table(entries: Sequence[QueueEntry]) -> Table:
