@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -12,7 +12,7 @@ from callkeeper.app.extras import require
 from callkeeper.app.settings import ArchiveSettings
 from callkeeper.app.terminal import Failed, Misused, terminal_console
 from callkeeper.archive.errors import ArchiveAway
-from callkeeper.calls.trail import Recorded
+from callkeeper.calls.trail import Recorded, RecordingWrong, parse_recordings
 from callkeeper.desk.archived_calls import ArchivedCalls
 
 _URL: Final = "CALLKEEPER_ARCHIVE_URL"
@@ -47,13 +47,21 @@ def archive_of_environment() -> Iterator[ArchivedCalls | None]:
 
 
 @contextmanager
-def archived_recordings(since: timedelta | None, *, institution: str | None = None) -> Iterator[Iterator[Recorded]]:
-    """Read archived calls one after the other, and show the progress.
+def recorded_calls(
+    exported: BinaryIO | None, since: timedelta | None = None, *, institution: str | None = None
+) -> Iterator[Iterator[Recorded]]:
+    """Read exported calls one after the other; without a file, those of the archive, and show the progress.
 
     Raises:
         Misused: There is no archive.
-        Failed: Its database cannot be used.
+        Failed: Its database cannot be used, or a line of the file is not an exported call.
     """
+    if exported is not None:
+        try:
+            yield parse_recordings(exported)
+        except RecordingWrong as error:
+            raise Failed(f"{exported.name}: {error}") from None
+        return
     since_ms = 0 if since is None else int((datetime.now(UTC) - since).timestamp() * 1000)
     try:
         with archive_of_environment() as archive:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, archived_recordings, progress
+from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, progress, recorded_calls
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.parsing import VISIBLE
 from callkeeper.app.redis_query import Span, query_redis, record_command
@@ -174,7 +174,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
             refuse_unknown_institution(database, institution)
     columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
     count = 0
-    with archived_recordings(since, institution=institution) as calls:
+    with recorded_calls(None, since, institution=institution) as calls:
         _note_export(institution or "")
         text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
         writer = SpreadsheetWriter(text)

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from rich.console import RenderableType
 from rich.table import Table
 
-from callkeeper.app.archive_reader import archived_recordings
+from callkeeper.app.archive_reader import recorded_calls
 from callkeeper.app.documents import rules_document
 from callkeeper.app.redis_query import Span, query_redis
 from callkeeper.app.terminal import Failed, Misused, say, say_json, terminal_console
@@ -27,7 +27,7 @@ from callkeeper.calls.rules.report import report as count_calls
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.store.rules_in_force import RulesInForce, in_force_between, parse_rules_history
-from callkeeper.calls.trail import Recorded, RecordingWrong, parse_recordings
+from callkeeper.calls.trail import Recorded
 
 BAD_FILE = 2
 """Exit code: a file has faults. 1 is for cases that fail."""
@@ -142,14 +142,8 @@ def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, fro
         raise Misused("give --calls FILE, or --archive")
     first: list[Difference] = []
     report = say_json if as_json else partial(_keep, first)
-    try:
-        if recorded is None:
-            with archived_recordings(since) as calls:
-                found = replay_calls(calls, book, report)
-        else:
-            found = replay_calls(parse_recordings(recorded), book, report)
-    except RecordingWrong as error:
-        raise click.ClickException(f"{recorded.name if recorded else ''}: {error}") from None
+    with recorded_calls(recorded, since) as calls:
+        found = replay_calls(calls, book, report)
     if not as_json:
         say(*replay_lines(found, first))
 
@@ -167,10 +161,8 @@ def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
     if recorded is None:
         return
     first: list[Difference] = []
-    try:
-        found = compare_books(parse_recordings(recorded), before, after, partial(_keep, first))
-    except RecordingWrong as error:
-        raise click.ClickException(f"{recorded.name}: {error}") from None
+    with recorded_calls(recorded) as calls:
+        found = compare_books(calls, before, after, partial(_keep, first))
     say("", *replay_lines(found, first, "old", "new"))
 
 
@@ -190,14 +182,9 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, from_
     Then list every call in which a rule in shadow disagrees with the live rules.
     """
     book = _load(file)
-    if from_archive:
-        with archived_recordings(since) as calls:
+    if from_archive or recorded is not None:
+        with recorded_calls(None if from_archive else recorded, since) as calls:
             found = count_calls(calls, book.policies)
-    elif recorded is not None:
-        try:
-            found = count_calls(parse_recordings(recorded), book.policies)
-        except RecordingWrong as error:
-            raise click.ClickException(f"{recorded.name}: {error}") from None
     else:
         found = query_redis(lambda redis, keys: _report_of(Queries(redis, keys=keys), since, book))
     if as_json:

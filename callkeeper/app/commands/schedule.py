@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from callkeeper.app.archive_reader import archived_recordings
+from callkeeper.app.archive_reader import recorded_calls
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings
 from callkeeper.app.terminal import Failed, Misused, say, say_json
@@ -20,7 +20,7 @@ from callkeeper.calls.schedule.estimate import observe
 from callkeeper.calls.schedule.fit import Fit, Lag, Sample, TooFewCalls, fit
 from callkeeper.calls.schedule.model import prior
 from callkeeper.calls.store.queries import Queries
-from callkeeper.calls.trail import Recorded, RecordingWrong, parse_recordings
+from callkeeper.calls.trail import Recorded
 
 _rules = click.option("--rules", "rules_file", help="Another rules file than the one in force.")
 _institution = click.option("--institution", metavar="KEY", help="Only the calls of this institution.")
@@ -112,20 +112,16 @@ def _fit(
 ) -> tuple[Fit, int]:
     """Return the fit and the number of watched calls. If there are very many, only a sample is fitted."""
     seen = _Observed(book.policies, institution)
-    try:
-        if from_archive:
-            with archived_recordings(None, institution=institution) as calls:
-                for call in calls:
-                    seen.add(call)
-            seen.check(KnownInstitutions({}))
-        elif recorded is not None:
-            for call in parse_recordings(recorded):
+    if from_archive or recorded is not None:
+        with recorded_calls(None if from_archive else recorded, institution=institution) as calls:
+            for call in calls:
                 seen.add(call)
-            seen.check(KnownInstitutions({}))
-        else:
-            query_redis(lambda redis, keys: seen.read(Queries(redis, keys=keys)))
+        seen.check(KnownInstitutions({}))
+    else:
+        query_redis(lambda redis, keys: seen.read(Queries(redis, keys=keys)))
+    try:
         return fit(seen.sample.observations, book.schedule), seen.sample.added
-    except (TooFewCalls, RecordingWrong) as error:
+    except TooFewCalls as error:
         raise Failed(error) from None
 
 
