@@ -1,12 +1,14 @@
 """Carries out the forms of the board: actions on calls go through the desk, pauses through the store of pauses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope, why_not_resumed
 from callkeeper.calls.store.keys import CallId
@@ -89,6 +91,25 @@ class FormHandlers:
         if len(set(names)) != len(names):
             raise FormRefused(400, "A field occurs twice.")
         return form
+
+    def route(
+        self,
+        address: str,
+        do: Callable[[Request, dict[str, str]], Awaitable[str]],
+        refused: Callable[[Request, FormRefused, dict[str, str]], Awaitable[Response]],
+        *fields: str,
+    ) -> Route:
+        """Return the route of a form with these fields: ``do`` returns the address of the next page."""
+
+        async def answer(request: Request) -> Response:
+            form: dict[str, str] = {}
+            try:
+                form = await self.read(request, *fields)
+                return RedirectResponse(await do(request, form), 303)
+            except FormRefused as problem:
+                return await refused(request, problem, form)
+
+        return Route(address, answer, methods=["POST"])
 
     async def request(self, person: Person, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
         """Request an action for a call by somebody; return its id, and the id that the call's record is kept under.

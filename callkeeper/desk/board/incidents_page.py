@@ -1,13 +1,13 @@
 """The page of incidents: who has acknowledged which, the forms that do and end that, and the button that tries again."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.incident import Incident, IncidentKind, Weight, merged
@@ -51,16 +51,12 @@ class IncidentsPage:
     def routes(self) -> list[Route]:
         return [
             Route(self._base, self.show),
-            Route(
-                f"{self._base}/acknowledge",
-                self._changer(self._acknowledge, *_NAMED, "lasts", "note"),
-                methods=["POST"],
-            ),
-            Route(f"{self._base}/end", self._changer(self._end, *_NAMED), methods=["POST"]),
-            Route(f"{self._base}/retry", self._changer(self._retry), methods=["POST"]),
+            self._forms.route(f"{self._base}/acknowledge", self._acknowledge, self.show, *_NAMED, "lasts", "note"),
+            self._forms.route(f"{self._base}/end", self._end, self.show, *_NAMED),
+            self._forms.route(f"{self._base}/retry", self._retry, self.show),
         ]
 
-    async def show(self, request: Request, problem: FormRefused | None = None) -> Response:
+    async def show(self, request: Request, problem: FormRefused | None = None, _form: object = None) -> Response:
         """Show the incidents, with the forms that the visitor may send."""
         person = visitor_of(request).person
         return self._renderers.page(
@@ -83,21 +79,7 @@ class IncidentsPage:
             return shown
         return [replace(each, advice=each.limited_advice or each.advice) for each in shown]
 
-    def _changer(
-        self, change: Callable[[Request, Mapping[str, str]], Awaitable[str | None]], *fields: str
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            """Carry out a form, and show the page."""
-            try:
-                form = await self._forms.read(request, *fields)
-                asked = await change(request, form)
-            except FormRefused as problem:
-                return await self.show(request, problem)
-            return RedirectResponse(f"{self._base}{asked or ''}", 303)
-
-        return answer
-
-    async def _acknowledge(self, request: Request, form: Mapping[str, str]) -> None:
+    async def _acknowledge(self, request: Request, form: Mapping[str, str]) -> str:
         if form.get("lasts") not in LENGTHS:
             raise FormRefused(400, "Choose for how long.")
         note = " ".join(form.get("note", "").split())[:200]
@@ -105,8 +87,9 @@ class IncidentsPage:
         named = await self._named(request, form)
         keys, lasts = [incident.institution_key for incident in named], LENGTHS[form["lasts"]][1]
         await self._acknowledging.acknowledge(named[0].kind, *keys, operator=operator, lasts=lasts, note=note)
+        return self._base
 
-    async def _end(self, request: Request, form: Mapping[str, str]) -> None:
+    async def _end(self, request: Request, form: Mapping[str, str]) -> str:
         person = visitor_of(request).person
         operator_of(person)
         known = {one.acknowledged for one in await self._named(request, form)} - {None}
@@ -115,6 +98,7 @@ class IncidentsPage:
         ended = [await self._acknowledging.end(IncidentKind(one.kind), one.institution_key) for one in known if one]
         if not any(ended):
             raise FormRefused(409, "Nothing was changed: nobody has acknowledged this incident.")
+        return self._base
 
     async def _named(self, request: Request, form: Mapping[str, str]) -> list[Incident]:
         """Return the incidents of the card that a form is about: of one institution, of all, or of those that it names."""
@@ -136,7 +120,7 @@ class IncidentsPage:
     async def _retry(self, request: Request, _form: Mapping[str, str]) -> str:
         operator_of(visitor_of(request).person)
         await retry_service(self._redis, self._keys)
-        return "?retried=1"
+        return f"{self._base}?retried=1"
 
 
 def _together(found: Sequence[Incident], person: Person) -> list[Incident]:

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.store.delivery_log import SPANS, Attempt, DeliveryLog, Replays, latest_of_each, place_of
@@ -66,43 +66,22 @@ class OutcomesPage:
     def routes(self) -> list[Route]:
         return [
             Route(self._address, self.show),
-            Route(f"{self._address}/test", self.test, methods=["POST"]),
-            Route(f"{self._address}/replay", self.replay, methods=["POST"]),
-            Route(f"{self._address}/replay-failed", self.replay_failed, methods=["POST"]),
+            self._forms.route(f"{self._address}/test", self._test, self.show),
+            self._forms.route(f"{self._address}/replay", self._replay, self.show, "id"),
+            self._forms.route(f"{self._address}/replay-failed", self._replay_failed, self.show, "since"),
         ]
-
-    async def show(self, request: Request) -> Response:
-        """Show the last attempts, or only those that failed."""
-        return await self._page(request, notice=_notice(request.query_params.get("of", "")))
-
-    async def test(self, request: Request) -> Response:
-        return await self._change(request, self._test)
-
-    async def replay(self, request: Request) -> Response:
-        return await self._change(request, self._replay, "id")
-
-    async def replay_failed(self, request: Request) -> Response:
-        """Try everything undelivered that failed since a time."""
-        return await self._change(request, self._replay_failed, "since")
-
-    async def _change(self, request: Request, do: Callable[[Request, dict[str, str]], Any], *fields: str) -> Response:
-        try:
-            form = await self._forms.read(request, *fields)
-            await self._refuse_if_nobody_posts()
-            done = await do(request, form)
-        except FormRefused as problem:
-            return await self._page(request, problem=problem)
-        return RedirectResponse(f"{self._address}?of={done}", 303)
 
     async def _refuse_if_nobody_posts(self) -> None:
         if await self._log.receiver() is None:
             raise FormRefused(409, NOBODY_POSTS)
 
     async def _test(self, _request: Request, _form: dict[str, str]) -> str:
+        await self._refuse_if_nobody_posts()
         name = await self._replays.test()
         return await self._answered(name, None)
 
     async def _replay(self, request: Request, form: dict[str, str]) -> str:
+        await self._refuse_if_nobody_posts()
         name = form.get("id", "")
         place = place_of(name)
         may_see = visitor_of(request).person.may_see
@@ -116,21 +95,24 @@ class OutcomesPage:
         return await self._answered(name, before[0] if before else None)
 
     async def _replay_failed(self, _request: Request, form: dict[str, str]) -> str:
+        """Try everything undelivered that failed since a time."""
+        await self._refuse_if_nobody_posts()
         span = SPANS.get(form.get("since", ""))
         if span is None:
             raise FormRefused(400, "Choose since when.")
-        return str(await self._replays.failed_since(self._now() - span))
+        return f"{self._address}?of={await self._replays.failed_since(self._now() - span)}"
 
     async def _answered(self, name: str, before: Attempt | None) -> str:
-        """Wait a little for a worker to post. Return the part of the address by which the page finds the attempt."""
+        """Wait a little for a worker to post. Return the address at which the page marks the attempt."""
         for _ in range(int(ANSWERED_S / _POLL_EVERY_S)):
             newest = await self._log.read(1, message_id=name)
             if newest and newest[0] != before:
-                return f"posted&id={quote(name, safe='')}"
+                return f"{self._address}?of=posted&id={quote(name, safe='')}"
             await asyncio.sleep(_POLL_EVERY_S)
-        return "waiting"
+        return f"{self._address}?of=waiting"
 
-    async def _page(self, request: Request, *, notice: str = "", problem: FormRefused | None = None) -> Response:
+    async def show(self, request: Request, problem: FormRefused | None = None, _form: object = None) -> Response:
+        """Show the last attempts, or only those that failed."""
         failed = request.query_params.get("failed") == "1"
         person = visitor_of(request).person
         attempts = [attempt for attempt in await self._log.read() if _is_for(attempt, person)]
@@ -147,7 +129,7 @@ class OutcomesPage:
             is_failed_only=failed,
             marked=request.query_params.get("id", ""),
             spans=SPANS,
-            notice=notice,
+            notice=_notice(request.query_params.get("of", "")),
         )
 
     async def _rows(self, shown: Sequence[Attempt], attempts: Sequence[Attempt]) -> list[_Row]:

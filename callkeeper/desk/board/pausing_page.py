@@ -1,12 +1,13 @@
 """The page of pauses: what is paused, by whom, the history, and the forms that pause and resume."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.calls.pause import EVERYWHERE
@@ -35,17 +36,21 @@ class PausingPage:
     def routes(self) -> list[Route]:
         return [
             Route(f"{self._base}/pausing", self.show),
-            Route(f"{self._base}/pause", self._changer("pause"), methods=["POST"]),
-            Route(f"{self._base}/resume", self._changer("resume"), methods=["POST"]),
+            self._forms.route(
+                f"{self._base}/pause", self._pause, partial(self.show, what="pause"), "scope", "institution", "because"
+            ),
+            self._forms.route(
+                f"{self._base}/resume", self._resume, partial(self.show, what="resume"), "institution", "because"
+            ),
         ]
 
     async def show(
         self,
         request: Request,
         problem: FormRefused | None = None,
+        typed: Mapping[str, str] | None = None,
         *,
         what: str = "",
-        typed: Mapping[str, str] | None = None,
     ) -> Response:
         """Show what is paused, with the forms that change it. ``typed``: the fields of the form ``what`` if it was refused.
 
@@ -75,16 +80,10 @@ class PausingPage:
             typed={form: defaultdict(str, values) for form, values in fields.items()},
         )
 
-    def _changer(self, what: str) -> Callable[[Request], object]:
-        async def change(request: Request) -> Response:
-            """Pause or resume, and show the board."""
-            form: dict[str, str] = {}
-            try:
-                fields = ("scope", "institution", "because") if what == "pause" else ("institution", "because")
-                form = await self._forms.read(request, *fields)
-                await (self._forms.pause if what == "pause" else self._forms.resume)(request, form)
-            except FormRefused as problem:
-                return await self.show(request, problem, what=what, typed=form)
-            return RedirectResponse(self._base, 303)
+    async def _pause(self, request: Request, form: dict[str, str]) -> str:
+        await self._forms.pause(request, form)
+        return self._base
 
-        return change
+    async def _resume(self, request: Request, form: dict[str, str]) -> str:
+        await self._forms.resume(request, form)
+        return self._base
