@@ -5,7 +5,7 @@ Of a candidate it shows id, name and person type. Nothing else about a person is
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -197,6 +197,15 @@ class GoneView(msgspec.Struct, frozen=True):
     voice_id: str
 
 
+_FACTS: Final = (
+    *("assigned_by_us", "status", "policies", "green", "red", "manual", "unenrolled", "rejected", "distrusted"),
+    *("voice_mismatch", "high_risk_device", "red_seen", "voice_checked", "voice_undecided", "voice_enrolled", "paused"),
+    *("research", "research_elsewhere", "rejected_before", "unenrolled_before", "fraud_before", "suspected_before"),
+    *("opted_out", "voice_match_rule", "validation_rule"),
+)
+"""The facts that the view of a call shows as they are."""
+
+
 def call_view(call: Call, policies: Policies, *, sees_people: bool = True) -> CallView:
     """Return a call as the desk shows it; without names and numbers for viewers."""
     view = _call_view(call, policies)
@@ -222,40 +231,16 @@ def _call_view(call: Call, policies: Policies) -> CallView:
         settled_at=call.life.settled_at,
         person_id=call.seen.person_id,
         claimed_by=call.seen.core_username,
-        assigned_by_us=facts.assigned_by_us,
         candidates=tuple(CandidateView(c.person_id, c.name, c.person_type) for c in call.seen.candidates),
-        status=facts.status,
-        policies=reading.policies if reading else (),
-        green=facts.green,
-        red=facts.red,
-        manual=facts.manual,
-        unenrolled=facts.unenrolled,
-        rejected=facts.rejected,
-        distrusted=facts.distrusted,
-        opted_out=facts.opted_out,
-        voice_mismatch=facts.voice_mismatch,
-        high_risk_device=facts.high_risk_device,
-        red_seen=facts.red_seen,
-        voice_checked=facts.voice_checked,
-        voice_undecided=facts.voice_undecided,
-        research=facts.research,
-        research_elsewhere=facts.research_elsewhere,
-        rejected_before=facts.rejected_before,
-        unenrolled_before=facts.unenrolled_before,
-        fraud_before=facts.fraud_before,
-        suspected_before=facts.suspected_before,
-        voice_enrolled=facts.voice_enrolled,
-        voice_match_rule=facts.voice_match_rule,
-        validation_rule=facts.validation_rule,
         verification_questions=reading.verification_questions if reading else 0,
         provider_error=reading.provider_error if reading else None,
-        paused=facts.paused,
-        verified=_verified(call.statements.identity) if call.statements.identity else None,
-        asked=_asked(call.statements.open_question) if call.statements.open_question is not None else None,
+        verified=_verified(call.statements.identity),
+        asked=_asked(call.statements.open_question),
         checks_used=call.plan.checks_used,
         checks_left=max(0, CHECK_LIMIT - call.plan.checks_used),
         next_check_at=call.plan.next_check_at,
         effects=EffectsView(_effect(call.ledger.assign), _effect(call.ledger.enroll), _effect(call.ledger.reject)),
+        **{name: getattr(facts, name) for name in _FACTS},
     )
 
 
@@ -289,10 +274,12 @@ def _effect(effect: Effect) -> EffectView:
 
 
 def _asked(asked: Asked | None) -> AskedView | None:
-    return AskedView(asked.rule, asked.because, asked.asked_at) if asked is not None else None
+    return None if asked is None else AskedView(asked.rule, asked.because, asked.asked_at)
 
 
-def _verified(identity: Identity) -> VerifiedView:
+def _verified(identity: Identity | None) -> VerifiedView | None:
+    if identity is None:
+        return None
     return VerifiedView(
         identity.person_id, identity.validation_type, identity.by_desk, identity.operator, identity.established_at
     )
