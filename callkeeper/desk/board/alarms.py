@@ -158,7 +158,7 @@ def _marked(context: BoardContext) -> Iterator[Alarm]:
             title,
             advice,
             where,
-            address_of(*owner),
+            address_of(owner),
             since,
             institution_key=owner.institution_key,
             section=section,

@@ -29,7 +29,7 @@ from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
 from callkeeper.desk.board.alarms import IncidentReader
 from callkeeper.desk.board.audit_page import AuditPage
 from callkeeper.desk.board.board_context import BoardContextReader, HourReader
-from callkeeper.desk.board.call_page import CallRenderer, call_page, path_of
+from callkeeper.desk.board.call_page import CallRenderer, call_page
 from callkeeper.desk.board.calls_page import CallsPage
 from callkeeper.desk.board.find_page import FindPage
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused, fields_of
@@ -42,6 +42,7 @@ from callkeeper.desk.board.pausing_page import PausingPage
 from callkeeper.desk.board.plots_page import PlotsPage
 from callkeeper.desk.board.processes_page import ProcessesPage
 from callkeeper.desk.board.renderer import STATIC, Renderers, groups_in, sifted
+from callkeeper.desk.board.rows import address_of
 from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.board.survey_page import SurveyPage
@@ -263,7 +264,7 @@ class Board:
                 page = await self._call_page(request, place, problem=problem, typed={**form, "action": action})
                 note_of(request).is_found = True  # the page shows the call, although the form was refused
                 return page
-            return RedirectResponse(f"{BASE}/{path_of(call_id)}?action={action_id}", 303)
+            return RedirectResponse(f"{BASE}/{address_of(call_id)}?action={action_id}", 303)
 
         return speak
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 from callkeeper.calls.action_status import MEANINGS, PENDING, ActionState, line_of, status_of, statuses_of
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
@@ -297,11 +296,6 @@ class CallRenderer:
         }
         # Forms are sent again when something else is offered, not because each has a token of its own.
         return View(now, html, {}, {"forms": repr(page.forms)})
-
-
-def path_of(call_id: CallId) -> str:
-    """Return a call's address below the board's."""
-    return f"calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
 def _result_of(known: Known, action_id: str) -> ActionResult:

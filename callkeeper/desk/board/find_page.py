@@ -12,10 +12,9 @@ from callkeeper.calls.call_query import CallQuery, parse_query
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.keys import CallId
 from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
-from callkeeper.desk.board.call_page import path_of
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
 from callkeeper.desk.board.renderer import Renderers
-from callkeeper.desk.board.rows import assignee_of, row_of
+from callkeeper.desk.board.rows import address_of, assignee_of, row_of
 from callkeeper.desk.board.states import STATE_STYLES, state_of
 from callkeeper.desk.call_list import CallList, FoundCalls
 from callkeeper.desk.quotas import QuotaUsed, SearchTurns
@@ -55,7 +54,7 @@ class FindPage:
         exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.names.alternate_id}]
         if len(exact) == 1:
             only = CallId(exact[0].institution_key, exact[0].voice_id)
-            return RedirectResponse(f"{self.renderers.base}/{path_of(only)}", 303)
+            return RedirectResponse(f"{self.renderers.base}/{address_of(only)}", 303)
         ranked = sorted(found.calls, key=lambda call: (call.is_settled, -self._rank(call)))
         rows = [
             (

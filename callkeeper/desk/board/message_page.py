@@ -18,8 +18,8 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known, Queries
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
-from callkeeper.desk.board.call_page import path_of
 from callkeeper.desk.board.renderer import Renderers
+from callkeeper.desk.board.rows import address_of
 
 KnownCall = Callable[[CallId], Awaitable[Known | None]]
 
@@ -92,7 +92,7 @@ class MessagePage:
             name=name,
             kind=attempts[0].type if attempts else f"call.{name.rpartition('.')[2]}",
             institution=institution,
-            address=path_of(call_id) if call_id is not None else "",
+            address=address_of(call_id) if call_id is not None else "",
             attempts=attempts,
             payload=payload,
             receiver=receiver,

@@ -16,9 +16,9 @@ from callkeeper.calls.store.delivery_log import SPANS, Attempt, DeliveryLog, Rep
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, visitor_of
-from callkeeper.desk.board.call_page import path_of
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
 from callkeeper.desk.board.renderer import Renderers
+from callkeeper.desk.board.rows import address_of
 
 SHOWN: Final = 200
 """How many attempts the page shows."""
@@ -139,7 +139,7 @@ class OutcomesPage:
             call_id = attempt.call_id
             name = known.names.get(call_id.institution_key) or call_id.institution_key if call_id else ""
             may_replay = call_id is not None and latest[attempt.id] is attempt
-            rows.append(_Row(attempt, name, path_of(call_id) if call_id else "", may_replay))
+            rows.append(_Row(attempt, name, address_of(call_id) if call_id else "", may_replay))
         return rows
 
 

@@ -70,10 +70,11 @@ def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRo
     facts = facts_of(call, call.last_claim, book.policies)
     if state is None:
         state = state_of(call, book)
+    call_id = CallId(call.institution_key, call.voice_id)
     return CallRow(
-        slot=slot_of(CallId(call.institution_key, call.voice_id).member),
+        slot=slot_of(call_id.member),
         institution_key=call.institution_key,
-        address=address_of(call.institution_key, call.voice_id),
+        address=address_of(call_id),
         state=state,
         last_digits=(call.names.phone_number or "")[-4:],
         since=call.life.began_at,
@@ -96,9 +97,9 @@ def slot_of(member: str) -> str:
     return f"c-{sha256(member.encode()).hexdigest()[:16]}"
 
 
-def address_of(institution_key: str, voice_id: str) -> str:
+def address_of(call_id: CallId) -> str:
     """Return the address of a call's own page, below the board's."""
-    return f"calls/{quote(institution_key, safe='')}/{quote(voice_id, safe='')}"
+    return f"calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
 def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
@@ -223,7 +224,7 @@ class LiveCall:
     @property
     def address(self) -> str:
         """Return the address of the call's own page, below the board's."""
-        return address_of(self.call.institution_key, self.call.voice_id)
+        return address_of(CallId(self.call.institution_key, self.call.voice_id))
 
 
 class LiveCalls:

@@ -11,6 +11,7 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.institutions import UNKNOWN
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked, Candidate, Phase, Reason
+from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.call_page import available_forms
 from callkeeper.desk.board.groups import group_of
@@ -234,7 +235,7 @@ def test_call_with_several_candidates_waits_for_a_choice_and_leads_to_its_form()
     after = next_of(waiting, facts_of_record(waiting, BOOK.policies), BOOK)
     assert (after.words, after.form) == ("choose: 2 candidates", "assign")
     markup = Renderer("/board", BOOK).piece("row", row_of(waiting, BOOK))
-    address = address_of(waiting.institution_key, waiting.voice_id)
+    address = address_of(CallId(waiting.institution_key, waiting.voice_id))
     assert f'<a href="/board/{address}?do=assign#do-assign">choose: 2 candidates</a>' in markup
     assert "do=assign" not in Renderer("/board", BOOK, sees_people=False).piece("row", row_of(waiting, BOOK))
     live = LiveCall("c-1", waiting, state_of(waiting, BOOK))
