@@ -27,6 +27,8 @@ from callkeeper.calls.store.last_listing import Listings
 
 PREFIX: Final = "callkeeper_"
 _KINDS: Final = ("web", "worker")
+_AWAY: Final = "institutions that get no requests, because requests fail or the service asked for a pause"
+_FAILURES: Final = "requests in a row without a usable answer, for the institution with the most"
 
 Samples = Mapping[tuple[str, ...], float]
 
@@ -102,30 +104,12 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
         ("phase",),
         {("hinted",): present.hinted, ("live",): present.live, ("settled",): present.settled},
     )
-    yield _gauge("overdue", "calls and institutions that are due now", (), {(): present.overdue})
-    yield _gauge("late_seconds", "how late the most overdue call or institution is", (), {(): present.late_s})
     yield _gauge(
         "attention", "calls that need a person, by reason", ("reason",), {(r,): n for r, n in present.attention.items()}
     )
-    yield _gauge("service_away", "1 while no requests are sent to the service", (), {(): int(present.is_service_away)})
-    yield _gauge(
-        "institutions_away",
-        "institutions that get no requests, because requests fail or the service asked for a pause",
-        (),
-        {(): present.institutions_away},
-    )
-    yield _gauge(
-        "service_failures",
-        "requests in a row without a usable answer, for the institution with the most",
-        (),
-        {(): present.service_failures},
-    )
-    yield _gauge("login_failures", "logins in a row without a proven token", (), {(): present.login_failures})
     yield _gauge(
         "jobs", "RQ jobs by state", ("state",), {("waiting",): present.jobs_waiting, ("failed",): present.jobs_failed}
     )
-    yield _gauge("archive_waiting", "calls that wait to be archived", (), {(): present.archive_waiting})
-    yield _gauge("outcomes_waiting", "calls with an outcome that is not delivered", (), {(): present.outcomes_waiting})
     yield _gauge("processes", "processes that are alive", ("kind",), {(kind,): n for kind, n in alive.items()})
     yield _gauge(
         "process_memory_bytes",
@@ -139,10 +123,19 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
         ("kind", "process"),
         {(process.kind, process.name): process.cpu for process in processes if process.cpu is not None},
     )
-    yield _gauge("redis_memory_bytes", "memory that Redis uses", (), {(): present.redis_memory})
-    yield _gauge(
-        "redis_memory_limit_bytes", "memory that Redis may use; 0 without a limit", (), {(): present.redis_memory_limit}
-    )
+    for name, value, meaning in (
+        ("overdue", present.overdue, "calls and institutions that are due now"),
+        ("late_seconds", present.late_s, "how late the most overdue call or institution is"),
+        ("service_away", int(present.is_service_away), "1 while no requests are sent to the service"),
+        ("institutions_away", present.institutions_away, _AWAY),
+        ("service_failures", present.service_failures, _FAILURES),
+        ("login_failures", present.login_failures, "logins in a row without a proven token"),
+        ("archive_waiting", present.archive_waiting, "calls that wait to be archived"),
+        ("outcomes_waiting", present.outcomes_waiting, "calls with an outcome that is not delivered"),
+        ("redis_memory_bytes", present.redis_memory, "memory that Redis uses"),
+        ("redis_memory_limit_bytes", present.redis_memory_limit, "memory that Redis may use; 0 without a limit"),
+    ):
+        yield _gauge(name, meaning, (), {(): value})
 
 
 def _gauge(name: str, meaning: str, labels: tuple[str, ...], samples: Samples) -> Metric:
