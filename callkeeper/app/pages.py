@@ -1,11 +1,11 @@
 """The pages for people: board, RQ dashboard, metrics and login, all behind the gate."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
@@ -71,7 +71,7 @@ def pages(
     if board is not None:
         jobs_pages = Gate(dashboard(jobs, address=settings.store.redis.address, queue_name=keys.queue_name), doors)
         guarded = Gate(board.app(), doors)
-        routes += [Route("/", _to_board), Route("/rq", _to_dashboard), Mount("/rq", jobs_pages)]
+        routes += [*_REDIRECTS, Mount("/rq", jobs_pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
     if board is not None and settings.has_login_page:
         oidc, public_url = settings.oidc, settings.public_url
@@ -98,11 +98,8 @@ def hiding_key(settings: WebSettings, purpose: str) -> bytes:
     return key_for(purpose, secrets.encode())
 
 
-async def _to_board(_request: Request) -> Response:
-    """Redirect to the board, by path only: an absolute address would repeat the Host header."""
-    return RedirectResponse("/board", 307)
-
-
-async def _to_dashboard(_request: Request) -> Response:
-    """Redirect to the dashboard, by path only: an absolute address would repeat the Host header."""
-    return RedirectResponse("/rq/", 308)
+_REDIRECTS: Final = (
+    Route("/", RedirectResponse("/board", 307), methods=["GET"]),
+    Route("/rq", RedirectResponse("/rq/", 308), methods=["GET"]),
+)
+"""By path only: an absolute address would repeat the Host header."""

@@ -46,6 +46,7 @@ from callkeeper.desk.board.rows import address_of
 from callkeeper.desk.board.rules_page import RulesPage
 from callkeeper.desk.board.runbook import runbook
 from callkeeper.desk.board.survey_page import SurveyPage
+from callkeeper.desk.bodies import BODIES
 from callkeeper.desk.call_list import CallList
 from callkeeper.desk.desk import Desk
 from callkeeper.desk.quotas import AGAIN_S, STREAMS_PER_PERSON, OpenStreams, QuotaUsed
@@ -54,7 +55,6 @@ from callkeeper.service.endpoints import is_institution_key, is_voice_id
 BASE: Final = "/board"
 """Where the board is served."""
 
-_ACTIONS: Final = ("assign", "verified", "distrusted", "opted-out", "check", "withdraw", "resolve")
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
 _NO_CALL: Final = "No call of this institution has this id."
 _TRY: Final = (
@@ -124,7 +124,9 @@ class Board:
         base, call = BASE, f"{BASE}/calls/{{institution}}/{{voice_id:path}}"
         routes = [
             Route(base, self.home),
-            Route(f"{base}/", self.to_home),
+            Route(
+                f"{base}/", RedirectResponse(BASE, 308), methods=["GET"]
+            ),  # an absolute one would repeat the Host header
             Route(f"{base}/stream", self.stream),
             Route(f"{base}/institutions/{{institution}}", self.institution),
             Route(f"{base}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
@@ -141,7 +143,7 @@ class Board:
             *self._rules.routes(),
             *self._processes.routes(),
             Route(f"{base}/static/{{name}}", self.file),
-            *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
+            *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in BODIES),
             Route(call, self.call),
         ]
         away = dict.fromkeys((RedisError, OSError, TimeoutError), self._on_redis_away)
@@ -159,10 +161,6 @@ class Board:
 
     async def home(self, request: Request) -> Response:
         return await self._board_page(request, None)
-
-    async def to_home(self, _request: Request) -> Response:
-        """Redirect to the board by path only: an absolute address would repeat the Host header."""
-        return RedirectResponse(BASE, 308)
 
     async def institution(self, request: Request) -> Response:
         return await self._board_page(request, _institution(request))
@@ -208,7 +206,7 @@ class Board:
         action_id = action_id if action_id.isalnum() and len(action_id) < 64 else ""
         opened = request.query_params.get("do", "")
         return await self._call_page(
-            request, _place(request), action_id, typed={"action": opened} if opened in _ACTIONS else None
+            request, _place(request), action_id, typed={"action": opened} if opened in BODIES else None
         )
 
     async def _call_page(
@@ -307,7 +305,7 @@ class Board:
         words = _WORDS.get(status, "This request cannot be handled.")
         if status == 404 and "voice_id" in request.path_params:
             words, hint = _NO_CALL, _TRY
-            if request.path_params["voice_id"].rpartition("/")[2] in _ACTIONS:
+            if request.path_params["voice_id"].rpartition("/")[2] in BODIES:
                 status, headers, words, hint = 405, {"Allow": "POST"}, _WORDS[405], _FORM
         institution = request.path_params.get("institution")
         if institution is not None:
