@@ -1,6 +1,6 @@
 """The desk's API: how the agent's software reads calls and makes statements about them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime
 from typing import Final, cast
@@ -21,9 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
-from callkeeper.calls.action_status import ActionStatus
 from callkeeper.calls.call_query import FILTERS, FilterWrong, digits_of
-from callkeeper.calls.record import Call, NewerRecord
+from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.keys import CallId
@@ -48,7 +47,7 @@ from callkeeper.desk.problems import (
 from callkeeper.desk.quotas import SEARCHES_PER_PERSON, SEARCHES_PER_TOKEN, QuotaUsed, SearchTurns
 from callkeeper.desk.statements import Actions
 from callkeeper.desk.stream import Stream, Tickets
-from callkeeper.desk.views import Action, CallView, PageView, action_view, call_view, story_view
+from callkeeper.desk.views import Action, PageView, action_view, call_view, story_view
 from callkeeper.service.endpoints import is_institution_key, is_voice_id
 
 
@@ -182,7 +181,9 @@ class DeskApi:
         token = await self._token(request)
         query = _query(request, "phase", "phone", "limit", "after", "q", "id", *FILTERS)
         refuse_other_calls(token, query)
-        phase = _one_of(query.get("phase"), "phase", PHASES)
+        phase = query.get("phase")
+        if phase is not None and phase not in PHASES:
+            raise invalid("phase", f"must be one of {', '.join(PHASES)}")
         _check_phone(token, query)
         if "operator" in query and not token.sees_people:
             raise forbidden("operator: a viewer does not see who acted")
@@ -207,7 +208,8 @@ class DeskApi:
         filters = {name: query[name] for name in names if name in query and not (where and name == "institution")}
         where = where or place_of(token.institutions)
         note_of(request).listed(filters, len(page.calls), detail="list", institution=where)
-        return _json(PageView(self._views(token, page.calls), page.next))
+        views = (call_view(call, self._policies, sees_people=token.sees_people) for call in page.calls)
+        return _json(PageView(tuple(views), page.next))
 
     async def show_call(self, request: Request) -> Response:
         token, place = await self._place(request)
@@ -216,9 +218,6 @@ class DeskApi:
         if known is None:
             raise _only_said(request) or not_found()
         return _json(story_view(known.call, known.trail, self._policies, sees_people=token.sees_people))
-
-    def _views(self, token: DeskToken, calls: Sequence[Call]) -> tuple[CallView, ...]:
-        return tuple(call_view(call, self._policies, sees_people=token.sees_people) for call in calls)
 
     def _speaker(self, action: str) -> Callable[[Request], object]:
         async def speak(request: Request) -> Response:
@@ -276,8 +275,10 @@ class DeskApi:
 
     async def _answer(self, call_id: CallId, action_id: str, wait_s: float) -> Response:
         action, answer = await self._actions.result(call_id, action_id, within_s=wait_s)
-        watch = f"/desk/calls/{_quoted(call_id)}/actions/{action_id}"
-        return _action_response(action_id, cast("Action", action), answer, watch)
+        place = "/".join(quote(part, safe="") for part in call_id)
+        watch = f"/desk/calls/{place}/actions/{action_id}"
+        view = action_view(action_id, cast("Action", action), answer, watch)
+        return _json(view, 202 if answer.may_change else 200, {"Location": watch})
 
     async def _token(self, request: Request) -> DeskToken:
         offered = [value for name, value in request.scope["headers"] if name == b"authorization"]
@@ -373,12 +374,6 @@ def _check_phone(token: DeskToken, query: QueryParams) -> None:
         raise invalid("phone", "must have digits")
 
 
-def _one_of(text: str | None, name: str, allowed: tuple[str, ...]) -> str | None:
-    if text is not None and text not in allowed:
-        raise invalid(name, f"must be one of {', '.join(allowed)}")
-    return text
-
-
 def _number(text: str | None, name: str, least: float, most: float, default: float) -> float:
     if text is None:
         return default
@@ -393,15 +388,6 @@ def _idempotency_key(request: Request) -> str | None:
     if key is not None and not (0 < len(key) <= 128 and key.isascii() and key.isprintable()):
         raise invalid("Idempotency-Key", "must be 1 to 128 visible ASCII characters")
     return key
-
-
-def _quoted(call_id: CallId) -> str:
-    return f"{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
-
-
-def _action_response(action_id: str, action: Action, answer: ActionStatus, watch: str) -> Response:
-    status = 202 if answer.may_change else 200
-    return _json(action_view(action_id, action, answer, watch), status, {"Location": watch})
 
 
 def _json(view: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -91,10 +91,12 @@ class Actions:
             Problem: There is no such call; the key was used for something else; too many statements about the call wait.
             redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
         """
-        known = await self._known(place)
+        known = await self._lookup.known(*place)
+        if known is None:
+            raise not_found()
         call_id = _left_under(known, place, action)
         assigned = _assigned_with(known, body) if assigns else None
-        request = _fingerprint(place, action, body)
+        request = sha256(msgspec.json.encode([*place, action, body])).hexdigest()
         action_id = new_trace()
         accepted = IdempotentRequest(action_id, request)
         kept_at = self._keys.wish(token.holder, idempotency_key) if idempotency_key else None
@@ -170,12 +172,6 @@ class Actions:
             raise not_found()
         return _action(line.kind), replace(PENDING, operator=line.operator)
 
-    async def _known(self, place: CallId) -> Known:
-        known = await self._lookup.known(place.institution_key, place.voice_id)
-        if known is None:
-            raise not_found()
-        return known
-
     async def _kept(self, key: str, request: str) -> IdempotentRequest | None:
         stored = await self._redis.get(key)
         if stored is None:
@@ -222,7 +218,3 @@ def _left_under(known: Known, place: CallId, action: str) -> CallId:
 
 def _action(kind: str | None) -> str:
     return {"resolved": "resolve", "opted_out": "opted-out", "withdrawn": "withdraw"}.get(kind or "", kind or "")
-
-
-def _fingerprint(place: CallId, action: str, body: Body) -> str:
-    return sha256(msgspec.json.encode([*place, action, body])).hexdigest()

@@ -75,7 +75,7 @@ def group_of(key: str, calls: Iterable[LiveCall], standing: Standing | None, pau
     is_unknown = standing is None and any(live.call.last_claim.standing == UNKNOWN for live in ordered)
     obstacle = standing.obstacle if standing else UNKNOWN if is_unknown else None
     return Group(
-        slot=group_slot(key),
+        slot=f"g-{sha256(key.encode()).hexdigest()[:12]}",
         key=key,
         name=(standing.name if standing else None) or key,
         address=f"institutions/{quote(key, safe='')}",
@@ -89,8 +89,3 @@ def group_of(key: str, calls: Iterable[LiveCall], standing: Standing | None, pau
 def precedence(live: LiveCall) -> tuple[bool, bool, datetime, str]:
     """Return what sorts calls: the highest is looked at first."""
     return live.state.is_urgent, not live.state.is_decided, live.since or _LONG_AGO, live.slot
-
-
-def group_slot(key: str) -> str:
-    """Return the name of an institution's place in the page."""
-    return f"g-{sha256(key.encode()).hexdigest()[:12]}"
