@@ -250,7 +250,7 @@ async def _quietly(writing: Any) -> None:
         return
 
 
-def alert_watch(alerts: AlertSettings, store: StoreSettings, log: Any, *, place: str | None = None) -> AlertWatch:
+def alert_watch(alerts: AlertSettings, store: StoreSettings, log: Any) -> AlertWatch:
     """Build the watch of a process. Without an address it does nothing."""
     courier = AlertCourier(alerts.addresses)
-    return AlertWatch(lambda: worker_redis(store.redis), courier, log, keys=store.keys, place=place)
+    return AlertWatch(lambda: worker_redis(store.redis), courier, log, keys=store.keys, place=alerts.public_url)

@@ -74,7 +74,7 @@ def pages(
         routes += [*_REDIRECTS, Mount("/rq", jobs_pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
     if board is not None and settings.has_login_page:
-        oidc, public_url = settings.oidc, settings.public_url
+        oidc, public_url = settings.oidc, settings.alerts.public_url
         login = LoginPages(
             renderer=board.renderers.of(None),
             accounts=accounts,

@@ -97,12 +97,14 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class AlertSettings(SettingsSection, frozen=True, kw_only=True):
-    """Where alerts are sent. Web and workers all watch; one of these processes sends."""
+    """Where alerts are sent, and what they link to. Web and workers all watch; one of these processes sends."""
 
     addresses: tuple[AlertAddress, ...] = defaulted(
         "CALLKEEPER_ALERT_URLS", parsing.alert_addresses, _ALERT_URLS, (), secret=True
     )
     """Where alerts are sent: apprise URLs, separated by commas; page=URL gets only urgent ones. Unset: none are sent."""
+    public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example")
+    """Public address of the web process. Alerts link to it, the doctor tests it, the identity provider redirects to it."""
 
 
 class TelemetrySettings(SettingsSection, frozen=True, kw_only=True):
@@ -285,8 +287,6 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
     """Origins of web pages that may use the desk from a browser. Default: none."""
     forwarded_hops: int = defaulted("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
     """Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored."""
-    public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example")
-    """Public address of the web process. Alerts link to it, the doctor tests it, the identity provider redirects to it."""
 
     def named_institutions(self) -> dict[str, frozenset[str]]:
         """Return the institutions that the settings name, by variable, without those of the rules file."""
@@ -297,7 +297,7 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
         """Yield a missing end of a rotation, and a missing address for the identity provider's redirect."""
         if self.push_headers_previous is not None and self.push_headers_previous_until is None:
             yield "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "is required with CALLKEEPER_PUSH_HEADERS_PREVIOUS"
-        if self.oidc is not None and self.public_url is None:
+        if self.oidc is not None and self.alerts.public_url is None:
             yield "CALLKEEPER_PUBLIC_URL", "is required with CALLKEEPER_OIDC_ISSUER, which redirects people to it"
 
     @property
@@ -339,8 +339,6 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     store: StoreSettings = part(StoreSettings)
     alerts: AlertSettings = part(AlertSettings)
     telemetry: TelemetrySettings | None = part(TelemetrySettings, only_if="OTEL_EXPORTER_OTLP_ENDPOINT")
-    public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example")
-    """Public address of the web process. Alerts link to it, the doctor tests it, the identity provider redirects to it."""
     service: ServiceSettings = part(ServiceSettings)
     institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2")
     """The institutions to act for, separated by commas. Default: all that the service account manages."""

@@ -81,7 +81,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
         routes.append(mount)
 
-    watch = alert_watch(settings.alerts, store, log, place=settings.public_url)
+    watch = alert_watch(settings.alerts, store, log)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

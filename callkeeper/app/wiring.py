@@ -114,7 +114,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     writer.doing = runtime.doing
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
-    watch = alert_watch(settings.alerts, settings.store, log, place=settings.public_url)
+    watch = alert_watch(settings.alerts, settings.store, log)
     watchdog.start()
     reporter.start()
     watch.start()

@@ -102,7 +102,7 @@ def _sections(
         yield Topic.WORKERS, _all(work_findings(redis, keys, incidents))
         yield Topic.PUSHES, _all(push_findings(redis, keys, institutions))
         if web is not None:
-            yield Topic.WEB, front_findings(web, web.public_url)
+            yield Topic.WEB, front_findings(web, web.alerts.public_url)
             if web.oidc is not None:
                 yield Topic.DASHBOARD, _all(provider_findings(redis, keys))
     yield Topic.ATTENTION, _all(waiting_findings(redis, keys))

@@ -354,8 +354,8 @@ def test_outcome_secrets_are_one_or_two(text: str) -> None:
 def test_web_and_worker_know_the_address_that_alerts_link_to() -> None:
     """Either of them may be the process that sends the alerts."""
     place = {"CALLKEEPER_PUBLIC_URL": "https://callkeeper.example"}
-    assert WebSettings.load(WEB | place).public_url == WorkerSettings.load(WORKER | place).public_url
-    assert WorkerSettings.load(WORKER | place).public_url == "https://callkeeper.example"
+    assert WebSettings.load(WEB | place).alerts == WorkerSettings.load(WORKER | place).alerts
+    assert WorkerSettings.load(WORKER | place).alerts.public_url == "https://callkeeper.example"
 
 
 def test_alert_addresses_are_split_and_never_shown() -> None:
