@@ -7,7 +7,6 @@ server is the master.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
@@ -221,13 +220,6 @@ CLUSTER_REMEDY: Final = "REDIS_URL must lead to a single Redis, or to sentinels 
 def is_cluster(info: Mapping[str, Any]) -> bool:
     """Tell whether a server that gave this answer to INFO is a node of a Redis Cluster. Those refuse our scripts."""
     return info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == 1
-
-
-def leads_to_cluster(place: RedisLocation) -> bool:
-    """Tell whether a Redis Cluster answers. One that is away cannot tell; the doctor says so later."""
-    with suppress(RedisError, OSError), blocking_redis(place, timeout_s=1.0) as redis:
-        return is_cluster(dict(redis.info()))
-    return False
 
 
 def warn_of_redis(place: RedisLocation, log: FilteringBoundLogger) -> None:

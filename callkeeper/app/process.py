@@ -7,19 +7,22 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
-from typing import Final
+from typing import Final, TypeVar
 
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.app.connections import CLUSTER_REMEDY, blocking_redis, leads_to_cluster
+from callkeeper.app.connections import CLUSTER_REMEDY, blocking_redis, is_cluster
 from callkeeper.app.environment import REMOVED, SettingsSection, unknown_variables
 from callkeeper.app.extras import how_to_install, missing, require
+from callkeeper.app.logs import divert_crashes, set_up_logging
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings
 from callkeeper.app.terminal import Misset
 from callkeeper.calls.metrics.signals import note_unstarted
 from callkeeper.calls.metrics.writing import Kind
+
+S = TypeVar("S", WebSettings, WorkerSettings)
 
 
 def own_environment(environ: Mapping[str, str], section: type[SettingsSection]) -> dict[str, str] | None:
@@ -51,10 +54,25 @@ def keep_own_secrets(section: type[SettingsSection]) -> list[str]:
     return [name for name in os.environ.pop(REMOVED, "").split(",") if name]
 
 
-def warn_of_unknown_variables(log: FilteringBoundLogger) -> None:
-    """Log every variable that has our prefix but is no setting: it has no effect."""
+def prepare(section: type[S]) -> tuple[S, FilteringBoundLogger]:
+    """Read the settings of a process, and set up its log. It keeps no secret of another process.
+
+    Raises:
+        SettingsWrong: Settings are missing or wrong.
+        Failed: An extra is missing.
+        Misset: Redis is a Redis Cluster.
+    """
+    removed = keep_own_secrets(section)
+    settings = section.load(os.environ)
+    require_extras(settings)
+    require_single_redis(settings.store.redis)
+    log = set_up_logging(settings.store.log_format)
+    divert_crashes(log)
+    if removed:
+        log.warning("secrets_removed", variables=removed)
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
+    return settings, log
 
 
 def report_unstarted(store: StoreSettings, kind: Kind) -> None:
@@ -153,13 +171,14 @@ def telemetry_of(
 
 
 def require_single_redis(place: RedisLocation) -> None:
-    """Make sure that Redis, if it answers, is no Redis Cluster.
+    """Make sure that Redis, if it answers, is no Redis Cluster. If it is away, the doctor says so later.
 
     Raises:
         Misset: It is one.
     """
-    if leads_to_cluster(place):
-        raise Misset(f"{place.address} is a Redis Cluster, which is not supported: {CLUSTER_REMEDY}")
+    with suppress(RedisError, OSError), blocking_redis(place, timeout_s=1.0) as redis:
+        if is_cluster(dict(redis.info())):
+            raise Misset(f"{place.address} is a Redis Cluster, which is not supported: {CLUSTER_REMEDY}")
 
 
 def require_extras(settings: WebSettings | WorkerSettings) -> None:

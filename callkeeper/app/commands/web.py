@@ -5,16 +5,7 @@ import os
 import click
 from msgspec.structs import replace
 
-from callkeeper.app.logs import divert_crashes, set_up_logging
-from callkeeper.app.process import (
-    collect_seldom,
-    keep_own_secrets,
-    report_unstarted,
-    require_extras,
-    require_single_redis,
-    telemetry_of,
-    warn_of_unknown_variables,
-)
+from callkeeper.app.process import collect_seldom, prepare, report_unstarted, telemetry_of
 from callkeeper.app.serving import WebServer, listen
 from callkeeper.app.settings import WebSettings
 from callkeeper.app.terminal import Failed
@@ -29,17 +20,9 @@ from callkeeper.calls.rules import RulesError
 )
 def web(host: str | None, port: int | None) -> None:
     """Run the web process: push events, health checks, the desk, the board and the RQ dashboard."""
-    removed = keep_own_secrets(WebSettings)
-    settings = WebSettings.load(os.environ)
-    require_extras(settings)
-    require_single_redis(settings.store.redis)
+    settings, log = prepare(WebSettings)
     if port is not None:
         settings = replace(settings, port=port)
-    log = set_up_logging(settings.store.log_format)
-    divert_crashes(log)
-    if removed:
-        log.warning("secrets_removed", variables=removed)
-    warn_of_unknown_variables(log)
     # A platform gives the port, and its router comes from outside.
     host = host or ("0.0.0.0" if os.environ.get("PORT") else "127.0.0.1")  # noqa: S104
     try:
