@@ -21,6 +21,7 @@ from sqlalchemy import Index, inspect, update
 
 from benchmarks.answer import Answer, Cell, Table
 from benchmarks.effort import Effort
+from benchmarks.spread import quantile
 from callkeeper.archive.database import Database
 from callkeeper.archive.lines import Content, content_of
 from callkeeper.archive.migrating import migrate
@@ -28,7 +29,6 @@ from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.tables import chains, lines, metadata, people, terms
 from callkeeper.archive.writing import ChainEnd, Writer
 from callkeeper.calls.call_query import CallQuery, parse_query
-from callkeeper.calls.facts import Policies
 from callkeeper.calls.record import Call, Candidate, Life, Names, Phase, Plan, Reason, Seen
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.report import report
@@ -242,7 +242,7 @@ def _measured(url: str, effort: Effort, rate: float | None) -> Answer:
         query = parse_query(typed, country="US", zone=UTC)
         narrow = replace(query, institution_key="cu-7", since=BEGAN + timedelta(days=4 * 365))
         ways = (partial(_ask, reader, query), partial(_ask, reader, narrow), partial(_ask, reader, query, ["cu-3"]))
-        took = [_p95([_took_ms(way) for _ in range(ASKED if not effort.is_smoke else 2)]) for way in ways]
+        took = [quantile((_took_ms(way) for _ in range(ASKED if not effort.is_smoke else 2)), 0.95) for way in ways]
         rows.append((words, typed, len(ways[0]()), *took))
         if max(took) > WITHIN_MS and not effort.is_smoke:
             broken.append(f"{words}: {max(took):.0f} ms, more than {WITHIN_MS:g}")
@@ -271,17 +271,9 @@ def _ask(reader: ArchiveReader, query: CallQuery, institutions: Sequence[str] | 
     return reader.find(query, matches=matches, most=100, institutions=institutions).calls
 
 
-def _p95(took_ms: Sequence[float]) -> float:
-    return sorted(took_ms)[round(0.95 * (len(took_ms) - 1))]
-
-
 def _report(reader: ArchiveReader, calls: int) -> None:
     stream = (call for call, _ in zip(reader.stream(), range(calls), strict=False))
-    report(stream, _policies())
-
-
-def _policies() -> Policies:
-    return load_rules(None).policies
+    report(stream, load_rules(None).policies)
 
 
 def _took_ms(work: Callable[[], object]) -> float:

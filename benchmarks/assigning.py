@@ -5,7 +5,7 @@ import time
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
-from benchmarks.spread import Spread
+from benchmarks.spread import Spread, quantile
 from benchmarks.stage import Stage, stage, wait_until
 
 LATENCY_MS = 20.0
@@ -28,9 +28,9 @@ def answer(effort: Effort) -> Answer:
             (
                 name,
                 len(lags[0]),
-                Spread.of(_quantile(each, 0.5) for each in lags),
-                Spread.of(_quantile(each, 0.99) for each in lags),
-                Spread.of(each[-1] for each in lags),
+                Spread.of(quantile(each, 0.5) for each in lags),
+                Spread.of(quantile(each, 0.99) for each in lags),
+                Spread.of(max(each) for each in lags),
             )
         )
     columns = ("starts", "calls", "p50 ms", "p99 ms", "worst ms")
@@ -52,12 +52,8 @@ def _round(effort: Effort) -> tuple[list[float], ...]:
 
 def _lags(on: Stage, url: str, count: int, rate: float) -> list[float]:
     """Start calls; return how long each waited for its assign, in milliseconds, ordered."""
-    on.http.post(f"{on.service_url}/bench/start", params={"url": url, "count": count, "rate": rate})
+    on.start_calls(url, count, rate)
     wait_until(lambda: len(on.asked()["assigned_at"]) >= count, f"{count} assigns", every_s=0.2)
     asked = on.asked()
     pushed_at, assigned_at = asked["pushed_at"], asked["assigned_at"]
-    return sorted((assigned_at[one] - pushed_at[one]) * 1000 - LATENCY_MS for one in pushed_at)
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    return [(assigned_at[one] - pushed_at[one]) * 1000 - LATENCY_MS for one in pushed_at]

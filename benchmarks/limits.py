@@ -13,7 +13,7 @@ from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
 from benchmarks.spread import Spread
-from benchmarks.stage import Stage, stage
+from benchmarks.stage import stage
 from callkeeper.calls.rules import load_rules
 
 LIMITS = (5, 15, 100)
@@ -91,11 +91,11 @@ def _run(limit: int, how: str, effort: Effort) -> Found:
             stack.enter_context(on.worker(**environ))
         time.sleep(2)
         fitting = max(2, int(limit * FITTING))
-        _start(on, url, fitting, fitting / (0.6 * fits_s))
+        on.start_calls(url, fitting, fitting / (0.6 * fits_s))
         time.sleep(fits_s)
         calm = on.asked()
         crowd = int(limit * CROWD)
-        _start(on, url, crowd, crowd)
+        on.start_calls(url, crowd, crowd)
         time.sleep(learning_s)
         begin_s = time.time()
         time.sleep(crowded_s)
@@ -107,10 +107,6 @@ def _run(limit: int, how: str, effort: Effort) -> Found:
         answered / crowded_s / limit,
         refused / max(1, answered + refused),
     )
-
-
-def _start(on: Stage, url: str, count: int, rate: float) -> None:
-    on.http.post(f"{on.service_url}/bench/start", params={"url": url, "count": count, "rate": rate})
 
 
 def _late_s(asked: dict[str, Any]) -> list[float]:

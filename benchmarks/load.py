@@ -36,10 +36,6 @@ class Report(msgspec.Struct):
     refused: int
     times_ms: list[float]
 
-    def quantile(self, share: float) -> float:
-        """Return the time within which the given share of answers came."""
-        return self.times_ms[min(len(self.times_ms) - 1, int(len(self.times_ms) * share))]
-
 
 class Sender:
     """State that all connections share: the events to send, and the answers."""

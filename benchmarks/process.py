@@ -27,12 +27,8 @@ def cpu_s(pid: int) -> float:
 
 def resident_mb(pid: int) -> float:
     """Return the memory of a process that is in RAM, in MB (10^6 bytes)."""
-    return _status_kb(pid, "VmRSS") * 1024 / 1e6
-
-
-def _status_kb(pid: int, name: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024 / 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
+from benchmarks.spread import quantile
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.crashpoints import MID_REQUEST_S
@@ -52,9 +53,8 @@ class Case:
     @property
     def row(self) -> tuple[str | int | float, ...]:
         """Return the case as a row of the table."""
-        ordered = sorted(self.waits_s)
-        p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
-        return (self.killed, self.shown_by, len(ordered), p50, p99, ordered[-1], self.bound_s)
+        shares = (quantile(self.waits_s, share) for share in (0.5, 0.99, 1.0))
+        return (self.killed, self.shown_by, len(self.waits_s), *shares, self.bound_s)
 
     @property
     def broken(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from benchmarks.answer import Answer, Cell, Table
 from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
 from benchmarks.late_evidence import Share, losses
-from benchmarks.spread import Spread
+from benchmarks.spread import Spread, quantile
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.schedule.model import PRIOR_CALL, PRIOR_RESULT
 from callkeeper.service.enumerations import CallStatus
@@ -103,7 +103,7 @@ def answer(effort: Effort) -> Answer:
         (
             *(live, how),
             *(one.per_s[kind] for kind in ("check", "read", "listing", "effect")),
-            *(one.others, _share(one.noticed_s, 0.5), _share(one.noticed_s, 0.95), _share(one.ended_s, 1.0)),
+            *(one.others, quantile(one.noticed_s, 0.5), quantile(one.noticed_s, 0.95), quantile(one.ended_s, 1.0)),
         )
         for (live, how), one in found.items()
     ]
@@ -127,11 +127,11 @@ def answer(effort: Effort) -> Answer:
         ),
         Goal.at_most(
             "few calls: noticed within, p95 s",
-            _worst(_share(one.noticed_s, 0.95) for one in few if one.noticed_s),
+            _worst(quantile(one.noticed_s, 0.95) for one in few if one.noticed_s),
             10.0,
         ),
         Goal.at_most(
-            "an end without a push noticed within, s", _worst(_share(one.ended_s, 1.0) for one in found.values()), 6.0
+            "an end without a push noticed within, s", _worst(quantile(one.ended_s, 1.0) for one in found.values()), 6.0
         ),
         Goal.at_most("enrolls lost more than by reads every 5 s, %", Spread.of(more), 1.0),
     )
@@ -160,12 +160,6 @@ def _lost() -> tuple[Table, list[float]]:
 
 def _worst(figures: Iterator[float]) -> Spread:
     return Spread.of([max(figures)])
-
-
-def _share(seconds: Sequence[float], share: float) -> float:
-    """Return the seconds within which the given share falls."""
-    found = sorted(seconds)
-    return found[min(len(found) - 1, int(len(found) * share))] if found else 0.0
 
 
 def _run(live: int, how: str, lasts_s: float) -> Found:

@@ -15,7 +15,7 @@ from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
 from benchmarks.listing import Took, list_twice
 from benchmarks.process import cpu_s, resident_mb
-from benchmarks.spread import Spread
+from benchmarks.spread import Spread, quantile
 from benchmarks.stage import Stage, stage, wait_until
 from callkeeper.calls.context import Context
 from callkeeper.calls.record import Call
@@ -64,7 +64,7 @@ class Watched:
 
     def late_ms(self, share: float) -> float:
         """Return the milliseconds after its time within which the given share of checks arrived."""
-        return self.lateness_s[min(len(self.lateness_s) - 1, int(len(self.lateness_s) * share))] * 1000
+        return quantile(self.lateness_s, share) * 1000
 
 
 def answer(effort: Effort) -> Answer:

@@ -27,6 +27,12 @@ class Spread:
         return told[0] if len(set(told)) == 1 else f"{told[0]} ({told[1]} to {told[2]})"
 
 
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the value within which the given share of values falls."""
+    found = sorted(values)
+    return found[min(len(found) - 1, int(len(found) * share))] if found else 0.0
+
+
 def _told(value: float) -> str:
     """Format a figure with three significant digits."""
     if abs(value) >= 100:

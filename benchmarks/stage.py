@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
-import msgspec
 from redis import Redis
 
 from benchmarks.load import PUSH_KEY
 from benchmarks.process import Meter, process, python
 from callkeeper.calls.store.keys import Keys
+from callkeeper_sandbox.demo.demonstration import url_listened_on, worker_started
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 
@@ -66,7 +66,7 @@ class Stage:
         with python(
             "callkeeper", "worker", log=self.log("worker"), environ={**self.worker_environ, **environ}
         ) as member:
-            member.wait_for(lambda line: line if '"worker_started"' in line else None)
+            member.wait_for(worker_started)
             yield member
 
     @contextmanager
@@ -75,7 +75,7 @@ class Stage:
         environ = {"REDIS_URL": self.redis_url, "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}
         arguments = ("web", "--host", "127.0.0.1", "--port", "0")
         with python("callkeeper", *arguments, log=self.log("web"), environ=environ) as member:
-            yield member, member.wait_for(_web_url) + "/push"
+            yield member, member.wait_for(url_listened_on) + "/push"
 
     @contextmanager
     def peer(self, interpreter: Path, module: str, *arguments: str) -> Iterator[ManagedProcess]:
@@ -104,6 +104,10 @@ class Stage:
         query = f"count={count}{'&assigned=yes' if assigned else ''}"
         ids: list[str] = self.http.post(f"{self.service_url}/bench/calls?{query}").json()
         return ids
+
+    def start_calls(self, url: str, count: int, rate: float) -> None:
+        """Start calls at the stand-in, so many a second, and push them to an address."""
+        self.http.post(f"{self.service_url}/bench/start", params={"url": url, "count": count, "rate": rate})
 
     def meter(self, **members: ManagedProcess) -> Meter:
         """Start to measure processes together with Redis and the stand-in."""
@@ -141,13 +145,6 @@ def stage(*, latency_ms: float = 50.0, limit: int = 0, redis_server: Path | None
 def _listening(line: str) -> str | None:
     _, found, url = line.partition("listening on ")
     return url.strip() if found else None
-
-
-def _web_url(line: str) -> str | None:
-    if '"web_listening"' not in line:
-        return None
-    url: str = msgspec.json.decode(line)["url"]
-    return url
 
 
 def wait_until(done: Callable[[], bool], what: str, *members: ManagedProcess, every_s: float = 0.01) -> None:
