@@ -63,16 +63,7 @@ class AlertWatch:
         place: str | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            open_redis: Opens a connection in the thread's event loop.
-            courier: Brings messages.
-            log: Where to log.
-            keys: Names of our keys.
-            place: The address of the web process, or None to use this machine's name.
-            clock: Replaces Redis's clock and this process's clock.
-        """
+        """``place``: the address of the web process, or else this machine's name. ``clock`` replaces all clocks."""
         self._open_redis = open_redis
         self._courier = courier
         self._log = log

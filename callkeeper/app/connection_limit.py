@@ -107,11 +107,7 @@ class ConnectionLimit:
             state.pop(connection, None)
 
     def admit(self, total: int) -> None:
-        """Cut one connection if the new one, which is receiving already, exceeds the limit.
-
-        Args:
-            total: Connections, the new one included.
-        """
+        """Cut one connection if the new one, which is receiving already and counted, exceeds the limit."""
         if total <= self._most:
             return
         self._on_full()

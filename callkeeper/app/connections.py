@@ -147,13 +147,7 @@ def _standing(fields: dict[str, Any]) -> SentinelView:
 
 
 def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":
-    """Return a client of the master, for asyncio.
-
-    Args:
-        known: The sentinels and the master's name.
-        to_sentinels: Options of the connections to the sentinels.
-        to_master: Options of the connections to the master; ``ssl`` asks for TLS.
-    """
+    """Return a client of the master, for asyncio; ``ssl`` in its options asks for TLS."""
     make: Any = AsyncSentinel  # it has no types
     kind = _FollowingTls if to_master.get("ssl") else _Following
     sentinel = make(known.addresses, sentinel_kwargs=to_sentinels)

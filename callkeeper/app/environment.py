@@ -151,9 +151,7 @@ class SettingsSection(msgspec.Struct, frozen=True, kw_only=True):
 def unknown_variables(environ: Mapping[str, str], known: Collection[str]) -> list[tuple[str, str | None]]:
     """Return variables with our prefix that no setting has, each with the most similar name that exists.
 
-    Args:
-        environ: The environment. Values are only compared with the form of a Kubernetes service link.
-        known: The names of all settings.
+    Values are only compared with the form of a Kubernetes service link.
     """
     short = {name.removeprefix(f"{PREFIX}_"): name for name in known}
     found = []

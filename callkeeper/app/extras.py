@@ -47,11 +47,7 @@ def how_to_install(extras: Iterable[str]) -> str:
 
 
 def require(what: str, *extras: str) -> None:
-    """Make sure that extras are installed.
-
-    Args:
-        what: What needs them, at the beginning of a sentence: a command or a variable.
-        extras: Their names.
+    """Make sure that extras are installed; ``what`` needs them: a command or a variable.
 
     Raises:
         Failed: One is missing; the message names the command that installs it.

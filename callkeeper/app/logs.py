@@ -31,12 +31,7 @@ _NUMBER: Final = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
 
 
 def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
-    """Send our events and the libraries' messages to a stream, and return the logger.
-
-    Args:
-        log_format: ``json`` or ``console``.
-        stream: Where to; by default standard output.
-    """
+    """Send our events and the libraries' messages to a stream, as ``json`` or for a ``console``; return the logger."""
     target = cast("TextIO", _Unfailing(sys.stdout if stream is None else stream))
     processors = _processors(log_format)
     structlog.configure(

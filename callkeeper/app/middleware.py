@@ -60,12 +60,7 @@ class Forwarded:
     """
 
     def __init__(self, app: ASGIApp, hops: int) -> None:
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            hops: Routers of ours between the client and this process; with 0 the header is ignored.
-        """
+        """``hops``: routers of ours between the client and this process; with 0 the header is ignored."""
         self._app = app
         self._hops = hops
 

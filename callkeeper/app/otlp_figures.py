@@ -58,13 +58,7 @@ _Labels = tuple[tuple[str, str], ...]
 def metrics_data(families: Iterable[Family], source: Resource, *, since_ns: int, now_ns: int) -> MetricsData:
     """Return the samples of ``/metrics`` as OTLP has them. Names are the same, less the ``_total`` of counters.
 
-    A backend that follows Prometheus's conventions adds it again.
-
-    Args:
-        families: As `callkeeper.desk.metrics` exports them.
-        source: Who sends them.
-        since_ns: When counting began; the present if that is unknown.
-        now_ns: The present.
+    A backend that follows Prometheus's conventions adds it again. ``since_ns``: when counting began, or else the present.
     """
     scope = ScopeMetrics(
         InstrumentationScope("callkeeper", metadata.version("callkeeper")),
@@ -121,16 +115,7 @@ class FigureExport:
         *,
         every_s: float,
     ) -> None:
-        """Prepare.
-
-        Args:
-            open_redis: Opens a connection in the thread's event loop.
-            keys: Where the figures are.
-            exporter: Sends them.
-            source: Who sends them, the same for every process. The instance's id is added.
-            watch: Logs whether the collector takes them.
-            every_s: Seconds between two exports.
-        """
+        """Prepare. The source is the same for every process; the instance's id is added."""
         self._open_redis = open_redis
         self._keys = keys
         self._exporter = exporter

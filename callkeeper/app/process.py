@@ -26,12 +26,7 @@ S = TypeVar("S", WebSettings, WorkerSettings)
 
 
 def own_environment(environ: Mapping[str, str], section: type[SettingsSection]) -> dict[str, str] | None:
-    """Return an environment without the secrets that a process does not read; None if it contains no such secret.
-
-    Args:
-        environ: The environment as it is.
-        section: The settings of the process.
-    """
+    """Return an environment without the secrets that a process does not read; None if it contains no such secret."""
     foreign = {name for name, variable in VARIABLES.items() if variable.is_secret} - section.variables().keys()
     removed = sorted(foreign & environ.keys())
     if not removed:

@@ -82,14 +82,9 @@ def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
 async def note_command(
     redis: "Redis", keys: Keys, event: AuditEvent, results: int | None = None, /, **parts: str
 ) -> None:
-    """Write into the audit log what was done at the command line.
+    """Write into the audit log what was done at the command line, and how many lines were exported.
 
-    Args:
-        redis: Where the log is.
-        keys: Names of our keys.
-        event: What was done.
-        results: How many lines were exported.
-        parts: ``operator``, ``institution``, ``voice_id``, ``detail``: ids and fixed words only.
+    ``parts``: ``operator``, ``institution``, ``voice_id``, ``detail``: ids and fixed words only.
     """
     entry = AuditEntry(event=event, who=COMMAND, origin=_origin(), results=results)
     await AuditLog(redis, keys=keys).write(replace(entry, **parts))

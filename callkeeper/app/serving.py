@@ -43,16 +43,7 @@ class WebServer(Server):
         room: int | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:
-        """Prepare to serve.
-
-        Args:
-            app: The application.
-            listener: Where to listen.
-            log: Where the address is logged.
-            leave: Ends streams, which would never end by themselves.
-            room: Connections at most; by default as many as the process may have.
-            deadlines: Deadlines of every connection.
-        """
+        """``leave`` ends streams, which would never end by themselves; ``room``: connections at most."""
         self._limit = ConnectionLimit(room_for_connections() if room is None else room, deadlines, self._on_full)
         super().__init__(
             Config(

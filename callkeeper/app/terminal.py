@@ -99,13 +99,7 @@ class _SafeConsole(Console):
 
 
 def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = False, stderr: bool = False) -> Console:
-    """Return a console for tables and styles, without markup, emoji names and automatic highlighting.
-
-    Args:
-        width_if_piped: Columns if the output is no terminal; default 80.
-        soft_wrap: Let the terminal break long lines.
-        stderr: Write to standard error.
-    """
+    """Return a console for tables and styles, without markup, emoji names and automatic highlighting."""
     console = _SafeConsole(markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap, stderr=stderr)
     if width_if_piped and not console.is_terminal:
         console.width = width_if_piped

@@ -162,12 +162,6 @@ async def warn_of_unknown_institutions(
     """Wait until the list of institutions is stored, then log which ones of the settings do not exist.
 
     Workers check this after their login (``workers.managed_institutions``), the doctor after its own.
-
-    Args:
-        named: The institutions in the settings, by variable.
-        queries: Reads the list that workers store.
-        log: Where to log.
-        every_s: Seconds between two attempts.
     """
     while any(named.values()):
         try:

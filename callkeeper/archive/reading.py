@@ -173,11 +173,7 @@ class ArchiveReader:
         """Yield every call that began since an instant, oldest first, each in its last version.
 
         Calls are read in pages, each in a separate transaction, without the personal values of the record.
-
-        Args:
-            since_ms: Calls that began then or later.
-            institution_key: Only this institution's.
-            progress: Called with the number of lines read since the last call.
+        ``progress`` is called with the number of lines read since the last call.
         """
         order = [lines.c.began_ms, lines.c.institution_key, lines.c.n]
         if institution_key is not None:

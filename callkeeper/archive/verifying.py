@@ -113,14 +113,7 @@ def verify(
     evidence: Evidence | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Verification:
-    """Verify the chains of one institution or of all.
-
-    Args:
-        database: The archive.
-        institution_key: Only this one's.
-        logged: Heads from the log, if there is no other evidence.
-        evidence: What is known from outside the database.
-        progress: Called with the number of lines read since the last call.
+    """Verify the chains of one institution or of all; ``evidence`` is from outside the database.
 
     Raises:
         callkeeper.archive.errors.ArchiveAway: The database failed.

@@ -139,11 +139,7 @@ class DeskApi:
         self._auditor = auditor
 
     def app(self, origins: tuple[str, ...]) -> ASGIApp:
-        """Build the application, to be mounted at ``/desk``.
-
-        Args:
-            origins: Origins of web pages that may use the desk from a browser.
-        """
+        """Build the application, to be mounted at ``/desk``."""
         call = "/calls/{institution}/{voice_id:quoted}"
         routes = [
             Route("/openapi.json", self.describe),

@@ -46,23 +46,7 @@ class Desk:
         country: str = "US",
         archive: ArchivedCalls | None = None,
     ) -> None:
-        """Put the parts together.
-
-        Args:
-            redis: For answers; not closed here.
-            waiting_redis: Waits for changes, so its timeout must exceed `feed.BLOCK_MS`; closed at the end.
-            tokens: Who may use the desk.
-            origins: Origins of web pages that may use it from a browser.
-            book: The rules that the workers go by.
-            waker: Enqueues a job where a note asks for one.
-            log: Where to log.
-            now: Returns the present, aware UTC.
-            store: Takes the notes, over the first connection.
-            auditor: Writes audit entries for requests of tokens.
-            streams_per_token: How many streams one token may have open.
-            country: Where phone numbers without a country's code belong.
-            archive: Has the settled calls that Redis no longer has; closed at the end.
-        """
+        """``redis`` is not closed here; the connection that waits, longer than `feed.BLOCK_MS`, and the archive are."""
         keys = store.keys
         known, changes = DeskTokens(tokens, redis, keys=keys), Changes(redis, keys=keys)
         self.access = AccessChanges(redis, keys=keys)

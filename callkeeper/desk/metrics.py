@@ -146,12 +146,7 @@ def _gauge(name: str, meaning: str, labels: tuple[str, ...], samples: Samples) -
 
 
 async def read_everything(redis: "Redis", *, keys: Keys = KEYS, now: datetime | None = None) -> Everything:
-    """Read all that is exported.
-
-    Args:
-        redis: Answers in bytes.
-        keys: Where everything is kept.
-        now: Replaces Redis's clock.
+    """Read all that is exported; ``now`` replaces Redis's clock.
 
     Raises:
         redis.exceptions.RedisError: Redis is away.

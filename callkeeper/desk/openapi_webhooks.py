@@ -27,11 +27,7 @@ _ANSWERS: Final = {
 
 
 def webhooks(ref_template: str) -> dict[str, Any]:
-    """Return the webhooks by their type.
-
-    Args:
-        ref_template: Where schemas are found, with ``{name}``.
-    """
+    """Return the webhooks by their type."""
     return {kind: {"post": _post(kind, ref_template)} for kind in MEANINGS}
 
 

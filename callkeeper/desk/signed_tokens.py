@@ -50,13 +50,7 @@ class Signer:
     """Issues and recognises tokens."""
 
     def __init__(self, key: bytes, *, valid_s: float, now: Callable[[], float] = time.time) -> None:
-        """Prepare to sign.
-
-        Args:
-            key: 32 bytes for this purpose alone.
-            valid_s: How long a token is good.
-            now: Seconds since the epoch.
-        """
+        """``key``: 32 bytes for this purpose alone."""
         self._key = key
         self._valid_s = valid_s
         self._now = now
@@ -98,9 +92,6 @@ def form_tokens(key: bytes, *, now: Callable[[], float] = time.time) -> Signer:
     """Return the signer of tokens that prove that one of our own pages asked for a change.
 
     A browser sends the login along with any request that a foreign page has started. The token is in our pages only.
-
-    Args:
-        key: Of a session or a login; without it the tokens are invalid.
-        now: Seconds since the epoch.
+    Without a key, of a session or a login, the tokens are invalid.
     """
     return Signer(key_for("form tokens", key), valid_s=FORM_VALID_S, now=now)

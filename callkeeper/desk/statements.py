@@ -79,13 +79,8 @@ class Actions:
     ) -> tuple[str, CallId]:
         """Leave a note for an action on a call; return the action's id, and the id under which the note was left.
 
-        Args:
-            token: Whose request it is.
-            place: Which call, by either of its ids.
-            action: The last part of the address.
-            body: The details.
-            idempotency_key: Recognises a repetition within a day.
-            assigns: Also assign the verified person if nobody is assigned.
+        ``idempotency_key`` recognises a repetition within a day. ``assigns``: also assign the verified person if nobody is
+        assigned.
 
         Raises:
             Problem: There is no such call; the key was used for something else; too many statements about the call wait.

@@ -275,13 +275,7 @@ def pause_lines(pauses: Pauses, known: KnownInstitutions) -> list[tuple[str, str
 
 
 def held_lines(paused: Sequence[str | None], scope: PauseScope, known: KnownInstitutions) -> list[str]:
-    """Return lines with the new pauses: each institution by name and key, with its number of live calls.
-
-    Args:
-        paused: The institutions that were paused; None is all of them.
-        scope: How much was paused.
-        known: The institutions and their live calls.
-    """
+    """Return lines with the new pauses: each institution by name and key, with its number of live calls. None is all."""
     keys = sorted(known.names) if None in paused else sorted({key for key in paused if key is not None})
     whose = "all institutions" if None in paused else quantity(len(keys), "institution")
     live = sum(known.live.get(key, 0) for key in keys)

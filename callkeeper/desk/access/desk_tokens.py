@@ -137,14 +137,7 @@ class DeskTokens:
         return value
 
     async def mint(self, token: DeskToken, operator: str, institutions: frozenset[str], *, valid_s: int) -> str:
-        """Store a token for one agent; return its value, which cannot be read again.
-
-        Args:
-            token: The token that it is minted with. It must cover operator and institutions.
-            operator: Whom it speaks for.
-            institutions: Whose calls it reads.
-            valid_s: How long it is valid, in seconds.
-        """
+        """Store a token for one agent; return its value, which cannot be read again. ``token`` must cover it."""
         value = MINTED + secrets.token_urlsafe(32).encode()
         minted = MintedToken(
             minted_with=_identity(token),

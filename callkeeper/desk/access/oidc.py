@@ -161,10 +161,6 @@ class Provider:
     async def finish(self, query: QueryParams, state: str) -> tuple[Person, str]:
         """Return who has logged in, and where they wanted to go.
 
-        Args:
-            query: The parameters with which the provider sent the browser back.
-            state: The state that the browser got when the login began.
-
         Raises:
             ProviderAway: The provider does not answer.
             ProviderRefused: Something about the answer is wrong, or the person may not log in.

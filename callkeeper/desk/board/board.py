@@ -81,16 +81,6 @@ class Board:
         country: str = "US",
         streams_per_person: int = STREAMS_PER_PERSON,
     ) -> None:
-        """Put the parts together.
-
-        Args:
-            redis: For answers; not closed here.
-            desk: Has the feed of changes, and accepts statements.
-            log: Where to log.
-            now: Returns the present, aware UTC.
-            country: Where phone numbers without a country's code belong.
-            streams_per_person: How many streams one person may have open.
-        """
         keys = desk.lookup.keys
         self._book = desk.book
         self._desk = desk

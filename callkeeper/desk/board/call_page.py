@@ -275,14 +275,7 @@ class CallRenderer:
         self._renderer = renderer
 
     def view(self, page: CallPage, now: datetime, visitor: Visitor, typed: Mapping[str, str] | None = None) -> View:
-        """Render the page.
-
-        Args:
-            page: The page.
-            now: The present.
-            visitor: Who looks at it. Only forms that they may send are shown.
-            typed: The fields of a form that was refused.
-        """
+        """Render the page, with the forms that the visitor may send. ``typed``: the fields of one that was refused."""
         person = visitor.person
         page = replace(page, forms=page.forms.for_(person), result=page.result if person.sees_people else None)
         piece = self._renderer.piece

@@ -112,13 +112,7 @@ class PageUpdates:
         self._lamp = ""
 
     def of(self, view: View, announcement: str = "", *, lamp: str = "") -> bytes | None:
-        """Return the event with what has changed in a view; None if nothing has.
-
-        Args:
-            view: What the page shows now.
-            announcement: What screen readers read out.
-            lamp: Why the page is not live; empty if it is.
-        """
+        """Return the event with what has changed in a view; None if nothing has. ``lamp``: why it is not live."""
         marks = {slot: crc32(view.marks.get(slot, markup).encode()) for slot, markup in view.html.items()}
         html = {slot: markup for slot, markup in view.html.items() if markup and self._marks.get(slot) != marks[slot]}
         order = {slot: slots for slot, slots in view.order.items() if self._order.get(slot) != slots}

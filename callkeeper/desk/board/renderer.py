@@ -79,13 +79,6 @@ class Renderer:
     """Renders pieces, and caches lines that have not changed."""
 
     def __init__(self, base: str, book: RuleBook, *, sees_people: bool = True) -> None:
-        """Prepare to write.
-
-        Args:
-            base: Where the board is mounted, without the last slash.
-            book: The rules that the workers use.
-            sees_people: Whether its readers may see names and numbers.
-        """
         self.base = base
         self.sees_people = sees_people
         self._book = book
@@ -103,13 +96,7 @@ class Renderer:
         return str(getattr(self._pieces, name)(*arguments)).strip()
 
     def view(self, frame: Frame, only: str | None = None, institutions: Institutions = None) -> View:
-        """Render the board, or the page of one institution. Done once, however many people look at it.
-
-        Args:
-            frame: The moment.
-            only: The institution whose page it is.
-            institutions: To which institutions the reader is limited.
-        """
+        """Render the board, or the page of one institution. Done once, however many people look at it."""
         page = only, institutions
         known = self._views.get(page)
         if known is not None and known[0] is frame:

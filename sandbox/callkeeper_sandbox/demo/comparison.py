@@ -33,14 +33,7 @@ class Fate(StrEnum):
 
 
 def fate(account: Mapping[str, Any], phase: Phase | None, *, since: datetime, now: datetime) -> Fate:
-    """Return what happened to a call.
-
-    Args:
-        account: The sandbox's account of it.
-        phase: The phase of our record of it, None without a record.
-        since: When this run began. No call could be found or settled before.
-        now: The present.
-    """
+    """Return what happened to a call. Before this run began (``since``), no call could be found or settled."""
     if account["is_ignored"]:
         return Fate.IGNORED
     if account["ended_at"] is None:

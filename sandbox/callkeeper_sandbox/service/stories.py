@@ -105,15 +105,7 @@ def by_hand(sandbox: Sandbox, call: Call, kind: Kind) -> Happening:
 
 
 def begin(sandbox: Sandbox, institution_key: str, name: str, *, after_s: float, ends_s: float) -> Call:
-    """Start a call of an institution with a story.
-
-    Args:
-        sandbox: The sandbox.
-        institution_key: The institution.
-        name: Name of the story.
-        after_s: Seconds until its result.
-        ends_s: Seconds until the caller hangs up.
-    """
+    """Start a call of an institution with a story: its result comes after ``after_s``, its end after ``ends_s``."""
     story, voice_id = STORIES[name], str(uuid.uuid4())
     if not story.is_pushed:
         sandbox.faults.add(Fault(target=PUSH, action=Action.LOST, voice_id=voice_id))
