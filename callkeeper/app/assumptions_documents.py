@@ -4,7 +4,6 @@
 """
 
 import sys
-from collections.abc import Sequence
 
 from callkeeper.app.documents import filled, items
 from callkeeper.calls.assumptions import Assumption, SeenBy, assumptions, groups, variants
@@ -16,11 +15,12 @@ OTHERS = "Others"
 
 def assumptions_document() -> str:
     """Return the whole of docs/assumptions.md."""
+    contradictions = [(one.id, each.words) for one in assumptions().values() for each in one.answers if not each.holds]
     parts = {
         "groups": "\n\n".join(
             f"## {name}\n\n{items(map(_line, of_it))}" for name, of_it in groups().items() if name != OTHERS
         ),
-        "contradictions": items(f"{words} (`{id_}`)," for id_, words in _contradictions())[:-1] + ".",
+        "contradictions": items(f"{words} (`{id_}`)," for id_, words in contradictions)[:-1] + ".",
         "others": items(map(_line, groups()[OTHERS])),
     }
     return filled("assumptions_document.md", parts)
@@ -30,10 +30,6 @@ def _line(one: Assumption) -> str:
     where = ", ".join(f"`{module}`" for module in one.where)
     otherwise = f" Otherwise: {one.otherwise}." if one.otherwise else ""
     return f"`{one.id}` ({where}): {one.text}.{otherwise}"
-
-
-def _contradictions() -> Sequence[tuple[str, str]]:
-    return [(one.id, each.words) for one in assumptions().values() for each in one.answers if not each.holds]
 
 
 def survey_document() -> str:

@@ -169,7 +169,7 @@ def _is_strong_secret(text: str) -> bool:
 def _is_hard_to_guess(text: str) -> bool:
     """Tell whether a secret of software, and what it encodes, is no placeholder, repetition, sequence or common word."""
     encoded = list(_encoded(text))
-    contents = [content.decode() for content in encoded if _is_text(content)]
+    contents = [content.decode() for content in encoded if content.isascii() and content.decode().isprintable()]
     if any(map(_PLACEHOLDER.search, [text, *contents])):
         return False
     if not all(map(_has_variety, [text.encode("utf-8", "replace"), *encoded])):
@@ -189,10 +189,6 @@ def _encoded(text: str) -> Iterator[bytes]:
     for decode in decoders:
         with suppress(ValueError):
             yield decode().rstrip(b"\r\n")  # a line break is what echo adds
-
-
-def _is_text(content: bytes) -> bool:
-    return content.isascii() and content.decode().isprintable()
 
 
 def _has_variety(content: bytes) -> bool:

@@ -273,14 +273,10 @@ def filled(template: str, parts: Mapping[str, str]) -> str:
 def _keys() -> str:
     return items(
         f"`{f'[[{table}]]' if table in SEVERAL else f'[{table}]'} {key}`: {kind}; "
-        f"{_otherwise(left_out)}. {meaning[0].upper()}{meaning[1:]}."
+        f"{'' if left_out.startswith('required') else 'default: '}{left_out}. {meaning[0].upper()}{meaning[1:]}."
         for table, keys in MEANINGS.items()
         for key, (kind, left_out, meaning) in keys.items()
     )
-
-
-def _otherwise(left_out: str) -> str:
-    return left_out if left_out.startswith("required") else f"default: {left_out}"
 
 
 def _type(fact: Says) -> str:

@@ -24,11 +24,6 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 """Modules that can be imported if an extra is installed."""
 
 
-def is_installed(extra: str) -> bool:
-    """Tell whether an extra is installed, without importing it."""
-    return all(map(_is_there, MODULES[extra]))
-
-
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
@@ -37,8 +32,8 @@ def _is_there(module: str) -> bool:
 
 
 def missing(extras: Iterable[str]) -> list[str]:
-    """Return those that are not installed."""
-    return [extra for extra in extras if not is_installed(extra)]
+    """Return those that are not installed, without importing any."""
+    return [extra for extra in extras if not all(map(_is_there, MODULES[extra]))]
 
 
 def how_to_install(extras: Iterable[str]) -> str:

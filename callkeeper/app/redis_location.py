@@ -137,7 +137,8 @@ def _behind_sentinels(plain: str, scheme: str, rest: str) -> RedisLocation:
     options = dict(parse_qsl(query, keep_blank_values=True))
     username, password = (options.pop(name, None) for name in _OWN_OPTIONS)
     first, port = addresses[0]
-    url = f"{plain}://{credentials}{at}{_bracketed(first)}:{port}/{db or 0}"
+    first = f"[{first}]" if ":" in first else first
+    url = f"{plain}://{credentials}{at}{first}:{port}/{db or 0}"
     if options:
         url += f"?{urlencode(options)}"
     _options_of(url)
@@ -165,10 +166,6 @@ def _is_near(host: str) -> bool:
         return ipaddress.ip_address(host).is_private
     except ValueError:
         return "." not in host or host.endswith(_INTERNAL)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _options_of(url: str) -> dict[str, Any]:

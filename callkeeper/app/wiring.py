@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -43,14 +44,10 @@ def service_config(settings: ServiceSettings) -> ServiceConfig:
     )
 
 
-def _sink(settings: OutcomeSettings) -> Callable[[], WebhookClient]:
-    return lambda: WebhookClient.open(
-        settings.url,
-        settings.secrets,
-        may_be_private=settings.may_be_private,
-        ca_file=None if settings.ca_file is None else str(settings.ca_file),
-        proxy=settings.proxy,
-    )
+def _open_webhook_client(settings: OutcomeSettings) -> WebhookClient:
+    ca_file = None if settings.ca_file is None else str(settings.ca_file)
+    private, proxy = settings.may_be_private, settings.proxy
+    return WebhookClient.open(settings.url, settings.secrets, may_be_private=private, ca_file=ca_file, proxy=proxy)
 
 
 def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Callable[[ArchiveQueue], Outbox]:
@@ -87,7 +84,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         figures=figures,
         keys=keys,
         kept_s=settings.store.retention.calls_s,
-        open_webhook_client=_sink(settings.outcomes) if settings.outcomes else None,
+        open_webhook_client=partial(_open_webhook_client, settings.outcomes) if settings.outcomes else None,
         open_archive=_archive(settings.archive, log, figures) if settings.archive else None,
         loop_factory=uvloop.new_event_loop,
     )

@@ -11,7 +11,6 @@ import msgspec
 from redis.asyncio import Redis
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.commands.call_lists import EVERYTHING, find, json_of, list_calls
@@ -39,7 +38,7 @@ from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Lookup, Queries
-from callkeeper.calls.story import Line, Row, Story, Tone, story_of
+from callkeeper.calls.story import Line, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words
 from callkeeper.desk.call_list import CallList
 from callkeeper.service.tracing import new_trace
@@ -359,14 +358,10 @@ def story_table(story: Story, *, with_rows: bool) -> RenderableType:
             table.add_row("", shown(f"    {each.name}: {each.words}", "dim"))
         width = max((len(safe(row.rule)) for row in line.rows), default=0)
         for row in line.rows if with_rows else ():
-            table.add_row("", _rule_row(row, width))
+            table.add_row("", shown(f"    {row.mark} {safe(row.rule):<{width}}  {row.text}", _ROW_STYLES[row.mark]))
     return table
 
 
 def _when(line: Line) -> str:
     until = f" to {line.until_s:.1f}" if line.until_s is not None else ""
     return f"{line.at_s:.1f}{until} s"
-
-
-def _rule_row(row: Row, width: int) -> Text:
-    return shown(f"    {row.mark} {safe(row.rule):<{width}}  {row.text}", _ROW_STYLES[row.mark])

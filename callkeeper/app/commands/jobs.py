@@ -50,7 +50,7 @@ def list_jobs(limit: int, *, as_json: bool) -> None:
     if as_json:
         say_json(*rows)
         return
-    cells = ((row.id, row.state, _second(row.since), row.description) for row in rows)
+    cells = ((row.id, row.state, f"{row.since:%m-%d %H:%M:%S}" if row.since else "", row.description) for row in rows)
     say_table(("id", "state", "since (UTC)", "description"), cells, width_if_piped=160)
 
 
@@ -96,10 +96,6 @@ def delete(job_id: str | None, *, all_failed: bool, yes: bool) -> None:
 def _refuse_both_or_none(job_id: str | None, *, all_failed: bool) -> None:
     if (job_id is None) is not all_failed:
         raise Misused("give one JOB_ID, or --all-failed")
-
-
-def _second(at: datetime | None) -> str:
-    return "" if at is None else f"{at:%m-%d %H:%M:%S}"
 
 
 def _note(verb: str, what: str) -> None:

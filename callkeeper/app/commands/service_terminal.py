@@ -184,11 +184,8 @@ def service_command(function: Callable[..., None]) -> Callable[..., None]:
 def _explain(error: ResellerError) -> str:
     advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
     answer = [f"the service says: {safe(error.full)}"] if error.full else []
-    return "; ".join([str(error), *answer, advice, *_cause(error)])
-
-
-def _cause(error: ResellerError) -> list[str]:
-    return [str(error.__cause__)] if isinstance(error.__cause__, ResellerError) else []
+    cause = [str(error.__cause__)] if isinstance(error.__cause__, ResellerError) else []
+    return "; ".join([str(error), *answer, advice, *cause])
 
 
 def plain(record: object, *, show_secrets: bool) -> Any:
