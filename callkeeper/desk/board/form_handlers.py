@@ -1,6 +1,7 @@
 """Carries out the forms of the board: actions on calls go through the desk, pauses through the store of pauses."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl
@@ -45,21 +46,14 @@ class FormRefused(Exception):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True)
 class FormHandlers:
     """Reads forms, checks that they come from our pages, and carries them out."""
 
-    def __init__(
-        self,
-        actions: Actions,
-        pausing: Pausing,
-        queries: Queries,
-        *,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._actions = actions
-        self._queries = queries
-        self._pausing = pausing
-        self._now = now
+    actions: Actions
+    pausing: Pausing
+    queries: Queries
+    now: Callable[[], datetime]
 
     async def read(self, request: Request, *known: str, changes: bool = True) -> dict[str, str]:
         """Return the fields of a form that one of our pages has sent; empty ones are left out.
@@ -126,7 +120,7 @@ class FormHandlers:
         except msgspec.ValidationError as error:
             raise FormRefused(400, f"{_field(str(error))} is missing or invalid.") from None
         try:
-            return await self._actions.request(BOARD, place, action, body, None, assigns=True)
+            return await self.actions.request(BOARD, place, action, body, None, assigns=True)
         except Problem as problem:
             raise FormRefused(problem.view.status, f"Not done: {problem.view.title}") from None
 
@@ -141,17 +135,17 @@ class FormHandlers:
         if form.get("scope") not in set(PauseScope):
             raise FormRefused(400, "Choose what is to be paused.")
         place, scope = _institution(form, person), PauseScope(form["scope"])
-        known = (await self._queries.institutions()).visible(person.may_see)
+        known = (await self.queries.institutions()).visible(person.may_see)
         _note_denial(request, place)
         if place is not None and (problem := known.problem(place)):
             raise FormRefused(400, f"Nothing was paused: {problem}")
         note_of(request).complete(institution=place or EVERYWHERE, detail=scope)
-        more = (await self._pausing.pauses()).more_than(place, scope)
+        more = (await self.pausing.pauses()).more_than(place, scope)
         if more is not None:
             raise FormRefused(
                 409, f"Nothing was changed: everything automatic is paused there already ({more.reason})."
             )
-        await self._pausing.pause(place, Pause(scope=scope, operator=operator, because=because, at=self._now()))
+        await self.pausing.pause(place, Pause(scope=scope, operator=operator, because=because, at=self.now()))
 
     async def resume(self, request: Request, form: Mapping[str, str]) -> None:
         """Lift the pause that the form names.
@@ -161,14 +155,14 @@ class FormHandlers:
         """
         person = visitor_of(request).person
         operator, because, place = operator_of(person), _because(form), _institution(form, person)
-        pauses = pauses_for(await self._pausing.pauses(), person.institutions)
-        known = (await self._queries.institutions()).visible(person.may_see)
+        pauses = pauses_for(await self.pausing.pauses(), person.institutions)
+        known = (await self.queries.institutions()).visible(person.may_see)
         _note_denial(request, place)
         problem = why_not_resumed(place, pauses, known)
         if problem is not None:
             raise FormRefused(409, f"Nothing was resumed: {problem}")
         note_of(request).complete(institution=place or EVERYWHERE)
-        await self._pausing.resume(place, operator=operator, because=because, at=self._now())
+        await self.pausing.resume(place, operator=operator, because=because, at=self.now())
 
 
 def _note_denial(request: Request, place: str | None) -> None:

@@ -5,6 +5,7 @@ A new connection gets everything, so no position in the stream has to be kept.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from zlib import crc32
@@ -36,34 +37,26 @@ CALL_POLL_S: Final = 5.0
 """How often a call's page is refreshed, also when nothing seems to have changed."""
 
 
+@dataclass(frozen=True, slots=True)
 class Streams:
     """Yields events. Each stream begins with everything."""
 
-    def __init__(
-        self,
-        frames: FrameSource,
-        desk: Desk,
-        renderers: Renderers,
-        incidents: IncidentReader,
-        *,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._frames = frames
-        self._desk = desk
-        self._renderers = renderers
-        self._incidents = incidents
-        self._now = now
+    frames: FrameSource
+    desk: Desk
+    renderers: Renderers
+    incidents: IncidentReader
+    now: Callable[[], datetime]
 
     async def of_board(self, only: str | None, person: Person) -> AsyncGenerator[bytes]:
         """Yield changes of the board, or of one institution, as far as a person may see them."""
-        updates, seen, renderer = PageUpdates(), 0, self._renderers.of(person)
+        updates, seen, renderer = PageUpdates(), 0, self.renderers.of(person)
         is_first = True
         yield BEGIN
-        async with self._frames.watching():
-            while not self._frames.is_broken:
-                frame = await self._frames.next(seen, POLL_S)
+        async with self.frames.watching():
+            while not self.frames.is_broken:
+                frame = await self.frames.next(seen, POLL_S)
                 if frame is None:
-                    yield DARK if self._frames.is_dark else ALIVE
+                    yield DARK if self.frames.is_dark else ALIVE
                     continue
                 seen = frame.n
                 view = renderer.view(frame, only, person.institutions)
@@ -75,20 +68,20 @@ class Streams:
 
     async def _pause(self, seconds: float) -> None:
         """Wait before the next event of a page, unless no more frames will be made."""
-        while seconds > 0 and not self._frames.is_broken:
+        while seconds > 0 and not self.frames.is_broken:
             await asyncio.sleep(min(seconds, _LOOK_EVERY_S))
             seconds -= _LOOK_EVERY_S
 
     async def of_call(self, place: CallId, action_id: str | None, visitor: Visitor) -> AsyncGenerator[bytes]:
         """Yield changes of the page of a call, until the call no longer exists."""
-        updates, writer = PageUpdates(), CallRenderer(self._renderers.of(visitor.person))
+        updates, writer = PageUpdates(), CallRenderer(self.renderers.of(visitor.person))
         yield BEGIN
-        with self._desk.feed.listen() as listener:
+        with self.desk.feed.listen() as listener:
             while not listener.is_over:
                 try:
-                    known = await self._desk.known(place)
-                    institution = await self._desk.lookup.name(place.institution_key)
-                    alarms = await self._incidents.of(place.institution_key, visitor.person.institutions)
+                    known = await self.desk.known(place)
+                    institution = await self.desk.lookup.name(place.institution_key)
+                    alarms = await self.incidents.of(place.institution_key, visitor.person.institutions)
                 except (NewerRecord, ArchiveAway, RedisError, OSError, TimeoutError):
                     yield DARK
                     updates = PageUpdates()  # the next event switches the lamp on again
@@ -96,8 +89,8 @@ class Streams:
                     continue
                 if known is None:
                     return
-                page = call_page(known, self._desk.book, action_id, self._now(), institution=institution, alarms=alarms)
-                yield updates.of(writer.view(page, self._now(), visitor)) or ALIVE
+                page = call_page(known, self.desk.book, action_id, self.now(), institution=institution, alarms=alarms)
+                yield updates.of(writer.view(page, self.now(), visitor)) or ALIVE
                 change = await listener.next(CALL_POLL_S)
                 while change is not None and change.call_id != known.call_id and not listener.is_over:
                     change = await listener.next(CALL_POLL_S)
