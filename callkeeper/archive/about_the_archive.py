@@ -7,15 +7,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from callkeeper.archive.audited import ChangingCommands
 from callkeeper.archive.contents import StoredLine
 from callkeeper.archive.lines import AUDIT, CALL
-from callkeeper.archive.statements import DONE, Retired, Statement, Statements, erased_of
-from callkeeper.archive.tables import holds
+from callkeeper.archive.statements import DONE, Retired, Statement, Statements, erased_of, holds_of
 from callkeeper.archive.writing import Head
 
 Found = Iterator[tuple[int, str]]
@@ -134,8 +133,7 @@ class AboutTheArchive:
             yield 0, f"an erasure of {voice_id} is recorded that no line of the chain names"
 
     def _holds(self) -> Found:
-        asked = select(holds.c.kind, holds.c.value).where(holds.c.institution_key == self.key)
-        stored: set[Any] = {(kind, value) for kind, value in self.connection.execute(asked)}
+        stored = holds_of(self.connection, self.key)
         standing = self.statements.standing
         for kind, _ in sorted(standing.holds - stored):
             yield 0, f"a legal hold of a {kind} was removed, and its release was not recorded"

@@ -28,7 +28,15 @@ from callkeeper.archive.lines import (
     sha256,
     without_remarks,
 )
-from callkeeper.archive.statements import EVERYBODY, Statements, body_signature, erased_of, mentions_of, ranges_of
+from callkeeper.archive.statements import (
+    EVERYBODY,
+    Statements,
+    body_signature,
+    erased_of,
+    holds_of,
+    mentions_of,
+    ranges_of,
+)
 from callkeeper.archive.tables import chains, erased, holds, is_same_line, is_whole, lines, people, terms
 from callkeeper.archive.writing import ChainEnd, Head, insert_once
 from callkeeper.calls.call_query import COMPARED, digits_of, same_number
@@ -131,7 +139,7 @@ class Keeper:
     def holds(self, institution_key: str) -> Holds:
         """Return what is under a legal hold at an institution."""
         with self.database.reading() as connection:
-            return _holds(connection, institution_key)
+            return Holds.of(holds_of(connection, institution_key))
 
     def covered(self, institution_key: str, kind: str, value: str) -> int:
         """Return how many archived calls a hold covers. It also covers those that are archived later."""
@@ -334,12 +342,7 @@ def _delete_notes(connection: Connection, key: str, notes: list[tuple[int, str]]
 
 def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:
     """Return which of some calls are under a hold."""
-    return _under(connection, key, voice_ids, _holds(connection, key))
-
-
-def _holds(connection: Connection, key: str) -> Holds:
-    asked = select(holds.c.kind, holds.c.value).where(holds.c.institution_key == key)
-    return Holds.of((kind, value) for kind, value in connection.execute(asked))
+    return _under(connection, key, voice_ids, Holds.of(holds_of(connection, key)))
 
 
 def _under(connection: Connection, key: str, voice_ids: Sequence[str], of: Holds) -> set[str]:

@@ -183,8 +183,7 @@ class Statements:
             standing.erased.update({voice_id: set(whose) for voice_id, whose in last.erased.items()})
         elif last is not None or self._base_n:
             standing.is_complete = False
-            asked = select(holds.c.kind, holds.c.value).where(holds.c.institution_key == self._key)
-            standing.holds = {(kind, value) for kind, value in self._connection.execute(asked)}
+            standing.holds = holds_of(self._connection, self._key)
             for voice_id, whose in erased_of(self._connection, self._key):
                 standing.erased[voice_id].add(whose)
         return standing
@@ -206,6 +205,12 @@ def erased_of(connection: Connection, institution_key: str) -> set[tuple[str, st
     """Return the calls whose values must not be stored again, and whose, as the table has them."""
     asked = select(erased.c.voice_id, erased.c.person_id).where(erased.c.institution_key == institution_key)
     return {(voice_id, whose) for voice_id, whose in connection.execute(asked)}
+
+
+def holds_of(connection: Connection, institution_key: str) -> set[tuple[str, str]]:
+    """Return the legal holds in force, as the table has them."""
+    asked = select(holds.c.kind, holds.c.value).where(holds.c.institution_key == institution_key)
+    return {(kind, value) for kind, value in connection.execute(asked)}
 
 
 def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -109,7 +109,6 @@ def verify(
     database: Database,
     *,
     institution_key: str | None = None,
-    logged: Mapping[tuple[str, int], str] | None = None,
     evidence: Evidence | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Verification:
@@ -119,7 +118,7 @@ def verify(
         callkeeper.archive.errors.ArchiveAway: The database failed.
     """
     found = Verification()
-    known = Evidence(logged=logged or {}) if evidence is None else evidence
+    known = evidence or Evidence()
     with database.reading(within_s=24 * 3600.0) as connection, _any_text(database, connection):
         audited = ChangingCommands.of(connection)
         rows: dict[str, Row[Any]] = {}

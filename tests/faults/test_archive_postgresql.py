@@ -21,7 +21,7 @@ from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.migrating import migrate
 from callkeeper.archive.reading import ArchiveReader
 from callkeeper.archive.tables import lines, metadata, people
-from callkeeper.archive.verifying import verify
+from callkeeper.archive.verifying import Evidence, verify
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.call_query import CallQuery
 from callkeeper.calls.store.keys import CallId
@@ -219,12 +219,13 @@ def test_backup_is_restored_and_filled_up(server: PostgreSql, tmp_path: Path) ->
     dump = str(server.folder / "backup.dump")
     server.run("pg_dump", "-Fc", "-f", dump, server.url)
     writer.write(INSTITUTION, [content(n) for n in range(40, 60)])
-    logged = {(INSTITUTION, writer.heads()[INSTITUTION].n): writer.heads()[INSTITUTION].hash}
+    head = writer.heads()[INSTITUTION]
+    evidence = Evidence(logged={(INSTITUTION, head.n): head.hash})
     writer.close()
     server.sql("DROP DATABASE archive WITH (FORCE)", "CREATE DATABASE archive", database="postgres")
     server.run("pg_restore", "-d", server.url, dump)
     intact(server, 40)
-    assert [fault.n for fault in verify(at(server.url), logged=logged).faults] == [60], "the restore is seen"
+    assert [fault.n for fault in verify(at(server.url), evidence=evidence).faults] == [60], "the restore is seen"
     Writer(at(server.url)).write(INSTITUTION, [content(n) for n in range(60)])
     intact(server, 60)
 

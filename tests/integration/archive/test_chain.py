@@ -15,7 +15,7 @@ from callkeeper.archive.database import Database
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.lines import GENESIS, content_of, joined
 from callkeeper.archive.tables import chains, lines, people
-from callkeeper.archive.verifying import verify
+from callkeeper.archive.verifying import Evidence, verify
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.service.secret import Secret
@@ -120,13 +120,13 @@ def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Data
     head = Writer(filled).heads()[INSTITUTION]
     line = msgspec.json.encode({"event": "archive_head", "level": "info", **signed_head(INSTITUTION, head, key)})
     log = parse_heads([b"no json", line], key)
-    logged = log.hashes
-    assert (faults(filled, logged=logged), log.unsigned) == ([], 0)
+    logged = Evidence(logged=log.hashes)
+    assert (faults(filled, evidence=logged), log.unsigned) == ([], 0)
     (tmp_path / "other").mkdir()
     with sqlite_archive(tmp_path / "other") as forged:
         Writer(forged).write(INSTITUTION, [content(n) for n in range(1, 11)])
         assert faults(forged) == []
-        assert faults(forged, logged=logged) == [f"{INSTITUTION} line 10: its hash differs from the logged one"]
+        assert faults(forged, evidence=logged) == [f"{INSTITUTION} line 10: its hash differs from the logged one"]
     assert parse_heads([line], Secret("another-key-that-tests-know")).unsigned == 1
 
 
