@@ -59,61 +59,33 @@ def write_utc(at: dt.datetime) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The behaviour where the document says "not shown" or is ambiguous.
+    """The behaviour where the document says "not shown" or is ambiguous. Each `..._form` changes one part of an answer.
 
     Attributes:
-        wrap_institutions: Form of the answer of the institution list.
-        institution_form: Form of one institution, in the list and by its key.
-        vpn_form: Form of its VPN config, which may be none.
         status_with_calls: Status of the reseller's last institution from its first call on.
         update_null: What an update with a null name does: the new name, made from the old one.
-        login_as_form: Form of the answer to login-as.
         token_keys: The `institutionKeys` of a login, made from the keys of all institutions of the reseller.
-        login_ends_earlier: Whether a login ends the tokens of earlier logins.
-        login_keeps_token: Whether a login returns the token that is alive already.
         expires_on: The `expiresOn` of a login, made from the instant of the login.
-        login_refusal_status: HTTP status of a login with wrong credentials.
         page_size: The size of a page, made from `pageSize`.
-        page: The entries of a page, from all entries, `continueFrom` and the size.
-        past_end: The entries of a page past the end.
-        queue_order: The calls of a queue in the order in which they are listed.
         bounds_are_exclusive: Whether a call that starts exactly at `startDate` or `endDate` is left out.
         compared_start: Precision of the comparison of a start with the bounds.
         listed_after_end_s: For how long the queue lists a call that has ended.
-        lists_assigned: Whether the queue lists a live call whose person is known.
-        null_persons: Whether `persons` is null, not an empty list, for a caller without candidates.
         persons_after_s: Seconds after the start at which candidates are known.
         prefills_person: Where a call that nobody has assigned shows the only matched member as its person.
-        phone_form: How phone numbers are written in answers and pushes.
         accepts_type: Whether a content type is accepted, with or without a body; else 415.
         refusal_status: HTTP status of a refusal, by its code.
-        refusal_form: Form of a refusal.
-        problem_form: Form of a problem response.
         success_form: Additional form of every answer, for extras in successful ones.
-        answer_form: Form of every answer.
-        metadata_form: Form of `metaData` in the record of a call.
-        enrolled_form: Form of the record of a call whose enroll is in force.
         case_status: Research status of a call without a scripted case, by the call and the present.
         shows_nested, shows_top: Where the record is in the answer to details.
         requests_per_s: Requests answered within one second; more get a 429. 0: no limit.
-        write_instant: How date-times are written in answers and pushes.
         clock_ahead_s: By how much the clock of the service is ahead of true time.
         shown_start: What `startDateTime` says, and the bounds compare, made from the start of a call.
-        end_writes_status: Whether the end of a call overwrites `status` with CallEnded.
-        assign_writes_status: Whether an assign writes the activity GrabbedCall.
-        assign_over: Whether an assign replaces an already assigned person, is refused, or is ignored.
-        refused_after_end: The operations that are refused once a call has ended.
         starts_with_status: Whether a call has the status CallStarted before anything happens to it.
-        enroll_writes: The activities of an enroll, in order.
         viewed_after_s: Seconds after which AgentViewed overwrites a status with a decision.
-        status_lag_s: Delay of the shown status.
         policy_lag_s: Delay of the shown policies after their status.
-        unenroll_writes_status: Whether an un-enrolled call gets FullAuthenticationUnenrolled.
         unenroll_after_s: Seconds from a reject until the member's other manual authentications are un-enrolled.
-        id_form: Form of the ids that the provider gives to a call.
         moves_id: Whether the queue lists a call under its alternate id until somebody is assigned.
         capital_ids: Where these are written in capital letters. Requests may then spell them either way.
-        addition_needs_key: Whether an institution can be added without a key.
         addition_takes_key: Whether a given key is used.
     """
 
