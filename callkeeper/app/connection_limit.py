@@ -73,13 +73,7 @@ class ConnectionLimit:
     def __init__(
         self, most: int, deadlines: Deadlines | None = None, on_full: Callable[[], None] = lambda: None
     ) -> None:
-        """Start with no connections.
-
-        Args:
-            most: Connections at most.
-            deadlines: After which connections are cut.
-            on_full: Called when a connection is cut to make room.
-        """
+        """Start with no connections."""
         self._most = most
         self._on_full = on_full
         self.not_reading: dict[Connection, float] = {}
@@ -142,13 +136,7 @@ class ReservedConnections:
     """
 
     def __init__(self, app: ASGIApp, most: int, paths: frozenset[bytes]) -> None:
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            most: Requests for other paths that may be under way at the same time.
-            paths: Raw paths that are always passed on.
-        """
+        """``paths`` are always passed on; at most ``most`` requests for others may be under way."""
         self._app = app
         self._most = most
         self._paths = paths

@@ -60,12 +60,7 @@ def separated(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 
 def per_institution(parse: Callable[[str], T], value: str) -> Callable[[str], PerInstitution[T]]:
-    """Return a parser of ``10y, cu-1=7y``: a value, then other values for single institutions.
-
-    Args:
-        parse: Reads one value.
-        value: What it is, for messages.
-    """
+    """Return a parser of ``10y, cu-1=7y``: a value, then other values for single institutions."""
 
     def read(text: str) -> PerInstitution[T]:
         default, *others = map(str.strip, text.split(","))

@@ -33,12 +33,7 @@ class Database:
     """Opens transactions over one connection. Use it in one thread at a time, and close it, for example by ``with``."""
 
     def __init__(self, url: str, options: dict[str, str] | None = None) -> None:
-        """Prepare without connecting.
-
-        Args:
-            url: ``postgresql://...`` or ``sqlite:///...``.
-            options: libpq options beside the URL: ``sslmode``, ``sslrootcert``.
-        """
+        """Prepare without connecting; ``options`` are libpq's, beside the URL."""
         place = make_url(url)
         self.is_sqlite = place.get_backend_name() == "sqlite"
         self._engine = _sqlite(place) if self.is_sqlite else _postgresql(place, options or {})

@@ -142,11 +142,6 @@ class ArchiveReader:
     def by_day(self, begin_ms: int, end_ms: int, institutions: Sequence[str] | None) -> Iterator[tuple[int, str, int]]:
         """Count archived calls in their last versions: day from 1970, outcome (empty: calls that began then), number.
 
-        Args:
-            begin_ms: Calls that began then or later.
-            end_ms: And before this.
-            institutions: Only calls of these; None: of all.
-
         Raises:
             callkeeper.archive.errors.ArchiveAway: The database failed, or took longer than five seconds.
         """

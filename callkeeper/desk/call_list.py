@@ -98,14 +98,7 @@ class CallList:
     ) -> ListedPage:
         """Return the next calls that match.
 
-        Args:
-            rights: What whoever asks may see, and search by.
-            query: What is looked for.
-            sections: The parts of the list, in this order.
-            after: ``next`` of the page before.
-            limit: Maximum number of calls.
-            is_wanted: What else a call has to be.
-            newest_first: Whether live calls come in this order; settled ones always do.
+        ``rights`` limit what is found and what it may be searched by. Settled calls always come newest first.
 
         Raises:
             ValueError: ``after`` was not ours.
@@ -150,12 +143,7 @@ class CallList:
     ) -> FoundCalls:
         """Return the first calls that match, from as many pages as that takes: live ones oldest first.
 
-        Args:
-            rights: What whoever asks may see, and search by.
-            query: What is looked for.
-            sections: The parts of the list, in this order.
-            any_id: The typed text, if it may be a whole id. Such a call is found however old it is.
-            most: Maximum number of calls.
+        ``any_id``: the typed text, if it may be a whole id. Such a call is found however old it is.
         """
         known = await self.lookup.institutions()
         found: dict[CallId, Call] = {}

@@ -94,13 +94,7 @@ _POLICY = (
 
 
 def dashboard(connection: "Redis", *, address: str, queue_name: str = QUEUE_NAME) -> ASGIApp:
-    """Build the dashboard's pages, to be mounted behind the login.
-
-    Args:
-        connection: Answers in bytes, as RQ needs it.
-        address: What the pages show as the Redis address; without credentials.
-        queue_name: Our RQ queue; the pages show no other.
-    """
+    """Build the pages of one queue, to be mounted behind the login. ``address``, without credentials, is only shown."""
     wsgi: Any = pages(connection, address=address, queue_name=queue_name)  # two typings of WSGI
     return cast("ASGIApp", WSGIMiddleware(wsgi, workers=_THREADS))
 

@@ -81,11 +81,7 @@ class ReadableJob(Job):
 
 
 def _hold_to_size(raw_data: Any) -> None:
-    """Refuse a compressed field that becomes too large.
-
-    Raises:
-        ValueError: It is larger than the maximum.
-    """
+    """Refuse a compressed field that becomes too large."""
     fields = decode_redis_hash(raw_data)
     for field in ("data", "exc_info"):
         unfolding = zlib.decompressobj()

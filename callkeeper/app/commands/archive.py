@@ -296,11 +296,7 @@ def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
 
 
 def _note_export(institution: str, results: int | None = None) -> None:
-    """Record in the audit log that an export begins, or how many calls it held.
-
-    Raises:
-        Failed: Redis does not answer.
-    """
+    """Record in the audit log that an export begins, or how many calls it held."""
     detail = "archive" if results is None else "archive, done"
     record_command(AuditEvent.EXPORTED, results, detail=detail, institution=institution)
 

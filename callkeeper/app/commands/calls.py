@@ -220,11 +220,7 @@ class Resolution(StrEnum):
 
 
 def _resolution(*, applied: bool | None, seen: bool) -> Resolution:
-    """Return which one of the three options was given.
-
-    Raises:
-        click.UsageError: None of them, or --seen beside another.
-    """
+    """Return which one of the three options was given; refuse none, and --seen beside another."""
     match applied, seen:
         case True, False:
             return Resolution.APPLIED

@@ -124,11 +124,7 @@ async def _chosen(redis: "Redis", keys: Keys, institution: str | None, voice_id:
 
 
 def _refuse_unless_ready(installation: Installation, institution_key: str) -> None:
-    """Refuse a test call that nobody would handle, or that could enroll or reject its caller.
-
-    Raises:
-        CannotRun: No worker is alive, or the installation is not in watch-only mode.
-    """
+    """Refuse a test call that nobody would handle, or that could enroll or reject its caller."""
     if not installation.workers:
         raise CannotRun("no worker is alive: start callkeeper worker, and run callkeeper doctor")
     if installation.unknown:

@@ -143,11 +143,7 @@ def _failed_ids(queue: Queue) -> list[str]:
 
 
 def _failed_job(queue: Queue, job_id: str) -> ReadableJob:
-    """Read a job that can be enqueued again.
-
-    Raises:
-        Failed: There is none, it cannot be read, or it has not failed.
-    """
+    """Read a job that can be enqueued again."""
     job = _job(queue, job_id)
     if not job.is_readable:
         raise Failed(f"{job_id}: {UNREADABLE}")
@@ -157,11 +153,7 @@ def _failed_job(queue: Queue, job_id: str) -> ReadableJob:
 
 
 def _idle_job(queue: Queue, job_id: str) -> ReadableJob:
-    """Read a job that can be deleted.
-
-    Raises:
-        Failed: There is none, or a worker runs it.
-    """
+    """Read a job that can be deleted."""
     job = _job(queue, job_id)
     if job in queue.started_job_registry:
         raise Failed(f"{job_id}: a worker runs it now; it ends by itself")

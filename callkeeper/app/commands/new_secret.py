@@ -60,11 +60,7 @@ def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
 
 
 def _check(institutions: tuple[str, ...]) -> None:
-    """Refuse institutions that do not exist, if REDIS_URL is set.
-
-    Raises:
-        Misused: There is no institution with such a key.
-    """
+    """Refuse institutions that do not exist, if REDIS_URL is set."""
     if not os.environ.get("REDIS_URL"):
         say("Not checked whether the institution exists: REDIS_URL is not set. The doctor checks it.", err=True)
         return

@@ -75,11 +75,7 @@ def replay(which: str | None, failed_since: timedelta | None, institution: str |
 
 
 async def _refuse_if_nobody_posts(redis: "Redis", keys: Keys) -> None:
-    """Refuse a request that no worker would carry out.
-
-    Raises:
-        Misused: No worker posts outcomes.
-    """
+    """Refuse a request that no worker would carry out."""
     if await DeliveryLog(redis, keys.outbox).receiver() is None:
         raise Misused(NOBODY_POSTS)
 

@@ -170,11 +170,7 @@ def pauses(limit: int, *, as_json: bool) -> None:
 
 
 def _check(institutions: Sequence[str], known: KnownInstitutions, *, force: bool) -> None:
-    """Refuse institutions that do not exist.
-
-    Raises:
-        Misused: One is unknown and not forced, or no institution can have such a key.
-    """
+    """Refuse institutions that do not exist, unless they are forced and could exist."""
     problems = []
     for key in institutions:
         problem = known.problem(key)
@@ -196,11 +192,7 @@ def _why_not_forced(key: str, known: KnownInstitutions, problem: str) -> str | N
 
 
 def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: Pauses) -> None:
-    """Refuse to replace a pause of everything by one of effects, unless --effects was passed.
-
-    Raises:
-        click.ClickException: Assigns and automatic checks would continue.
-    """
+    """Refuse to replace a pause of everything by one of effects, unless --effects was passed."""
     for each in places:
         found = pauses.more_than(each, scope)
         if found is not None:
@@ -212,11 +204,7 @@ def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: P
 
 
 def _one_line(text: str, option: str) -> str:
-    """Return a text on one line.
-
-    Raises:
-        click.UsageError: It is blank.
-    """
+    """Return a text on one line; refuse a blank one."""
     line = " ".join(text.split())[:200]
     if not line:
         raise click.UsageError(f"{option} must not be blank: the history of pauses shows it")

@@ -84,11 +84,7 @@ def _say_plan() -> None:
 
 
 def _ask() -> None:
-    """Ask the questions, and count the answers like those of traffic.
-
-    Raises:
-        Failed: The service does not answer.
-    """
+    """Ask the questions, and count the answers like those of traffic."""
     from callkeeper.app.settings import WorkerSettings  # noqa: PLC0415  (only this needs the service's settings)
     from callkeeper.app.wiring import service_config  # noqa: PLC0415
     from callkeeper.calls.store.claims import Store  # noqa: PLC0415

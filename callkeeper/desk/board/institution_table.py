@@ -84,12 +84,7 @@ def institution_rows(
 ) -> list[InstitutionRow]:
     """Return the lines in the order of the table.
 
-    Args:
-        groups: The institutions with their live calls.
-        context: What is known beside the calls.
-        alarms: All alarms.
-        refused: How much the service has refused, by institution.
-        ranks: Live calls by institution, as of a moment ago: the order follows these, so that lines do not jump.
+    ``ranks``: live calls by institution, as of a moment ago: the order follows these, so that lines do not jump.
     """
     waiting: Counter[str] = Counter()
     trouble: dict[str, Alarm] = {}

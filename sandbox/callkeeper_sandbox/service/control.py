@@ -309,11 +309,7 @@ def _json(answer: object, status: int) -> Response:
 
 
 def _hold_to_json(request: Request, body: bytes) -> None:
-    """Refuse a body that is not declared as JSON, because a form of another site could have sent it.
-
-    Raises:
-        ControlError: The content type is not JSON.
-    """
+    """Refuse a body that is not declared as JSON, because a form of another site could have sent it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if (body or kind) and kind != "application/json":
         raise ControlError(415, "the body must be sent as application/json: curl --json")
