@@ -5,7 +5,7 @@ a person, no text of the service. `docs/guarantees.md` has the promises.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -42,14 +42,12 @@ class PromiseState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PromiseVerdict:
+class Judgement:
     """What was seen of one promise. ``remedy`` says what to do about it if it does not hold, or was not seen.
 
     ``is_required``: without it there is no certificate. What an installation does not use is not required.
     """
 
-    id: str
-    promise: str
     state: PromiseState
     evidence: str
     remedy: str = ""
@@ -61,22 +59,18 @@ class PromiseVerdict:
         return self.state is PromiseState.HOLDS or (self.state is PromiseState.NOT_SEEN and not self.is_required)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """A verdict without the promise that it is about."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseVerdict(Judgement):
+    """A judgement, and the promise that it is about."""
 
-    state: PromiseState
-    evidence: str
-    remedy: str = ""
-    is_required: bool = True
+    id: str
+    promise: str
 
 
 def verdicts(evidence: CallEvidence) -> tuple[PromiseVerdict, ...]:
     """Return the verdict of every promise, in the order of a call's life."""
-    found = ((name, promise, judge(evidence)) for name, promise, judge in PROMISES)
     return tuple(
-        PromiseVerdict(name, promise, one.state, one.evidence, one.remedy, one.is_required)
-        for name, promise, one in found
+        PromiseVerdict(**asdict(judge(evidence)), id=name, promise=promise) for name, promise, judge in PROMISES
     )
 
 

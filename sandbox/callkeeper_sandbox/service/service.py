@@ -15,7 +15,7 @@ from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.faults import LISTING, Faults, Matter
 from callkeeper_sandbox.service.ledger import Ledger
 from callkeeper_sandbox.service.push import Pusher
-from callkeeper_sandbox.service.scenario import Planned, Scenario
+from callkeeper_sandbox.service.scenario import Scenario
 from callkeeper_sandbox.service.state import Call, Happening
 from callkeeper_sandbox.service.variants import aimed, choose
 from callkeeper_sandbox.service.world import World
@@ -95,20 +95,17 @@ class Sandbox:
         """Apply all due changes, and plan the pushes that follow."""
         if self.scenario is not None:
             for planned in self.scenario.due(self.world.clock()):
-                self._start_planned(planned)
+                self.start_call(
+                    planned.institution_key,
+                    planned.phone_number,
+                    planned.script,
+                    voice_id=self.world.options.id_form(planned.voice_id),
+                    alternate_id=self.world.options.id_form(planned.alternate_id),
+                    started_at=planned.started_at,
+                    listed_after_s=planned.listed_after_s,
+                )
         self.world.tick()
         self.pusher.pump()
-
-    def _start_planned(self, planned: Planned) -> None:
-        self.start_call(
-            planned.institution_key,
-            planned.phone_number,
-            planned.script,
-            voice_id=self.world.options.id_form(planned.voice_id),
-            alternate_id=self.world.options.id_form(planned.alternate_id),
-            started_at=planned.started_at,
-            listed_after_s=planned.listed_after_s,
-        )
 
     def start_call(
         self,
