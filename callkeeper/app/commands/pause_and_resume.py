@@ -1,11 +1,11 @@
 """``callkeeper pause``, ``resume`` and ``pauses``: a person stops automatic actions, resumes them, and lists pauses."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import click
+from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
@@ -224,29 +224,10 @@ def place(key: str) -> str:
     return "all institutions" if key == EVERYWHERE else key
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentPause:
-    """A pause in force, as JSON. ``problem`` says why it stops no call, if so."""
-
-    institution: str
-    scope: PauseScope
-    operator: str
-    because: str
-    at: datetime
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentRow:
-    """A line of JSON about a pause in force. Its only field tells it from the lines of the history."""
-
-    now: CurrentPause
-
-
-def current_pauses(pauses: Pauses, known: KnownInstitutions) -> list[CurrentRow]:
-    """Return every pause in force."""
+def current_pauses(pauses: Pauses, known: KnownInstitutions) -> list[dict[str, object]]:
+    """Return every pause in force for JSON. ``now`` tells it from the history; ``problem``: why it stops no call."""
     return [
-        CurrentRow(CurrentPause(key, pause.scope, pause.operator, pause.because, pause.at, _problem(key, known)))
+        {"now": {"institution": key, **asdict(pause), "problem": _problem(key, known)}}
         for key, pause in sorted(pauses.by_institution.items())
     ]
 

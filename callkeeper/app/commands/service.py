@@ -28,11 +28,7 @@ def service(context: click.Context, *, wants_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-
-    async def read(redis: "Redis", keys: Keys) -> list[GateRow]:
-        return await gate_table(redis, keys)
-
-    rows = query_redis(read)
+    rows = query_redis(gate_table)
     if wants_json:
         say_json([_as_json(row) for row in rows])
     elif not rows:
