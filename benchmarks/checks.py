@@ -45,10 +45,8 @@ class Way:
     """One way to make checks.
 
     Attributes:
-        name: Its name in the table.
         calls: How many checks it makes in a round.
         on: Where it runs.
-        run: Starts its worker.
         made: Counts the results that are stored.
     """
 

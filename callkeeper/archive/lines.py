@@ -41,11 +41,9 @@ class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: A call's line, or one about the archive.
-        at_ms: When it was written.
         version: 1 for a call's first line, 2 for the next.
         body_hash: SHA-256 of the body as stored.
         commitments: Path and commitment of each personal value.
-        previous: The hash of the line before.
     """
 
     institution_key: str

@@ -125,23 +125,15 @@ class CallEvidence:
     """All that verdicts are made of.
 
     Attributes:
-        institution_key: Whose call it is.
         began_at: Since when samples, refused pushes and answers count; figures reach back an hour at most.
-        taken_at: When this was read.
-        installation: What runs here.
         sample_at: The institution's last sample push.
         call: The record of the test call; None if none came.
-        trail: Its trail.
         stray: Pushes that seem to be about the call, but name another one.
         hung_up_at: When the caller hung up, as the person at the terminal said.
-        was_silent: Whether the caller said nothing.
         refused: Refused pushes by reason, of all institutions.
         requests: Requests to the service by outcome, of all institutions.
-        turned_away: How many requests were answered 429.
         skipped: Entries of the institution's queue that could not be used.
         misnamed: Answers about a call of the institution that named another one.
-        deliveries: The outcomes of the call.
-        survey: The rows of the survey.
     """
 
     institution_key: str

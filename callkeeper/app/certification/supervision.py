@@ -49,12 +49,9 @@ class CallPlan:
     """How the test call is made.
 
     Attributes:
-        institution_key: Whose call it is.
         asks: Whether a person at the terminal is told what to do, and asked.
         call_id: A call that exists already; None: the next new one.
         wait_s: How long to wait for the call, and again for its end, in seconds.
-        was_silent: Whether the caller says nothing.
-        survey: Where the rows of the survey come from.
     """
 
     institution_key: str

@@ -56,13 +56,10 @@ class Doors:
     """The ways in, and who watches them. All pages share them, so guesses at one page count for all.
 
     Attributes:
-        sessions: Of people who are logged in.
         shared: The login of ``CALLKEEPER_ADMIN``; None if it is not set.
         metrics_token: Opens ``/metrics``; None if it is not set.
         has_login_page: People log in by name. Otherwise the browser asks for the shared login.
         limiter: Counts wrong passwords.
-        auditor: Writes the audit entries that the table of routes asks for.
-        log: Where refusals are logged.
         away: Makes the page that is shown while Redis is away. It holds no data, so anybody may see it.
     """
 

@@ -66,9 +66,6 @@ class Accounts:
     Accounts of a kind of login that is switched off, or of another issuer, are not found.
 
     Attributes:
-        redis: Where they are.
-        keys: Names of our keys.
-        has_passwords: There are local users.
         issuer: The identity provider; None if there is none.
         shared: The account of ``CALLKEEPER_ADMIN``, which Redis does not hold; None if it is not set.
     """

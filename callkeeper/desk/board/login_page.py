@@ -66,12 +66,7 @@ class LoginPages:
     """Answers one request each.
 
     Attributes:
-        renderer: Writes the pages.
-        accounts: Everybody who can log in.
-        doors: The ways in.
-        provider: The identity provider; None if there is none.
         refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
-        now: Returns the present, aware UTC.
     """
 
     renderer: Renderer

@@ -58,10 +58,6 @@ class Summary(msgspec.Struct, frozen=True):
     """Totals over all calls and requests.
 
     Attributes:
-        most_checks_arrived: The largest number of checks that arrived for one call.
-        checks_over_budget: Calls for which more than 20 checks arrived.
-        enrolled_twice: Calls for which more than one enroll passed authentication.
-        rejected_twice: Calls for which more than one reject-voice passed authentication.
         unknown_ids: Ids that requests named and no call has.
         surplus_headers: Authentication headers beyond those of an operation's mode, by operation and header.
     """

@@ -27,9 +27,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seed: Seed of a new scenario; the state file's has precedence.
         gap_s: Mean seconds between two calls of a new scenario.
-        has_scenario: Whether there is a scenario.
-        push: Push settings of every institution; None keeps the stored ones.
-        state_file: File for all data across restarts.
         variants: Variants in force; None keeps those of the state file.
     """
 

@@ -18,12 +18,10 @@ class Arrival(msgspec.Struct):
     """One request that was received.
 
     Attributes:
-        number: Its place among all arrivals.
         monotonic_s: Monotonic clock of the stand-in's process, in seconds.
         voice_id: The call's id as the request gave it.
         status: The HTTP status that was sent, None when none was.
         success: The `success` of the operation's answer; None if the operation did not run.
-        fault: The scripted fault that affected it, if any.
     """
 
     number: int

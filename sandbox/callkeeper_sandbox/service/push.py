@@ -53,8 +53,6 @@ class Attempt(msgspec.Struct):
     """One delivery, or one push that a fault lost.
 
     Attributes:
-        status: The receiver's HTTP status, None when it did not answer.
-        body: The beginning of the receiver's answer.
         error: The kind of failure when there was no answer.
         lost: A fault prevented it: nothing was sent.
     """

@@ -56,7 +56,6 @@ class Happening(msgspec.Struct, frozen=True):
     """One change of a call.
 
     Attributes:
-        kind: The kind of change.
         after_s: Seconds after the call's start; ignored for an immediate change.
         text: Depends on `kind`: a policy name, a status text, a core username, a research status.
         person_id: The person whom an operator elsewhere assigned, enrolled or verified.
