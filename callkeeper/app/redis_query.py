@@ -17,8 +17,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from callkeeper.app.connections import blocking_redis, worker_redis
+from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.settings import StoreSettings
-from callkeeper.app.terminal import Failed, Misused
+from callkeeper.app.terminal import Failed, Misused, say
 from callkeeper.calls.call_query import parse_span
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
@@ -93,6 +94,14 @@ async def note_command(
 def record_command(event: AuditEvent, results: int | None = None, /, **parts: str) -> None:
     """Write into the audit log as `note_command` does, over a connection of its own. Errors as in `query_redis`."""
     query_redis(lambda redis, keys: note_command(redis, keys, event, results, **parts))
+
+
+def record_or_warn(event: AuditEvent, /, **parts: str) -> None:
+    """Write as `record_command` does, for a command that needs no Redis: a warning tells if it is away."""
+    try:
+        record_command(event, **parts)
+    except (SettingsWrong, Failed):
+        say("This is not recorded in the audit log: Redis cannot be reached by REDIS_URL.", err=True)
 
 
 def _origin() -> str:

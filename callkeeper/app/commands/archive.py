@@ -13,7 +13,7 @@ import click
 from callkeeper.app.archive_reader import NO_ARCHIVE, archive_failed, progress, recorded_calls
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.parsing import VISIBLE
-from callkeeper.app.redis_query import Span, query_redis, record_command
+from callkeeper.app.redis_query import Span, query_redis, record_command, record_or_warn
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.app.terminal import Failed, Misused, printable_json, safe, say
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
@@ -194,7 +194,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
 def fill() -> None:
     """Archive every settled call in Redis again. Use this after the archive was restored from a backup."""
     kept_s = StoreSettings.load(os.environ).keep_calls_s
-    _note(AuditEvent.ARCHIVE_CHANGED, FILLED, "", "")
+    record_or_warn(AuditEvent.ARCHIVE_CHANGED, detail=FILLED)
     count = query_redis(lambda redis, keys: ArchiveQueue(redis, keys, kept_s=kept_s).refill())
     say(f"{count} settled calls: workers write those that the archive lacks")
 
@@ -291,7 +291,8 @@ def _note_lines(keeper: Keeper, what: str, institution: str) -> None:
     """Record in the audit log each line that a command wrote: `verify` compares them. An erasure may have written none."""
     for n in keeper.written or ([] if what == "retire" else [0]):
         asked = f"{LINE}{n}" if n else ""
-        _note(AuditEvent.ARCHIVE_CHANGED, what, keeper.operator, institution, asked=asked)
+        parts = {"detail": what, "operator": keeper.operator, "institution": institution, "asked": asked}
+        record_or_warn(AuditEvent.ARCHIVE_CHANGED, **parts)
     keeper.written.clear()
 
 
@@ -299,14 +300,6 @@ def _note_export(institution: str, results: int | None = None) -> None:
     """Record in the audit log that an export begins, or how many calls it held."""
     detail = "archive" if results is None else "archive, done"
     record_command(AuditEvent.EXPORTED, results, detail=detail, institution=institution)
-
-
-def _note(event: AuditEvent, detail: str, operator: str, institution: str, *, asked: str = "") -> None:
-    """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
-    try:
-        record_command(event, detail=detail, operator=operator, institution=institution, asked=asked)
-    except (Failed, SettingsWrong):
-        say("Redis does not answer: this is not recorded in the audit log", err=True)
 
 
 @contextmanager

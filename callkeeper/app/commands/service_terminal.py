@@ -16,11 +16,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.logs import quiet_log
-from callkeeper.app.redis_query import record_command
+from callkeeper.app.redis_query import record_or_warn
 from callkeeper.app.settings import ServiceSettings
-from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, shown, terminal_console
+from callkeeper.app.terminal import Misused, safe, say, say_json, shown, terminal_console
 from callkeeper.app.wiring import service_config
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.store.audit_log import AuditEvent
@@ -108,9 +107,9 @@ class Terminal(NamedTuple):
             answer = self.run(asked)
         except click.ClickException:
             if is_sent:
-                _record(f"{what} at the service, failed or unknown")
+                record_or_warn(AuditEvent.SAID, detail=f"{what} at the service, failed or unknown")
             raise
-        _record(f"{what} at the service", **place)
+        record_or_warn(AuditEvent.SAID, detail=f"{what} at the service", **place)
         return answer
 
     def show(self, record: Any, table: RenderableType) -> None:
@@ -154,14 +153,6 @@ class Terminal(NamedTuple):
         problem = KnownInstitutions(names).problem(self.institution) if names else None
         if problem is not None:
             raise Misused(problem)
-
-
-def _record(detail: str, **place: str) -> None:
-    """Write what was done into the audit log. These commands need no Redis, so that only a warning tells if it is away."""
-    try:
-        record_command(AuditEvent.SAID, detail=detail, **place)
-    except (SettingsWrong, Failed):
-        say("This is not recorded in the audit log: Redis cannot be reached by REDIS_URL.", err=True)
 
 
 def service_command(function: Callable[..., None]) -> Callable[..., None]:

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import FrameType
 
 import click
 import httpx
@@ -246,12 +245,8 @@ def _refuse_unusable(like: Path | None) -> None:
 def _stop_event() -> threading.Event:
     """Return the event that Ctrl-C, SIGTERM and a closed terminal set. The processes are then stopped in order."""
     stop = threading.Event()
-
-    def on_signal(_signum: int, _frame: FrameType | None) -> None:
-        stop.set()
-
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda *_: stop.set())
     return stop
 
 
