@@ -231,11 +231,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._limit.not_reading.pop(self, None)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a request, after the one before it is answered, and send the headers that every answer has.
-
-        Args:
-            msg: uvicorn's text. It is unused: the answer is the same for all reasons.
-        """
+        """Refuse a request, whatever the reason, after the one before it is answered; send the headers of every answer."""
         self._is_refused = True
         is_of_next = self._is_in_head or not self._is_arriving
         if self._is_answering():

@@ -84,12 +84,8 @@ class Keeper:
     ) -> ErasureResult:
         """Erase a person's data: all personal values of their own calls, and their name and the notes about them in others.
 
-        Args:
-            institution_key: At which institution.
-            person_id: The member, by the institution's id.
-            phone: Instead of a member: the number, complete, whose calls are erased.
-            country: Where stored numbers without a country code belong.
-            reason: Written into the chain; it must not name a person.
+        ``phone`` is complete, and stands instead of a member; numbers without a country code belong to ``country``. The
+        reason is written into the chain: it must not name a person.
         """
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)

@@ -64,13 +64,8 @@ class ArchiveReader:
     ) -> FoundLines:
         """Return the newest calls that match a query, each in its last version.
 
-        Args:
-            query: The query.
-            matches: The final test of each call.
-            most: Calls at most.
-            institutions: Only calls of these.
-            names: Display names of institutions by key, because a word may be one of them.
-            after: Only calls after this position, as ``next`` of a result.
+        ``matches`` is the final test of each call. ``names``: display names of institutions by key, because a word may be
+        one of them. ``after``: the position that a result calls ``next``.
 
         Raises:
             ValueError: The position is not ours.

@@ -36,10 +36,7 @@ def mentions_of(person_id: str) -> str:
 def is_erased(gone: Collection[str], person_id: str | None, named: str | None) -> bool:
     """Tell whether a value was erased.
 
-    Args:
-        gone: Whose values of the call were erased.
-        person_id: Whose the value is.
-        named: Whom it names, if it is a note.
+    ``gone``: whose values of the call were erased. ``named``: whom the value names, if it is a note.
     """
     is_theirs = person_id is not None and not {person_id, mentions_of(person_id)}.isdisjoint(gone)
     return EVERYBODY in gone or is_theirs or (named is not None and mentions_of(named) in gone)

@@ -83,12 +83,7 @@ async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) ->
 
 
 def unknown_variable_findings(environ: Mapping[str, str], released: frozenset[str]) -> list[Finding]:
-    """Name the variables that have our prefix but are no settings.
-
-    Args:
-        environ: The settings.
-        released: Variables that other versions stored.
-    """
+    """Name the variables that have our prefix but are no settings. ``released``: variables that other versions stored."""
     found = []
     for name, nearest in unknown_variables(environ, VARIABLES):
         if name in released:

@@ -87,17 +87,9 @@ def demonstration(
 ) -> Iterator[Demo]:
     """Start everything; end everything when the block ends, workers first.
 
-    Args:
-        data: Folder of all data. A second run continues with it.
-        workers: Number of worker processes.
-        seed: Seed of the simulated calls.
-        scenario: The stand-in's scenario.
-        archive: Also keep settled calls in an SQLite file.
-        like: The stand-in answers as the service in this file was seen to answer.
-        given: Settings that a person gives. They count before the demonstration's.
-        web_environ: Further settings of the web process.
-        worker_environ: Further settings of the workers.
-        fleet: Starts the processes, and is stopped at the end. Default: a fleet of the demonstration's own.
+    A second run continues with the data. ``given`` are settings of a person, which count before the demonstration's; the
+    further ones of web and workers count before these. ``like`` names how a service was seen to answer. The fleet, by
+    default one of its own, is stopped at the end.
 
     Raises:
         callkeeper_sandbox.demo.fleet.FleetFailed: A part did not start.
