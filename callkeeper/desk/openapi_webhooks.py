@@ -6,17 +6,9 @@ from callkeeper.calls.outcome_messages import MEANINGS, example_of, schema_name
 
 _TEXT: Final = {"type": "string"}
 _HEADERS: Final = (
-    ("webhook-id", "The same each time this message is posted: handle it once.", _TEXT),
-    (
-        "webhook-timestamp",
-        "When this post was signed, in seconds since 1970. Refuse a post that is older than five minutes.",
-        _TEXT,
-    ),
-    (
-        "webhook-signature",
-        "`v1,` and the signature in base64; two, with a blank between, while a secret is rotated.",
-        _TEXT,
-    ),
+    ("id", "The same each time this message is posted: handle it once."),
+    ("timestamp", "When this post was signed, in seconds since 1970. Refuse a post that is older than five minutes."),
+    ("signature", "`v1,` and the signature in base64; two, with a blank between, while a secret is rotated."),
 )
 _ANSWERS: Final = {
     "2XX": {"description": "Accepted. Answer within five seconds; the body is not read."},
@@ -38,8 +30,8 @@ def _post(kind: str, ref_template: str) -> dict[str, Any]:
         "summary": MEANINGS[kind],
         "security": [],
         "parameters": [
-            {"name": name, "in": "header", "required": True, "description": meaning, "schema": text}
-            for name, meaning, text in _HEADERS
+            {"name": f"webhook-{name}", "in": "header", "required": True, "description": meaning, "schema": _TEXT}
+            for name, meaning in _HEADERS
         ],
         "requestBody": {
             "required": True,
