@@ -338,10 +338,7 @@ def _alert_address(text: str) -> AlertAddress:
 def _split_address(text: str, *, why_https: str = "", may_have_query: bool = False) -> SplitResult:
     """Split an http or https address with a host, and without credentials or a fragment.
 
-    Args:
-        text: The address.
-        why_https: Why http is refused, except to this machine. Empty: http is accepted.
-        may_have_query: Whether a query is accepted.
+    ``why_https``: why http is refused, except to this machine; empty if it is accepted.
     """
     is_clean = is_visible(text) and " " not in text  # urlsplit would remove tabs and line breaks first
     ensure(is_clean, "must hold no spaces, line breaks or invisible characters")

@@ -38,8 +38,7 @@ class EmergencyLogin:
     async def note_use(self, *, is_alarming: bool) -> None:
         """Record a use, once in a quarter of an hour.
 
-        Args:
-            is_alarming: People log in by name here, so each use is an incident.
+        ``is_alarming``: people log in by name here, so each use is an incident.
 
         Raises:
             redis.exceptions.RedisError: Redis is away: nobody is let in whose login cannot be recorded.

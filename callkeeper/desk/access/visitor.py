@@ -158,12 +158,7 @@ class Auditor:
     """Writes audit entries before the answers are sent. If an entry cannot be written, the answer is not sent."""
 
     def __init__(self, log: AuditLog, *, key: bytes = b"") -> None:
-        """Set up.
-
-        Args:
-            log: Where entries are written.
-            key: Of the hashes of what people search for. The same in every process, and not in Redis.
-        """
+        """``key``: of the hashes of what people search for; the same in every process, and not in Redis."""
         self.log = log
         self._key = key
         self._repeats: OrderedDict[AuditEntry, _Repeats] = OrderedDict()
