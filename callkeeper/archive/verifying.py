@@ -118,7 +118,7 @@ def verify(
         callkeeper.archive.errors.ArchiveAway: The database failed.
     """
     found = Verification()
-    known = evidence or Evidence()
+    known = Evidence() if evidence is None else evidence
     with database.reading(within_s=24 * 3600.0) as connection, _any_text(database, connection):
         audited = ChangingCommands.of(connection)
         rows: dict[str, Row[Any]] = {}
