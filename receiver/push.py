@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -83,19 +82,16 @@ FARTHEST: Final = timedelta(hours=1)
 """If the time in a push differs from now by more than this, its delay is not measured."""
 
 
-@dataclass(frozen=True, slots=True)
 class PushCounting:
-    """Counts and measures pushes."""
+    """Counts and measures pushes, and notes how they are delivered."""
 
-    figures: Figures = field(default_factory=Figures)
-    patterns: PushPatterns = field(default_factory=PushPatterns)
-
-    def __post_init__(self) -> None:
-        self.patterns.see = self.figures.see
+    def __init__(self, figures: Figures | None = None) -> None:
+        self.figures = Figures() if figures is None else figures
+        self._patterns = PushPatterns(self.figures.see)
 
     def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
         """Count a recorded event, how long recording took, and its delay since the time in it."""
-        self.patterns.note(event)
+        self._patterns.note(event)
         self.figures.see("push-fields", USUAL)
         self.figures.see("push-media-type", USUAL)
         self.figures.count(figure.PUSHES, kind_of(event))

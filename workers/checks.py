@@ -21,7 +21,7 @@ from callkeeper.calls.fold import fold_check, fold_reading, reading_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Call, Phase, Reading
-from callkeeper.calls.redis_restart import charge_earlier_record, told_as_spent
+from callkeeper.calls.redis_restart import charge_earlier_record, spent_checks
 from callkeeper.calls.schedule.plan import check_answered, check_booked, check_failed, must_read_first, take_turns
 from callkeeper.calls.schedule.reads import next_read, read_retry
 from callkeeper.calls.settlement import must_be_listed_again
@@ -215,7 +215,7 @@ def _charged(claim: Claim, reading: Reading) -> Call:
         age = claim.tools.clock.age(reading.created_at, claim.now, epoch, may_be_old=not is_new)
     begun = replace(call, seen=replace(call.seen, person_id=reading.person_id or call.seen.person_id))
     charged = charge_earlier_record(begun, book, claim.item.epoch, claim.now, age=age)
-    claim.entries += told_as_spent(begun, charged, claim.now)
+    claim.entries += spent_checks(begun, charged, claim.now)
     return replace(charged, seen=replace(charged.seen, person_id=call.seen.person_id))
 
 

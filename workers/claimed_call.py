@@ -42,7 +42,7 @@ from callkeeper.calls.redis_restart import (
     charge_lost_writes,
     charge_unknown_age,
     fold_epoch,
-    told_as_spent,
+    spent_checks,
 )
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.settlement import settled_anew
@@ -160,25 +160,16 @@ class Claim:
                 effects_held_until=held_until if held_until > item.now else None,
             ),
         )
-        if item.lost is not None:
-            call = charge_lost_writes(call, tools.book, item.lost)
-        call = catch_up(call, tools.store.jumps.found)
-        call = charge_unknown_age(call, tools.book, item.epoch)
-        call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
+        call, entries = _after_restarts(call, tools, item)
         for note in notes:
-            folded, lines = fold_note(call, note, item.now)
-            if isinstance(note, Verified | Distrusted):
-                folded = in_shadow(call, folded, tools.book)
-            elif isinstance(note, Resolved) and folded.is_settled and _states(folded) != _states(call):
-                folded = settled_anew(folded, tools.book, item.now)
-            call = folded
+            call, lines = _noted(call, note, tools.book, item.now)
             entries += lines
         is_found = before.life.phase is Phase.HINTED and call.life.phase is not Phase.HINTED
         is_first_look = any(isinstance(note, Listed) and note.is_first_look for note in notes)
         if item.lost is None and is_found and not _is_begun(notes):
             age = tools.clock.found(call.life.started_at, item.now, item.epoch, may_be_old=is_first_look)
             charged = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
-            entries += told_as_spent(call, charged, item.now)
+            entries += spent_checks(call, charged, item.now)
             call = charged
         known = list(dict.fromkeys([*traces_of(notes), *([call.trace] if call.trace and is_trace(call.trace) else [])]))
         trace = follow_trace(known[0] if known else None)
@@ -361,6 +352,28 @@ class Claim:
 def _is_begun(notes: Iterable[Note]) -> bool:
     """Tell whether a live record was merged into this one. Lost checks were charged when that was found."""
     return any(isinstance(note, Merged) and note.call.life.phase in _UNDER_WAY for note in notes)
+
+
+def _after_restarts(call: Call, tools: Tools, item: ClaimedItem) -> tuple[Call, list[Entry]]:
+    """Return a call with what became of Redis since its record was saved.
+
+    First what a rollback may have lost, because that is counted by the clock of then; then the instants by today's clock.
+    """
+    if item.lost is not None:
+        call = charge_lost_writes(call, tools.book, item.lost)
+    call = catch_up(call, tools.store.jumps.found)
+    call = charge_unknown_age(call, tools.book, item.epoch)
+    return fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
+
+
+def _noted(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Call, list[Entry]]:
+    """Return a call with a note, and the lines for its trail."""
+    folded, lines = fold_note(call, note, now)
+    if isinstance(note, Verified | Distrusted):
+        folded = in_shadow(call, folded, book)
+    elif isinstance(note, Resolved) and folded.is_settled and _states(folded) != _states(call):
+        folded = settled_anew(folded, book, now)
+    return folded, lines
 
 
 def _states(call: Call) -> list[EffectState]:

@@ -248,7 +248,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 
 
 def _is_end_taken_back(call: Call) -> bool:
-    """Tell whether an end that details have shown is believed no more, now that they show none.
+    """Tell whether details take back an end that they have shown.
 
     Then one answer was wrong, or only one leg of the call had ended. But a status that came after the end may hide it. So
     an end that was pushed too, or of a call that the queue does not list any more, stays.

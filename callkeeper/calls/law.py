@@ -21,7 +21,7 @@ class Article:
     ``if_on_red_alone``: applies only to a reject for which a rule has no other reason than a red policy.
     ``unless_against_mismatch``: does not apply to a rule that may enroll against a mismatch.
     ``unless_in_shadow``: does not apply to a rule in shadow.
-    ``unless_person_stays``: does not apply to an assign of the person who stands on the record already.
+    ``unless_person_stays``: does not apply to an assign of the person whom the record names already.
     """
 
     name: str
@@ -137,8 +137,8 @@ LAW: tuple[Article, ...] = (
     _article(
         "verified_person_is_not_the_assigned",
         {_ENROLL},
-        "the person who was verified and the one the call is assigned to must be the same, and nobody at the desk may have "
-        "asked to assign another",
+        "the person who was verified and the one the call is assigned to must be the same, and the desk must not have asked "
+        "to assign another",
         verified=True,
         verified_person_is_assigned=False,
     ),
@@ -302,7 +302,7 @@ def forbidden(
 ) -> tuple[str, ...]:
     """Return the names of all articles that forbid an effect now, in the law's order; empty if it is allowed.
 
-    ``in_shadow``: the rule is in shadow. ``person_stays``: an assign is of the person who stands on the record already.
+    ``in_shadow``: the rule is in shadow. ``person_stays``: an assign is of the person whom the record names already.
 
     Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
     """

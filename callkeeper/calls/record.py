@@ -178,7 +178,7 @@ class Word(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     number: int = 0
     """The order in which Redis received statements; 0 in records of earlier releases (`notes.statement_order`)."""
     in_shadow: bool = False
-    """When a worker took it up, no live rule could act on it. It never causes an effect, also not under later rules."""
+    """When a worker took it up, no live rule could act on it. It never causes an effect, whatever later rules say."""
 
 
 class Mark(StrEnum):

@@ -163,7 +163,7 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
     return begin_watch(call, book.schedule, now - watched, now) if _was_assigned(call) else call
 
 
-def told_as_spent(before: Call, charged: Call, now: datetime) -> list[Entry]:
+def spent_checks(before: Call, charged: Call, now: datetime) -> list[Entry]:
     """Return what the trail says of checks that count as spent since the record ``before``; nothing if none does."""
     spent = charged.plan.checks_used - before.plan.checks_used
     return [Entry(at=now, what="verifying", n=spent, because="checks_spent")] if spent else []

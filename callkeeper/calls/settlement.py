@@ -184,7 +184,7 @@ def _is_listed(call: Call, now: datetime, within: timedelta) -> bool:
 def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None:
     """Return when a call ended, if the service's record says so. A pushed end is only a reason to read the record.
 
-    The push came when the call ended, unless a read between the two showed the call going on. Workers may have stood.
+    The push came when the call ended, unless a read between the two showed the call going on. Workers may have been down.
     """
     if not reading.has_ended and reading.status != CallStatus.CALL_ENDED:
         return None

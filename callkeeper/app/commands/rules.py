@@ -170,7 +170,7 @@ def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
 @click.option(
     "--since", type=Span(), default="7d", show_default=True, help="Calls settled since then, and the live ones."
 )
-@click.option("--calls", "recorded", type=click.File("rb"), help="Exported calls instead of those in Redis.")
+@click.option("--calls", "recorded", type=click.File("rb"), help="All calls of an export instead of those in Redis.")
 @click.option("--archive", "from_archive", is_flag=True, help="The archived calls that began since then instead.")
 @click.option(
     "--rules", "file", envvar="CALLKEEPER_RULES", default="default", help="The rules file that classifies policies."
@@ -182,8 +182,10 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, from_
     Then list every call in which a rule in shadow disagrees with the live rules.
     """
     book = _load(file)
+    if from_archive and recorded is not None:
+        raise Misused("give --calls FILE, or --archive")
     if from_archive or recorded is not None:
-        with recorded_calls(None if from_archive else recorded, since) as calls:
+        with recorded_calls(recorded, since) as calls:
             found = count_calls(calls, book.policies)
     else:
         found = query_redis(lambda redis, keys: _report_of(Queries(redis, keys=keys), since, book))

@@ -111,9 +111,11 @@ def _fit(
     book: RuleBook, recorded: BinaryIO | None, institution: str | None, *, from_archive: bool = False
 ) -> tuple[Fit, int]:
     """Return the fit and the number of watched calls. If there are very many, only a sample is fitted."""
+    if from_archive and recorded is not None:
+        raise Misused("give --calls FILE, or --archive")
     seen = _Observed(book.policies, institution)
     if from_archive or recorded is not None:
-        with recorded_calls(None if from_archive else recorded, institution=institution) as calls:
+        with recorded_calls(recorded, institution=institution) as calls:
             for call in calls:
                 seen.add(call)
         seen.check(KnownInstitutions({}))

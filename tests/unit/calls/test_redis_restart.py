@@ -23,7 +23,7 @@ from callkeeper.calls.redis_restart import (
     charge_unknown_age,
     most_automatic,
     set_back,
-    told_as_spent,
+    spent_checks,
 )
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.rules.book import RuleBook
@@ -314,8 +314,8 @@ def test_what_the_service_established_moves_with_the_clock_while_a_person_s_word
 def test_story_says_which_checks_count_as_used() -> None:
     """Otherwise a call's first check would be its third one, and nobody could tell why."""
     charged = charge_earlier_record(LISTED, BOOK, Epoch("new", at(60)), at(60), age=timedelta(seconds=60))
-    [entry] = told_as_spent(LISTED, charged, at(60))
+    [entry] = spent_checks(LISTED, charged, at(60))
     assert entry.n == charged.plan.checks_used > 0
     [line] = story_of(recorded(charged, (entry,))).lines
     assert f"{entry.n} checks may have been made before" in line.text
-    assert told_as_spent(charged, charged, at(60)) == []
+    assert spent_checks(charged, charged, at(60)) == []
