@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.action_status import ActionState, line_of, status_of
 from callkeeper.calls.claimed_item import LEASE
-from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.institutions import FOREIGN, UNKNOWN
 from callkeeper.calls.notes import Distrusted, Resolved, Statement
 from callkeeper.calls.record import Call, Phase, parse_call
 from callkeeper.calls.rules.book import RuleBook
@@ -439,13 +439,21 @@ class World:
         if await self.servers.current().hexists(self.keys.item(member), "moved"):
             return True
         call = await self.web.queries.load(owner)
-        return call is not None and (call.life.phase is Phase.SETTLED or call.last_claim.standing == FOREIGN)
+        return call is not None and (
+            call.life.phase is Phase.SETTLED or call.last_claim.standing == FOREIGN or self._waits_for_standing(call)
+        )
+
+    def _waits_for_standing(self, call: Call) -> bool:
+        """Tell whether a person's word waits because the service never says how the institution stands."""
+        return "keys-refused" in self.variants and call.last_claim.standing == UNKNOWN
 
     async def _is_true(self) -> None:
         for call in self.calls:
             record, trail = await self.load(call.voice_id)
             if record is None:
                 assert not self.judge.of(call).said, "a statement was taken, and there is no record"
+                continue
+            if self._waits_for_standing(record):
                 continue
             assert record.is_settled
             await self._statements_are_answered(call)
