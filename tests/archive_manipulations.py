@@ -153,9 +153,9 @@ def with_note(n: int) -> Content:
 
 def verified(database: Database, log: list[bytes], keep_ms: int | None = None) -> tuple[Verification, HeadsLog]:
     """Verify an archive as the command does."""
-    heads = parse_heads(log, KEY)
+    heads = parse_heads(log, [KEY])
     evidence = Evidence(
-        logged=heads.hashes, logged_at=heads.times, keep_ms=lambda _: keep_ms, key=KEY, now_ms=T0 + HOUR_MS
+        logged=heads.hashes, logged_at=heads.times, keep_ms=lambda _: keep_ms, keys=[KEY], now_ms=T0 + HOUR_MS
     )
     return verify(database, evidence=evidence), heads
 

@@ -7,7 +7,7 @@ names the head that was logged before it, so that the log shows what it lacks.
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -67,8 +67,11 @@ def signed_head(
     return fields if key is None else {**fields, "signature": _signature(logged, key)}
 
 
-def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
-    """Return the heads in a log. Lines that are no heads are ignored, and what stands around the JSON of a line."""
+def parse_heads(lines: Iterable[bytes], keys: Sequence[Secret] = ()) -> HeadsLog:
+    """Return the heads in a log that one of the keys signed; without keys, all heads.
+
+    Lines that are no heads are ignored, and what stands around the JSON of a line.
+    """
     log, links = HeadsLog(), dict[tuple[str, int], Head]()
     for line in lines:
         if _EVENT.encode() not in line:
@@ -79,11 +82,9 @@ def parse_heads(lines: Iterable[bytes], key: Secret | None) -> HeadsLog:
             log.unreadable += not any(found.get("event", _EVENT) != _EVENT for found in objects)
             continue
         head = Head(logged.n, logged.hash)
-        if key is not None:
-            right = _signature(logged, key)
-            if not hmac.compare_digest(right.encode(), (logged.signature or "").encode()):
-                log.unsigned += 1
-                continue
+        if keys and not any(_is_signed(logged, key) for key in keys):
+            log.unsigned += 1
+            continue
         _take(log, logged.institution, head)
         if logged.at_ms is not None:
             log.times.setdefault((logged.institution, logged.n), logged.at_ms)
@@ -120,6 +121,10 @@ def _head_of(found: dict[str, Any]) -> LoggedHead | None:
 def _take(log: HeadsLog, institution: str, head: Head) -> None:
     if log.hashes.setdefault((institution, head.n), head.hash) != head.hash:
         log.faults.append(f"{institution} line {head.n}: the log has two different hashes")
+
+
+def _is_signed(logged: LoggedHead, key: Secret) -> bool:
+    return hmac.compare_digest(_signature(logged, key).encode(), (logged.signature or "").encode())
 
 
 def _signature(logged: LoggedHead, key: Secret) -> str:

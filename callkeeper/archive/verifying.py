@@ -94,14 +94,14 @@ class Evidence:
         logged: Hashes from the log, by institution and line. They show that a chain was rewritten or removed.
         logged_at: When some of these heads were read, in ms.
         keep_ms: How long an institution's lines must be kept; None: for ever. Without it retention is not checked by age.
-        key: Signs what an erasure changed in a body.
+        keys: One of them signed what an erasure changed in a body. Without a key that is not checked.
         now_ms: The present instant.
     """
 
     logged: Mapping[tuple[str, int], str] = field(default_factory=dict)
     logged_at: Mapping[tuple[str, int], int] = field(default_factory=dict)
     keep_ms: Callable[[str], int | None] | None = None
-    key: Secret | None = None
+    keys: Sequence[Secret] = ()
     now_ms: int = field(default_factory=lambda: time_ns() // 1_000_000)
 
 
@@ -305,9 +305,11 @@ class _Chain:
             return "changed: its body does not match the hash"
         if digest == line.body_hash:
             return None
-        if self.known.key is None:
+        if not self.known.keys:
             self.found.unchecked += 1
-        elif signature != body_signature(self.key, line.n, line.body_hash, digest, self.known.key):
+        elif signature not in {
+            body_signature(self.key, line.n, line.body_hash, digest, key) for key in self.known.keys
+        }:
             return "changed: an erasure gave it another body, but the key did not sign that"
         return None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import TextIOWrapper
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 import click
 
@@ -31,6 +31,7 @@ from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.trail import Recorded, encode_recorded, without_typed_words
+from callkeeper.service.secret import Secret
 
 _DAY_MS = 86_400_000
 
@@ -97,13 +98,16 @@ def migrate() -> None:
 @archive.command()
 @click.option("--institution", help="Only this institution's chain.")
 @click.option("--heads", type=click.File("rb"), help="A log with the heads of chains, to compare them.")
-def verify(institution: str | None, heads: BinaryIO | None) -> None:
+@click.option("--former-keys", type=click.File("r"), help="A file with the keys that signed before, one on each line.")
+def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO | None) -> None:
     """Verify every chain and name each line that was changed, removed, inserted or moved. Exits with 1 if one was."""
     with archive_database() as (database, settings):
         if institution is not None:
             refuse_unknown_institution(database, institution)
-        log = parse_heads(heads or (), settings.key)
-        evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, key=settings.key)
+        former = [Secret(line.strip()) for line in former_keys or () if line.strip()]
+        keys = [key for key in (settings.key, *former) if key is not None]
+        log = parse_heads(heads or (), keys)
+        evidence = Evidence(logged=log.hashes, logged_at=log.times, keep_ms=settings.keep_ms, keys=keys)
         with progress("lines") as advance:
             found = verify_chains(database, institution_key=institution, evidence=evidence, progress=advance)
     if heads is not None and not (log.hashes or log.unsigned or log.unreadable):

@@ -16,6 +16,7 @@ from callkeeper.archive.chain_heads import signed_head
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.store.keys import Keys
+from callkeeper.service.secret import Secret
 from tests.harness.archivist import content, sqlite_archive
 
 WHO_AND_WHY = ("--operator", "dpo", "--reason", "request 1")
@@ -84,6 +85,26 @@ def test_verify_says_how_much_is_not_proved(tmp_path: Path) -> None:
         True,
     )
     assert "3 lines are not proved by a logged head" in runner.invoke(main, ["archive", "verify"]).output
+
+
+def test_verify_takes_the_keys_of_before_a_rotation(tmp_path: Path) -> None:
+    """From a file, because arguments and settings are seen by more people."""
+    with sqlite_archive(tmp_path) as database:
+        Writer(database).write("cu-1", [content(1)])
+        head = Writer(database).heads()["cu-1"]
+    key, log = Secret("3JkP-vQ8s_w2LmXz9Tb7"), tmp_path / "log"
+    signed = signed_head("cu-1", head, key, at_ms=time.time_ns() // 1_000_000)
+    log.write_bytes(msgspec.json.encode({"event": "archive_head", **signed}))
+    (tmp_path / "keys").write_text(f"\n{key.reveal()}\n")
+    environ = {
+        "CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db",
+        "CALLKEEPER_ARCHIVE_KEY": "Zq7Rt2-Wm9Xc4_Vb6Nh1",
+    }
+    command = ["archive", "verify", "--heads", str(log)]
+    alone = CliRunner(env=environ).invoke(main, command)
+    assert (alone.exit_code, "1 logged head is not signed with the key" in alone.output) == (1, True), alone.output
+    both = CliRunner(env=environ).invoke(main, [*command, "--former-keys", str(tmp_path / "keys")])
+    assert (both.exit_code, "Nothing was changed" in both.output) == (0, True), both.output
 
 
 def test_verify_names_lines_that_it_could_not_read_and_faults_that_it_does_not_list(

@@ -119,7 +119,7 @@ def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Data
     key = Secret("a-key-that-only-tests-know")
     head = Writer(filled).heads()[INSTITUTION]
     line = msgspec.json.encode({"event": "archive_head", "level": "info", **signed_head(INSTITUTION, head, key)})
-    log = parse_heads([b"no json", line], key)
+    log = parse_heads([b"no json", line], [key])
     logged = Evidence(logged=log.hashes)
     assert (faults(filled, evidence=logged), log.unsigned) == ([], 0)
     (tmp_path / "other").mkdir()
@@ -127,7 +127,7 @@ def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Data
         Writer(forged).write(INSTITUTION, [content(n) for n in range(1, 11)])
         assert faults(forged) == []
         assert faults(forged, evidence=logged) == [f"{INSTITUTION} line 10: its hash differs from the logged one"]
-    assert parse_heads([line], Secret("another-key-that-tests-know")).unsigned == 1
+    assert parse_heads([line], [Secret("another-key-that-tests-know")]).unsigned == 1
 
 
 def test_erased_person_is_gone_and_the_chain_stays(filled: Database) -> None:

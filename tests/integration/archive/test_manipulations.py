@@ -164,8 +164,16 @@ def test_bodies_that_an_erasure_changed_cannot_be_checked_without_the_key(databa
     """The verification says how many there are. With another key it names them."""
     filled(database)
     assert (verify(database).faults, verify(database).unchecked) == ([], 1)
-    other = Evidence(key=Secret("another-key-of-nobody"))
+    other = Evidence(keys=[Secret("another-key-of-nobody")])
     assert ["the key did not sign that" in fault.what for fault in verify(database, evidence=other).faults] == [True]
+
+
+def test_key_that_signed_before_a_rotation_still_proves(database: Database) -> None:
+    """Of heads and of erased notes: the new key alone proves neither, both keys prove all."""
+    log, new = filled(database), Secret("the-key-after-the-rotation")
+    assert parse_heads(log, [new]).hashes == {}
+    assert parse_heads(log, [new, KEY]).hashes == parse_heads(log, [KEY]).hashes != {}
+    assert verify(database, evidence=Evidence(keys=[new, KEY])).faults == []
 
 
 def test_command_while_redis_was_away_is_named(database: Database) -> None:
@@ -241,8 +249,8 @@ def test_log_that_lacks_a_head_says_so() -> None:
     heads = [Head(n, str(n) * 64) for n in range(1, 5)]
     told = [signed_head(OURS, head, KEY, before) for before, head in zip([None, *heads], heads, strict=False)]
     log = [msgspec.json.encode({"event": "archive_head", **each}) for each in told]
-    assert parse_heads(log, KEY).faults == parse_heads(log[2:], KEY).faults == []
-    assert parse_heads([log[0], *log[2:]], KEY).faults == [
+    assert parse_heads(log, [KEY]).faults == parse_heads(log[2:], [KEY]).faults == []
+    assert parse_heads([log[0], *log[2:]], [KEY]).faults == [
         f"{OURS} line 3: the log lacks the head before it, of line 2"
     ]
 
@@ -263,7 +271,7 @@ def test_head_is_found_whatever_stands_around_it(wrapped: str) -> None:
     """Labels in braces, words before and after it, and Docker's own JSON around the line."""
     line = msgspec.json.encode({"event": "archive_head", **signed_head(OURS, Head(2, "b" * 64), KEY)}).decode()
     docker = msgspec.json.encode({"log": f"{line}\n", "stream": "stderr"}).decode()
-    log = parse_heads([(docker if wrapped == "docker" else wrapped.format(line)).encode()], KEY)
+    log = parse_heads([(docker if wrapped == "docker" else wrapped.format(line)).encode()], [KEY])
     assert (log.hashes, log.unsigned, log.unreadable) == ({(OURS, 2): "b" * 64}, 0, 0)
 
 
@@ -275,7 +283,7 @@ HALF = b'{"event": "archive_head", "institution": "\\ud800", "n": 1, "hash": "a"
 )
 def test_head_that_cannot_be_read_is_counted(line: bytes) -> None:
     """Otherwise a log that was cut would prove less, and nobody would see it."""
-    assert parse_heads([line, b"{}", b'{"event": "other", "of": "archive_head"}'], KEY).unreadable == 1
+    assert parse_heads([line, b"{}", b'{"event": "other", "of": "archive_head"}'], [KEY]).unreadable == 1
 
 
 @pytest.mark.parametrize("field", ["n", "hash", "before_n", "before_hash", "at_ms", "institution"])
@@ -285,8 +293,8 @@ def test_signature_covers_all_that_a_head_says(field: str) -> None:
     forged = {**told, field: 7 if isinstance(told[field], int) else "c" * 64}
     bare = {name: value for name, value in told.items() if not name.startswith("before")}
     lines = [msgspec.json.encode({"event": "archive_head", **each}) for each in (forged, bare)]
-    assert parse_heads(lines, KEY).unsigned == 2
-    assert parse_heads(lines[:1], Secret("another-key-of-nobody")).unsigned == 1
+    assert parse_heads(lines, [KEY]).unsigned == 2
+    assert parse_heads(lines[:1], [Secret("another-key-of-nobody")]).unsigned == 1
 
 
 def test_lines_after_the_last_logged_head_are_counted(database: Database) -> None:
@@ -301,6 +309,6 @@ def test_lines_after_the_last_logged_head_are_counted(database: Database) -> Non
 def test_heads_are_found_behind_what_a_platform_writes_before_a_line() -> None:
     """A log service puts the time and the process before each line."""
     line = msgspec.json.encode({"event": "archive_head", **signed_head(OURS, Head(1, "a" * 64), KEY)})
-    assert parse_heads([b"2026-11-26T10:00:00+00:00 app[worker.1]: " + line, b"no json"], KEY).hashes == {
+    assert parse_heads([b"2026-11-26T10:00:00+00:00 app[worker.1]: " + line, b"no json"], [KEY]).hashes == {
         (OURS, 1): "a" * 64
     }
