@@ -88,6 +88,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "web_stopped": _event("the web process has answered its last request"),
     # workers
     "worker_started": _event("a worker takes jobs", "worker"),
+    "rules_in_force": _event(
+        "the rules by which this worker decides; live, shadow: how many act, and how many only say what they would do",
+        "rules",
+        "digest",
+        "assigns",
+        "live",
+        "shadow",
+    ),
     "worker_stopped": _event("a worker was stopped by a signal", "worker"),
     "worker_restarts": _event(
         "RQ's loop ended, or Redis is unreachable or refuses writes (logged once); a new RQ worker starts",

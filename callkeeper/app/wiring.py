@@ -16,6 +16,7 @@ from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter, Reporter, host
+from callkeeper.calls.rules.book import Stage
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from callkeeper.calls.store.keys import Keys
@@ -101,6 +102,15 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         return runtime.advance(*args)
 
     publish_rules(anew=True)
+    live = sum(rule.stage is Stage.LIVE for rule in book.rules)
+    log.info(
+        "rules_in_force",
+        rules=book.name,
+        digest=book.digest,
+        assigns=book.assign.automatic,
+        live=live,
+        shadow=len(book.rules) - live,
+    )
     watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys)
     runtime.beat = watchdog.beat
     functions = {ADVANCE: _resting(advance, watchdog), RECONCILE: _resting(runtime.reconcile, watchdog)}
