@@ -28,6 +28,7 @@ from standardwebhooks import Webhook
 
 from callkeeper.calls.outcome_messages import Message, payload_digest
 from callkeeper.service import Secret
+from callkeeper.service.network_failure import network_failure
 from callkeeper.service.proxy import Proxy
 from callkeeper.service.tracing import SpanKind, span, trace_headers
 from workers.webhook_answer import beginning_of, parts_of
@@ -219,7 +220,7 @@ class WebhookClient:
                 took_ms = _ms_since(began_s)
                 said = await beginning_of(answer, parts_of(self.url))
         except Exception as problem:  # noqa: BLE001  (an answer can make libraries raise anything: post again later)
-            error = _kind_of(problem) if status is None else None
+            error = network_failure(problem) if status is None else None
         wait_s = min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isascii() and retry_after.isdigit() else 0.0
         judged = Answer.AWAY if status is None else _judge(status)
         took_ms = _ms_since(began_s) if took_ms is None else took_ms
@@ -261,26 +262,3 @@ def _judge(status: int) -> Answer:
     if 200 <= status < 300:
         return Answer.TAKEN
     return Answer.DECLINED if 300 <= status < 500 and status not in {408, 410, 425, 429} else Answer.AWAY
-
-
-_KINDS: Final[tuple[tuple[tuple[type[BaseException], ...], str], ...]] = (
-    ((AddressRefused,), "not a public address"),
-    ((ssl.SSLError, ssl.CertificateError), "certificate not verified"),
-    ((socket.gaierror, aiohttp.ClientConnectorDNSError), "name not found"),
-    ((aiohttp.ClientHttpProxyError,), "refused by the outgoing proxy"),
-    ((TimeoutError,), f"no answer within {DEADLINE_S:g} s"),
-    ((httpx.ConnectError, aiohttp.ClientConnectorError, ConnectionRefusedError), "no connection"),
-)
-"""Why a post got no answer. The more specific kind comes first."""
-
-
-def _kind_of(problem: BaseException) -> str:
-    """Return why a post got no answer. The error's own text is not used, because it may hold the address."""
-    chain, link = [problem], problem.__cause__ or problem.__context__
-    while link is not None and len(chain) < 20:
-        chain.append(link)
-        link = link.__cause__ or link.__context__
-    for kinds, words in _KINDS:
-        if any(isinstance(each, kinds) for each in chain):
-            return words
-    return "connection broken"

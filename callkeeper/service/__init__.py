@@ -10,7 +10,6 @@ from callkeeper.service.errors import (
     AccessRefused,
     AnswerUnreadable,
     CallNotFound,
-    CertificateFault,
     CertificateRefused,
     InstitutionNotFound,
     LoginRefused,
@@ -27,6 +26,7 @@ from callkeeper.service.errors import (
     Unsendable,
 )
 from callkeeper.service.memory import MemoryTokenStore
+from callkeeper.service.network_failure import CertificateFault
 from callkeeper.service.phone_calls import PersonMatch, PhoneCall, QueueEntry
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import (

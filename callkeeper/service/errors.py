@@ -26,9 +26,9 @@ command line, and in ``plain``, reduced to known words, for logs and pages. For 
 error of the HTTP library as cause or context: its request holds the token.
 """
 
-from enum import StrEnum
 from typing import Self
 
+from callkeeper.service.network_failure import CertificateFault
 from callkeeper.service.secret import Secret, plain_words
 
 
@@ -181,16 +181,6 @@ class LoginRefused(NeedsPerson):
 
 class TokenFault(NeedsPerson):
     """A new token was refused before it was ever accepted. Logging in again does not help."""
-
-
-class CertificateFault(StrEnum):
-    """Why a TLS certificate does not verify, in words that follow "the certificate"."""
-
-    EXPIRED = "has expired"
-    TOO_NEW = "is not valid yet"
-    UNKNOWN_AUTHORITY = "is of an unknown authority"
-    OTHER_HOST = "is for another host"
-    OTHER = "does not verify"
 
 
 class CertificateRefused(NeedsPerson):

@@ -5,10 +5,9 @@ refers to the request, and the request holds the token.
 """
 
 import asyncio
-import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -25,7 +24,6 @@ from callkeeper.service.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request,
 from callkeeper.service.errors import (
     AccessRefused,
     AnswerUnreadable,
-    CertificateFault,
     CertificateRefused,
     NotSent,
     OutcomeUnknown,
@@ -33,6 +31,7 @@ from callkeeper.service.errors import (
     ServiceUnavailable,
 )
 from callkeeper.service.login_session import Session
+from callkeeper.service.network_failure import certificate_fault, network_failure
 from callkeeper.service.open_questions import See
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import Login, SsoToken, TokenStore
@@ -330,21 +329,9 @@ def _own_headers(token: SsoToken | None) -> dict[str, str]:
 def _failure(endpoint: str, error: Exception) -> ResellerError:
     if isinstance(error, BodyRefused):
         return AnswerUnreadable(endpoint, str(error))
-    refusals = [link for link in _chain(error) if isinstance(link, ssl.SSLCertVerificationError)]
-    if refusals:
-        codes = (getattr(link, "verify_code", 0) for link in refusals)  # aiohttp's own error has none
-        known = (_CERTIFICATE_FAULTS[code] for code in codes if code in _CERTIFICATE_FAULTS)
-        return CertificateRefused(endpoint, next(known, CertificateFault.OTHER))
-    return ServiceUnavailable(endpoint, f"no whole answer ({type(error).__name__})")
-
-
-_CERTIFICATE_FAULTS: Final = {
-    9: CertificateFault.TOO_NEW,
-    10: CertificateFault.EXPIRED,
-    **dict.fromkeys((2, 18, 19, 20, 21), CertificateFault.UNKNOWN_AUTHORITY),
-    **dict.fromkeys((62, 64), CertificateFault.OTHER_HOST),
-}
-"""The codes of OpenSSL (``X509_V_ERR_...``) that a person can do something about."""
+    if (fault := certificate_fault(error)) is not None:
+        return CertificateRefused(endpoint, fault)
+    return ServiceUnavailable(endpoint, f"no whole answer: {network_failure(error)}")
 
 
 def _effect_failure(endpoint: str, error: Exception) -> tuple[str, ResellerError | None]:
@@ -352,9 +339,3 @@ def _effect_failure(endpoint: str, error: Exception) -> tuple[str, ResellerError
         return "no whole answer within the deadline", None
     failure = _failure(endpoint, error)
     return failure.reason, failure if isinstance(failure, CertificateRefused) else None
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

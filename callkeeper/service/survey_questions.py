@@ -32,6 +32,7 @@ from callkeeper.service.endpoints import (
     header_value,
 )
 from callkeeper.service.errors import ResellerError, ServiceUnavailable
+from callkeeper.service.network_failure import network_failure
 from callkeeper.service.open_questions import AHEAD, USUAL, See
 from callkeeper.service.tracing import HEADER, new_trace
 from callkeeper.service.transport import ServiceResponse, http_request, receive
@@ -351,8 +352,8 @@ class Asking:
         except ResellerError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it was, its request holds the token)
-            failure = type(error).__name__
-        raise ServiceUnavailable(request.endpoint.name, f"no whole answer ({failure})")
+            failure = network_failure(error)
+        raise ServiceUnavailable(request.endpoint.name, f"no whole answer: {failure}")
 
     def _look(self, endpoint: Endpoint, key: str, answer: ServiceResponse) -> None:
         for seen in shapes_of(endpoint, answer.status_code, _json(answer), self.now()):

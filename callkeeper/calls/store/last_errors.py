@@ -21,6 +21,7 @@ from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.stored_value import readable
 from callkeeper.service.errors import CertificateFault, CertificateRefused, ResellerError
+from callkeeper.service.network_failure import CertificateFault
 
 AGAIN_S: Final = 60.0
 """After this many seconds a process stores an unchanged text again."""

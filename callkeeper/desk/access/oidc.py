@@ -31,6 +31,7 @@ from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.people import id_at_provider
 from callkeeper.desk.access.rights import Person, Role, is_operator
+from callkeeper.service.network_failure import network_failure
 
 if TYPE_CHECKING:
     import httpx
@@ -252,7 +253,7 @@ class Provider:
                         await self._note("an answer of over 1 MiB")
                         raise ProviderAway(f"The identity provider {self.host} does not answer as it should.")
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
-            await self._note(f"no whole answer ({type(error).__name__})")
+            await self._note(f"no whole answer: {network_failure(error)}")
             raise ProviderAway(f"The identity provider {self.host} does not answer. Try again in a moment.") from None
         if answer.status_code != 200 and not (method == "POST" and _is_about_the_code(answer.status_code, body)):
             await self._note(f"status {answer.status_code}")

@@ -366,7 +366,7 @@ async def test_doctor_s_remedy_for_a_certificate_is_about_the_certificate(
 
 
 async def test_doctor_shows_why_the_identity_provider_fails(redis: AsyncRedis) -> None:
-    """Nobody can log in there: the line has host and kind of error, and goes with the next answer."""
+    """Nobody can log in there: the line has host and cause, and goes with the next answer."""
     config = OidcConfig(
         issuer="http://127.0.0.1:1",
         client_id="ck",
@@ -380,7 +380,7 @@ async def test_doctor_shows_why_the_identity_provider_fails(redis: AsyncRedis) -
     with pytest.raises(ProviderAway):
         await Provider(config, redis, keys=Keys()).about()
     [finding] = await provider_findings(redis, Keys())
-    assert finding.detail.endswith("last error: 127.0.0.1:1: no whole answer (ConnectError)")
+    assert finding.detail.endswith("last error: 127.0.0.1:1: no whole answer: connection refused")
     notes = ErrorNotes(redis, Keys())
     await notes.note(ErrorArea.PROVIDER, "", "status 500")
     await notes.clear(ErrorArea.PROVIDER, "")

@@ -32,9 +32,10 @@ async def test_proxy_that_refuses_is_an_outage_and_no_effect_is_in_doubt() -> No
         await reseller.institution_keys()
     async with raw_service(ANSWER, server_tls("good")) as service, tunnel("bank:canary") as through:
         url = service.url.replace("http:", "https:")
-        for address in (f"http://127.0.0.1:{through.port}", "http://127.0.0.1:1"):
+        refused, away = "refused by the outgoing proxy", "no connection to the outgoing proxy"
+        for address, words in ((f"http://127.0.0.1:{through.port}", refused), ("http://127.0.0.1:1", away)):
             async with client(url, tokens, ca_file=AUTHORITY, proxy=Proxy.of(address)) as reseller:
-                with pytest.raises(ServiceUnavailable):
+                with pytest.raises(ServiceUnavailable, match=f"no whole answer: {words}$"):
                     await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
                 with pytest.raises(NotSent):
                     await reseller.reject_voice("cu-1", "v-1", requested_by="bot")

@@ -3,6 +3,7 @@
 The certificates in ``certificates/`` are of a throw-away authority whose key was not kept, valid to 2120 or expired.
 """
 
+import asyncio
 import ssl
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.settings import ServiceSettings
 from callkeeper.app.wiring import service_config
 from callkeeper.calls.store.last_errors import certificate_words
-from callkeeper.service import CertificateFault, CertificateRefused, MemoryTokenStore, NotSent
+from callkeeper.service import CertificateFault, CertificateRefused, MemoryTokenStore, NotSent, ServiceUnavailable
 from tests.integration.service.raw_service import always, client, raw_service, reply
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -107,3 +108,31 @@ async def test_certificate_says_what_is_wrong_with_it(
         f"certificate verify failed: the certificate {fault}",
     )
     assert certificate_words(fault.name) is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://127.0.0.1:{no_http}", "no TLS on this port"),
+        ("http://127.0.0.1:{silent}", "connection closed"),
+        ("http://127.0.0.1:{no_http}", "not valid HTTP"),
+        ("http://127.0.0.1:1", "connection refused"),
+        ("https://canary-host.invalid", "name not found"),
+    ],
+)
+async def test_service_that_is_not_there_is_named_by_cause(url: str, words: str) -> None:
+    """Each cause has words of its own, and none shows the address."""
+
+    async def close(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"-ERR unknown command\r\n")
+        writer.close()
+
+    servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (close, answer)]
+    silent, no_http = [each.sockets[0].getsockname()[1] for each in servers]
+    async with servers[0], servers[1], client(url.format(silent=silent, no_http=no_http)) as reseller:
+        with pytest.raises(ServiceUnavailable) as caught:
+            await reseller.institution_keys()
+    assert str(caught.value) == f"token: no whole answer: {words}"

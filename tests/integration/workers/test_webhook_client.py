@@ -161,7 +161,7 @@ async def test_sink_posts_through_a_proxy_to_a_receiver_of_a_private_authority()
         url = f"https://127.0.0.1:{place.port}/outcomes"
         proxy = Proxy.of(f"http://bank:canary%201@127.0.0.1:{through.port}")
         assert (await posted(url, ca_file=authority, proxy=proxy)).answer is Answer.TAKEN
-        assert (await posted(url, proxy=proxy)).error == "certificate not verified"
+        assert (await posted(url, proxy=proxy)).error == "the certificate is of an unknown authority"
         refused = await posted(url, ca_file=authority, proxy=Proxy.of(f"http://127.0.0.1:{through.port}"))
     assert (refused.answer, refused.status, refused.error) == (Answer.AWAY, None, "refused by the outgoing proxy")
     assert (set(through.asked), place.connections) == ({f"127.0.0.1:{place.port}"}, 1)
@@ -179,8 +179,8 @@ async def test_log_names_what_kept_a_post_from_being_answered() -> None:
         nameless = await posted("http://outcomes.invalid/", may_be_private=True)
     assert [each.error for each in (refused, unverified, gone, nameless)] == [
         "not a public address",
-        "certificate not verified",
-        "no connection",
+        "the certificate is of an unknown authority",
+        "connection refused",
         "name not found",
     ]
     assert {each.status for each in (refused, unverified, gone)} == {None}

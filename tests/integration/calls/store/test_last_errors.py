@@ -46,9 +46,9 @@ async def test_trouble_keeps_its_first_time_until_it_is_over(notes: ErrorNotes, 
     began_at = instant(hand())
     await notes.note(ErrorArea.CALLS, KEY, "status 503")
     hand.ms += 30_000
-    await notes.note(ErrorArea.CALLS, KEY, "no whole answer (ReadTimeout)")
+    await notes.note(ErrorArea.CALLS, KEY, "no whole answer: timed out")
     error = (await stored(redis, hand))["calls", KEY]
-    assert (error.words, error.first_at, error.at) == ("no whole answer (ReadTimeout)", began_at, instant(hand()))
+    assert (error.words, error.first_at, error.at) == ("no whole answer: timed out", began_at, instant(hand()))
     hand.ms += int(LASTS.total_seconds() * 1000) + 1
     assert await stored(redis, hand) == {}
     await notes.note(ErrorArea.CALLS, KEY, "status 500")
