@@ -20,6 +20,7 @@ from callkeeper.calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLI
 from callkeeper.calls.store.keys import QUEUE_NAME
 from callkeeper.calls.store.writable import REFUSALS, refusal_in
 from callkeeper.calls.traceback_filter import filtered_traceback
+from callkeeper.service.network_failure import network_failure
 from workers.job_description import describe
 from workers.job_summary import JobSummary
 from workers.shift import StepsFailed
@@ -90,11 +91,11 @@ class CallJob(Job):
         try:
             return self._perform()
         except ResponseError as error:
-            what = f"{type(error).__name__}: {REFUSALS[refusal_in(error)].what}"
+            what = REFUSALS[refusal_in(error)].what
             # The work stays due, so the next job follows at once. A user without one right failed 27 jobs a second.
             time.sleep(REFUSED_PAUSE_S)
         except RedisError as error:
-            what = type(error).__name__
+            what = network_failure(error)
         self.failure_ttl = FAILURE_TTL_S
         raise RedisAway(f"Redis did not answer or refused a write while the job ran ({what}); due work stays due")
 

@@ -12,12 +12,11 @@ import click
 from msgspec.structs import replace
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError, RedisError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import RedisError
 
 from callkeeper.app.connections import blocking_redis, worker_redis
 from callkeeper.app.environment import SettingsWrong
+from callkeeper.app.redis_failure import redis_failure
 from callkeeper.app.settings import StoreSettings
 from callkeeper.app.terminal import Failed, Misused, say
 from callkeeper.calls.call_query import parse_span
@@ -25,7 +24,6 @@ from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
-from callkeeper.calls.store.writable import REFUSALS, refusal_in
 
 T = TypeVar("T")
 
@@ -71,13 +69,8 @@ def query_jobs(question: Callable[["BlockingRedis", Keys], T]) -> T:
 
 def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
     """Return the failure of a command whose Redis did not answer, or refused."""
-    address, kind = settings.redis.address, type(error).__name__
-    if isinstance(error, AuthenticationError):
-        return Failed(f"Redis at {address} refuses the login: correct user and password in REDIS_URL")
-    if isinstance(error, RedisConnectionError | RedisTimeoutError):
-        return Failed(f"Redis at {address} does not answer ({kind}): is it running, and is REDIS_URL right?")
-    words = REFUSALS[refusal_in(error)]
-    return Failed(f"Redis at {address} refuses ({kind}): {words.what}. {words.advice}")
+    failure = redis_failure(settings.redis, error)
+    return Failed(f"Redis at {settings.redis.address} {failure.what}. {failure.advice}")
 
 
 async def note_command(

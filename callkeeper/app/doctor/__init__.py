@@ -25,6 +25,7 @@ from callkeeper.app.doctor.finding import Finding, Severity, Topic, fault
 from callkeeper.app.doctor.pushes import front_findings, push_findings
 from callkeeper.app.doctor.redis_server import store_findings
 from callkeeper.app.doctor.work import waiting_findings, work_findings
+from callkeeper.app.redis_failure import redis_failure
 from callkeeper.app.settings import WebSettings, WorkerSettings
 from callkeeper.calls.incident import Incident
 
@@ -74,7 +75,8 @@ async def examine(
             try:
                 incidents = await current_incidents(redis, keys)
             except RedisError as error:
-                yield fault(Topic.REDIS, f"its data cannot be read ({type(error).__name__})", "see the log of Redis")
+                failure = redis_failure(known.store.redis, error)
+                yield fault(Topic.REDIS, f"its data cannot be read: it {failure.what}", failure.advice)
         sections = _sections(redis, known, worker, web, incidents, before_deploy=before_deploy, is_release=is_release)
         for topic, section in sections:
             async for finding in guarded(topic, section):

@@ -18,6 +18,7 @@ from callkeeper.calls.store.breakers import ACCOUNT
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, parse_errors
 from callkeeper.calls.store.writable import REFUSALS, WriteRefusal, refusal_in
+from callkeeper.service.network_failure import network_failure
 
 _TOPICS: Final = {
     IncidentKind.REDIS_REPLACED: Topic.REDIS,
@@ -134,4 +135,4 @@ async def guarded(topic: Topic, section: AsyncIterator[Finding]) -> AsyncIterato
         yield fault(topic, f"could not be checked: Redis {what}", words.advice)
     except (RedisError, OSError, TimeoutError) as error:
         remedy = "run the doctor again; if it lasts, see the lines about Redis and the network"
-        yield fault(topic, f"could not be checked ({type(error).__name__})", remedy)
+        yield fault(topic, f"could not be checked: {network_failure(error)}", remedy)

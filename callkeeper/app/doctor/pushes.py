@@ -18,6 +18,7 @@ from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
 from callkeeper.calls.store.intake import DOCTOR, EventEntry
 from callkeeper.calls.store.keys import Keys
+from callkeeper.service.network_failure import network_failure
 
 if TYPE_CHECKING:
     import httpx
@@ -140,7 +141,7 @@ async def front_findings(settings: WebSettings, url: str | None) -> AsyncIterato
             yield await _dashboard(client, settings)
         except httpx.HTTPError as error:
             remedy = "check the address, its certificate, and that the platform routes it to the web process"
-            yield fault(Topic.WEB, f"{url} cannot be reached ({type(error).__name__})", remedy, about="from outside")
+            yield fault(Topic.WEB, f"{url} cannot be reached: {network_failure(error)}", remedy, about="from outside")
 
 
 def _readiness(url: str, ready: "httpx.Response") -> Finding:

@@ -6,10 +6,11 @@ from statistics import median
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from callkeeper.app.connections import CLUSTER_REMEDY, is_cluster
 from callkeeper.app.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from callkeeper.app.redis_failure import redis_failure
 from callkeeper.app.redis_location import RedisLocation, Tls
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.writable import REFUSALS, refusal_of
@@ -24,7 +25,6 @@ FULL, TOO_FULL = 0.7, 0.9
 """Shares of the memory limit. With ``noeviction``, Redis refuses writes when its memory is full."""
 
 _PINGS: Final = 15
-_REFUSED: Final = (AuthenticationError, NoPermissionError)
 
 
 async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS) -> list[Finding]:
@@ -32,11 +32,9 @@ async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS
     client: Any = redis  # its stubs cannot know what INFO answers
     try:
         info: dict[str, Any] = await client.info()
-    except _REFUSED:
-        remedy = "correct user and password in REDIS_URL; the user's rights are in deploy/redis/users.acl.example"
-        return [fault(Topic.REDIS, f"{place.address} refuses the login", remedy)]
     except (RedisError, OSError) as error:
-        return [_away(place, error)]
+        failure = redis_failure(place, error)
+        return [fault(Topic.REDIS, f"{place.address} {failure.what}", failure.advice)]
     if is_cluster(info):
         return [fault(Topic.REDIS, f"{place.address} is a Redis Cluster, which is not supported", CLUSTER_REMEDY)]
     return [
@@ -49,20 +47,6 @@ async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS
         *(await _writes(redis, keys) if info.get("role") == "master" else []),
         *_failover(place, info),
     ]
-
-
-def _away(place: RedisLocation, error: Exception) -> Finding:
-    if "certificate" in str(error).lower():
-        remedy = "name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none"
-        return fault(Topic.REDIS, f"the certificate of {place.address} cannot be verified", remedy)
-    if "Invalid Database" in str(error) or "DB index" in str(error):  # redis-py's words, the server's words
-        return fault(Topic.REDIS, f"{place.address} has no such database", "correct the number at REDIS_URL's end")
-    if place.sentinels:
-        master = place.sentinels.master
-        remedy = f"start it; or correct the sentinels, their login or the master's name ({master}) in REDIS_URL"
-    else:
-        remedy = "start it, or correct REDIS_URL; rediss:// is TLS, redis:// is not"
-    return fault(Topic.REDIS, f"{place.address} does not answer ({type(error).__name__})", remedy)
 
 
 def _version(place: RedisLocation, info: Mapping[str, Any]) -> Finding:

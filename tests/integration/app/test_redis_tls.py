@@ -18,6 +18,7 @@ from callkeeper.app.connections import blocking_redis, receiver_redis
 from callkeeper.app.doctor.finding import Severity
 from callkeeper.app.doctor.redis_server import store_findings
 from callkeeper.app.settings import StoreSettings
+from callkeeper.service import CertificateFault
 
 CERTIFICATES = Path(__file__).parents[1] / "service" / "certificates"
 AUTHORITY = str(CERTIFICATES / "authority.pem")
@@ -70,16 +71,16 @@ async def test_redis_with_a_certificate_that_verifies_is_used(redis_url: str) ->
 
 
 @pytest.mark.parametrize(
-    ("certificate", "settings"),
+    ("certificate", "settings", "fault"),
     [
-        ("good", {}),
-        ("expired", {"CALLKEEPER_REDIS_CA": AUTHORITY}),
-        ("other-host", {"CALLKEEPER_REDIS_CA": AUTHORITY}),
+        ("good", {}, CertificateFault.UNKNOWN_AUTHORITY),
+        ("expired", {"CALLKEEPER_REDIS_CA": AUTHORITY}, CertificateFault.EXPIRED),
+        ("other-host", {"CALLKEEPER_REDIS_CA": AUTHORITY}, CertificateFault.OTHER_HOST),
     ],
     ids=["of an unknown authority", "expired", "for another host"],
 )
 async def test_redis_with_a_certificate_that_does_not_verify_is_refused(
-    redis_url: str, certificate: str, settings: dict[str, str]
+    redis_url: str, certificate: str, settings: dict[str, str], fault: CertificateFault
 ) -> None:
     """Nothing is sent to a server whose certificate is invalid; the doctor names the certificate and the setting."""
     async with behind_tls(redis_url, certificate) as url:
@@ -89,7 +90,7 @@ async def test_redis_with_a_certificate_that_does_not_verify_is_refused(
                 await redis.set("seen", "never")
             [finding] = await store_findings(redis, store.redis)
     assert finding.severity is Severity.FAULT
-    assert finding.detail.endswith("cannot be verified")
+    assert finding.detail == f"{store.redis.address} does not answer: the certificate {fault}"
     assert "CALLKEEPER_REDIS_CA" in finding.remedy
 
 

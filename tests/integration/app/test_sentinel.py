@@ -125,8 +125,8 @@ async def test_every_connection_leaves_a_master_that_lives_on(guarded: Watched) 
     ("right", "wrong", "told"),
     [
         ("redis-word", "other-word", "refuses the login"),
-        ("sentinel-word", "other-word", "does not answer (MasterNotFoundError)"),
-        ("/calls-master/", "/other-master/", "does not answer (MasterNotFoundError)"),
+        ("sentinel-word", "other-word", "does not answer: no sentinel names its master"),
+        ("/calls-master/", "/other-master/", "does not answer: no sentinel names its master"),
     ],
     ids=["the server's password", "the sentinels' password", "the master's name"],
 )
@@ -137,5 +137,5 @@ async def test_doctor_names_what_is_wrong_with_the_url(watched: Watched, right: 
         [finding] = await store_findings(redis, place)
     assert finding.severity is Severity.FAULT
     assert told in finding.detail
-    assert ("correct user and password" in finding.remedy) is (right == "redis-word")
+    assert ("Correct user and password" in finding.remedy) is (right == "redis-word")
     assert wrong not in finding.detail or right == "/calls-master/"

@@ -44,7 +44,7 @@ def test_job_that_lost_redis_is_no_bug() -> None:
     """It says so in a sentence, without Redis's own words, and is kept for an hour and not for a week."""
     employed = job_class({ADVANCE: cut_off})
     job = employed.create(ADVANCE, connection=FakeRedis(), serializer=JSONSerializer)
-    with pytest.raises(RedisAway, match=r"Redis did not answer .* \(ConnectionError\); due work stays due") as failed:
+    with pytest.raises(RedisAway, match=r"Redis did not answer .* \(connection broken\); due work stays due") as failed:
         job.perform()
     assert job.failure_ttl == FAILURE_TTL_S
     assert "canary" not in "".join(traceback.format_exception(failed.value))
@@ -60,7 +60,7 @@ def test_job_whose_command_redis_refuses_pauses_before_the_next(monkeypatch: pyt
     slept: list[float] = []
     monkeypatch.setattr("workers.jobs.time.sleep", slept.append)
     job = job_class({ADVANCE: lack_a_right}).create(ADVANCE, connection=FakeRedis(), serializer=JSONSerializer)
-    with pytest.raises(RedisAway, match=r"\(NoPermissionError: our user may not run a command\)") as failed:
+    with pytest.raises(RedisAway, match=r"\(our user may not run a command\)") as failed:
         job.perform()
     assert slept == [REFUSED_PAUSE_S]
     assert "canary" not in "".join(traceback.format_exception(failed.value))

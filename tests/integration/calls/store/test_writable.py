@@ -46,5 +46,5 @@ def test_command_with_a_wrong_password_names_the_setting(redis_url: str) -> None
     """Redis is running and refuses the login: what is wrong is the password in ``REDIS_URL``."""
     url = redis_url.replace("redis://", "redis://nobody:wrong-password@")
     result = CliRunner().invoke(main, ["calls", "list"], env={"REDIS_URL": url})
-    assert "refuses the login: correct user and password in REDIS_URL" in result.output
+    assert "refuses the login. Correct user and password in REDIS_URL" in result.output
     assert "wrong-password" not in result.output
