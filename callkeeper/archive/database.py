@@ -15,9 +15,10 @@ from threading import Timer
 from typing import Any, Final, Self
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
+from callkeeper.service.network_failure import NetworkFailure, network_failure
 
 CONNECT_S: Final = 3
 WITHIN_S: Final = 4.0
@@ -83,11 +84,33 @@ class Database:
             raise _our_error(error) from None
 
 
+_SAID: Final = {
+    "failed to resolve host": NetworkFailure.NAME,
+    "Connection refused": NetworkFailure.REFUSED,
+    "No such file": NetworkFailure.NO_FILE,
+    "No route to host": NetworkFailure.NO_ROUTE,
+    "Network is unreachable": NetworkFailure.NO_ROUTE,
+    "timeout expired": NetworkFailure.TIMED_OUT,
+    "closed the connection": NetworkFailure.CLOSED,
+    "does not support SSL": NetworkFailure.NO_TLS,
+    "certificate verify failed": "the certificate does not verify",
+    "does not match host name": "the certificate is for another host",
+    "authentication failed": "user or password refused",
+    "no password supplied": "user or password refused",
+    "does not exist": "no such user or database",
+    "pg_hba.conf": "this connection is not allowed by pg_hba.conf",
+}
+"""What libpq says of a connection that failed. There is no SQLSTATE then, and its text names host and user."""
+
+
 def _our_error(error: SQLAlchemyError) -> Exception:
     """Return our error. It names only the kind, because the message may quote the value."""
-    name = type(error.orig).__name__ if isinstance(error, DBAPIError) and error.orig else type(error).__name__
-    state = getattr(getattr(error, "orig", None), "sqlstate", None)
-    words = f"{name} ({state})" if state else name
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+    state = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
+    if isinstance(error, OperationalError) and state is None:
+        said = next((words for text, words in _SAID.items() if text in str(cause)), None)
+        return ArchiveAway(said or network_failure(cause))
+    words = f"{type(cause).__name__} ({state})" if state else type(cause).__name__
     return ValueRefused(words) if isinstance(error, _CALL_ERRORS) else ArchiveAway(words)
 
 
