@@ -1,15 +1,19 @@
 """Sends alerts with apprise in a short-lived child process: ``python -m callkeeper.app.alert_child``.
 
 Importing apprise costs 40 MiB and 0.8 s of CPU (*measured*). It is synchronous and reads whole answers, so it runs in a
-process that the parent ends at a deadline. The log of apprise may contain secrets from the addresses, so the parent
-discards it. Standard input and standard output are one JSON object each.
+process that the parent ends at a deadline. The log of apprise may contain secrets from the addresses, so of a line only
+the status is kept and the kind of error. Standard input and standard output are one JSON object each.
 """
 
+import logging
+import re
 import resource
 import sys
 from typing import Final
 
 import msgspec
+
+from callkeeper.service.network_failure import NetworkFailure, network_failure
 
 MOST_MEMORY: Final = 768 * 2**20
 """Address space in bytes. It stops an endless answer."""
@@ -31,10 +35,35 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class AlertReport(msgspec.Struct, frozen=True):
-    """The indexes of invalid addresses, and for each note whether it was accepted."""
+    """The indexes of invalid addresses, and for each note why it was not accepted; empty if it was."""
 
     invalid: list[int]
-    taken: list[bool]
+    refusals: list[str]
+
+
+NO_ADDRESS: Final = "not an address of apprise"
+UNKNOWN: Final = "unknown cause"
+_STATUS: Final = re.compile(r"\berror=(\d{3})\b")
+
+
+class RefusalLog(logging.Handler):
+    """Keeps why a note was not accepted. apprise tells it only in its log, where it also catches the errors."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.why = UNKNOWN
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the status in a line, or what went wrong when it was written."""
+        error = sys.exc_info()[1]
+        answer = getattr(error, "response", None)  # of requests
+        status = getattr(error, "smtp_code", getattr(answer, "status_code", None))
+        if found := _STATUS.search(record.getMessage()):
+            status = int(found[1])
+        if isinstance(status, int):
+            self.why = f"status {status}"
+        elif error is not None and (why := network_failure(error)) != NetworkFailure.OTHER:
+            self.why = why
 
 
 def carry_out(order: Order) -> AlertReport:
@@ -46,15 +75,19 @@ def carry_out(order: Order) -> AlertReport:
     vars(sessions)["DEFAULT_REDIRECT_LIMIT"] = 0
     services = [apprise.Apprise.instantiate(url) for url in order.urls]
 
-    def bring(note: AlertNote) -> bool:
+    def bring(note: AlertNote) -> str:
+        """Send a note; return why it was not accepted, or nothing."""
         service, bringer = services[0], apprise.Apprise()
         if service is None or not bringer.add(service):
-            return False
+            return NO_ADDRESS
         tone, form = apprise.NotifyType(note.tone), apprise.NotifyFormat.TEXT
+        log = RefusalLog()
+        logging.getLogger("apprise").handlers = [log]
         try:
-            return bool(bringer.notify(body=note.body, title=note.title, notify_type=tone, body_format=form))
+            was_taken = bringer.notify(body=note.body, title=note.title, notify_type=tone, body_format=form)
         except Exception:  # noqa: BLE001  (a plugin's bug, or too much memory: the note was not sent)
-            return False
+            was_taken = False
+        return "" if was_taken else log.why
 
     return AlertReport([n for n, service in enumerate(services) if not service], [bring(note) for note in order.notes])
 

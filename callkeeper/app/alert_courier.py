@@ -3,13 +3,13 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from callkeeper.app.alert_child import AlertNote, AlertReport, Order
+from callkeeper.app.alert_child import UNKNOWN, AlertNote, AlertReport, Order
 from callkeeper.app.parsing import AlertAddress
 from callkeeper.calls.alerts import AlertMessage, Target
 
@@ -32,40 +32,47 @@ class AlertCourier:
         """Return a target's name for people. Its address is a secret, its scheme is not."""
         return f"{target} ({self._addresses[int(target) - 1].scheme})"
 
-    async def bring(self, messages: Sequence[AlertMessage]) -> list[AlertMessage]:
-        """Send messages with one process per target, at the same time; return those that were accepted."""
+    async def bring(self, messages: Sequence[AlertMessage]) -> dict[AlertMessage, str]:
+        """Send messages with one process per target, at the same time.
+
+        Return those that were not accepted, and why: words of a closed list, or a status.
+        """
         by_target: dict[str, list[AlertMessage]] = {}
         for message in messages:
             by_target.setdefault(message.target, []).append(message)
-        taken = await asyncio.gather(*(self._bring(name, some) for name, some in by_target.items()))
-        return [message for some in taken for message in some]
+        refused = await asyncio.gather(*(self._bring(name, some) for name, some in by_target.items()))
+        return {message: why for some in refused for message, why in some.items()}
 
     async def wrong(self) -> list[str]:
         """Return the targets whose addresses are not valid; none if the check takes too long."""
         report = await self._run(Order([address.url.reveal() for address in self._addresses]))
-        return [self.targets[n].name for n in report.invalid] if report else []
+        return [self.targets[n].name for n in report.invalid] if isinstance(report, AlertReport) else []
 
-    async def _bring(self, target: str, messages: Sequence[AlertMessage]) -> Iterable[AlertMessage]:
+    async def _bring(self, target: str, messages: Sequence[AlertMessage]) -> Mapping[AlertMessage, str]:
         url = self._addresses[int(target) - 1].url.reveal()
         notes = [AlertNote(message.title, message.body, message.tone) for message in messages]
         report = await self._run(Order([url], notes))
-        answers = report.taken if report else []
-        return [message for message, is_taken in zip(messages, answers, strict=False) if is_taken]
+        if not isinstance(report, AlertReport):
+            return dict.fromkeys(messages, report)
+        return {message: why for message, why in zip(messages, report.refusals, strict=True) if why}
 
-    async def _run(self, order: Order) -> AlertReport | None:
+    async def _run(self, order: Order) -> AlertReport | str:
+        """Run a child process; return its report, or why there is none."""
         environ = {name: value for name, value in os.environ.items() if name in _KEPT}
         pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         command = (sys.executable, "-m", "callkeeper.app.alert_child")
         try:
             child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environ)
         except OSError:  # the machine has no room for a process
-            return None
+            return "no process could be started"
         try:
             async with asyncio.timeout(self._deadline_s):
                 report, _ = await child.communicate(msgspec.json.encode(order))
             return msgspec.json.decode(report, type=AlertReport)
-        except (TimeoutError, msgspec.MsgspecError, OSError):
-            return None
+        except TimeoutError:
+            return f"no answer within {self._deadline_s:g} s"
+        except (msgspec.MsgspecError, OSError):
+            return UNKNOWN
         finally:
             with suppress(ProcessLookupError):
                 child.kill()

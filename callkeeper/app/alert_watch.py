@@ -7,7 +7,7 @@ stores what was sent. While Redis is unreachable or refuses writes, the last lea
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from time import monotonic
@@ -185,11 +185,11 @@ class AlertWatch:
             begin(open_alerts, message, now)
         if state is not None:
             await _quietly(self._save(state))
-        taken = await self._courier.bring(due)
+        refused = await self._courier.bring(due)
         for message in due:
-            finish(open_alerts, message, now, was_taken=message in taken)
+            finish(open_alerts, message, now, was_taken=message not in refused)
         for target in dict.fromkeys(message.target for message in due):
-            await self._judge(state, target, [each for each in due if each.target == target], taken, now)
+            await self._judge(state, target, [each for each in due if each.target == target], refused, now)
         if state is not None and not self._works:
             await self._stand_back(state)
 
@@ -210,18 +210,24 @@ class AlertWatch:
         state: AlertState | None,
         target: str,
         due: Sequence[AlertMessage],
-        taken: Sequence[AlertMessage],
+        refused: Mapping[AlertMessage, str],
         now: datetime,
     ) -> None:
         """Log which messages a target accepted. A target that fails is tried again after a doubled wait."""
         for message in due:
             called = self._courier.called(target)
-            if message in taken:
-                self._log.info("alert_told", kind=message.key, is_over=message.is_over, target=called)
+            if message in refused:
+                self._log.warning(
+                    "alert_not_told",
+                    kind=message.key,
+                    is_over=message.is_over,
+                    target=called,
+                    because=refused[message],
+                )
             else:
-                self._log.warning("alert_not_told", kind=message.key, is_over=message.is_over, target=called)
-        has_failed = any(message not in taken for message in due)
-        if has_failed:
+                self._log.info("alert_told", kind=message.key, is_over=message.is_over, target=called)
+        because = next((refused[message] for message in due if message in refused), None)
+        if because is not None:
             _, before_s = self._retry.get(target, (None, 0.0))
             wait_s = min(max(FIRST_RETRY_S, before_s * 2), LONGEST_RETRY_S)
             self._retry[target] = (self._now() + timedelta(seconds=wait_s), wait_s)
@@ -230,7 +236,7 @@ class AlertWatch:
             self._retry.pop(target, None)
             self._works.add(target)
         if state is not None:
-            await _quietly(state.note_target(target, now if has_failed else None))
+            await _quietly(state.note_target(target, because, now))
 
 
 async def _quietly(writing: Any) -> None:

@@ -64,7 +64,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "alert_watch_failed": _event("a bug: one round of alerts failed; the next follows"),
     "alert_told": _event("an alert about an incident or its end was sent", "kind", "is_over", "target"),
-    "alert_not_told": _event("an address did not accept an alert; it is sent again", "kind", "is_over", "target"),
+    "alert_not_told": _event(
+        "an address did not accept an alert; it is sent again", "kind", "is_over", "target", "because"
+    ),
     "telemetry_away": _event("spans or figures did not reach the collector; they are dropped", "signal"),
     "telemetry_back": _event("spans or figures reach the collector again, or another process sends them", "signal"),
     "telemetry_off": _event(

@@ -68,6 +68,7 @@ _NAMES: Final = {
     "RemoteProtocolError": NetworkFailure.CLOSED,
     "BadStatusLine": NetworkFailure.NOT_HTTP,  # of http.client
     "IncompleteRead": NetworkFailure.CLOSED,  # of http.client and urllib3
+    "SMTPServerDisconnected": NetworkFailure.CLOSED,
     "AddressRefused": NetworkFailure.NOT_PUBLIC,  # ours
 }
 _NO_ROUTE: Final = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}

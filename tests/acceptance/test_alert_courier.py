@@ -97,8 +97,9 @@ def message(target: str = "1") -> AlertMessage:
 async def bring(*urls: str, deadline_s: float = PATIENCE_S) -> list[str]:
     """Send a message to each address; return the targets that accepted it."""
     courier = AlertCourier(alert_addresses(", ".join(urls)), deadline_s=deadline_s)
-    taken = await courier.bring([message(target.name) for target in courier.targets])
-    return [each.target for each in taken]
+    sent = [message(target.name) for target in courier.targets]
+    refused = await courier.bring(sent)
+    return [each.target for each in sent if each not in refused]
 
 
 async def test_message_arrives_once() -> None:
@@ -134,7 +135,8 @@ async def test_deadline_ends_the_wait_for_a_receiver_that_hangs() -> None:
     silent, deadline_s = Silent(), 2.0
     async with open_chat(silent) as url:
         while not silent.got:  # on a busy machine the child needs longer than that to start
-            assert await bring(url, deadline_s=deadline_s) == []
+            courier = AlertCourier(alert_addresses(url), deadline_s=deadline_s)
+            assert await courier.bring([message()]) == {message(): f"no answer within {deadline_s:g} s"}
             deadline_s *= 2
         silent.released.set()
 
@@ -149,6 +151,35 @@ async def test_message_follows_no_redirect(status: int) -> None:
         async with open_chat(Chat(away.encode())) as url:
             assert await bring(url) == []
     assert trap.got == []
+
+
+async def test_refusal_has_its_cause_and_no_secret() -> None:
+    """No such name, nobody there, no TLS, a hang-up, a status, a redirect, a mail server: each has words of its own."""
+
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def refuse_mail(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"554 {SECRET}\r\n".encode())
+        writer.close()
+
+    servers = [await asyncio.start_server(each, "127.0.0.1", 0) for each in (hang_up, refuse_mail)]
+    closing, mail = [server.sockets[0].getsockname()[1] for server in servers]
+    elsewhere = b"HTTP/1.1 302 x\r\nLocation: /x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    missing = b"HTTP/1.1 404 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % SECRET.encode()
+    addresses = {
+        f"json://user:{SECRET}@no-such-host.invalid/": "name not found",
+        f"json://user:{SECRET}@127.0.0.1:1/": "connection refused",
+        f"json://user:{SECRET}@127.0.0.1:{closing}/": "connection closed",
+        f"jsons://user:{SECRET}@127.0.0.1:{mail}/": "no TLS on this port",
+        f"mailto://user:{SECRET}@127.0.0.1:{mail}?from=a@b.example&to=c@d.example": "status 554",
+        f"slak://{SECRET}": "not an address of apprise",
+    }
+    async with open_chat(Chat(missing)) as lost, open_chat(Chat(elsewhere)) as away, servers[0], servers[1]:
+        addresses |= {lost: "status 404", away: "status 302"}
+        courier = AlertCourier(alert_addresses(", ".join(addresses)), deadline_s=PATIENCE_S)
+        refused = await courier.bring([message(target.name) for target in courier.targets])
+    assert dict(zip(addresses, refused.values(), strict=True)) == addresses
 
 
 async def test_wrong_addresses_are_named_by_their_place() -> None:
@@ -180,6 +211,6 @@ def test_command_sends_a_test_and_shows_no_address() -> None:
     result, chat = asyncio.run(run())
     assert result.exit_code == 1
     assert "1 (json): accepted" in result.output
-    assert "2 (slak): not an address of apprise" in result.output
+    assert "2 (slak): not accepted: not an address of apprise" in result.output
     assert SECRET not in result.output
     assert [got["type"] for got in chat.got] == ["info"]

@@ -38,12 +38,12 @@ class Notebook(AlertCourier):
         self.broken: set[str] = set()
         self._clock = clock
 
-    async def bring(self, messages: Sequence[AlertMessage]) -> list[AlertMessage]:
-        """Record messages; return those that count as sent."""
+    async def bring(self, messages: Sequence[AlertMessage]) -> dict[AlertMessage, str]:
+        """Record messages; return those that count as not accepted."""
         self.tried.append(self._clock())
         taken = [] if self.is_broken else [each for each in messages if each.target not in self.broken]
         self.told += [(each.target, each.key, "over" if each.is_over else "now") for each in taken]
-        return taken
+        return {each: "status 404" for each in messages if each not in taken}
 
 
 class Site:
@@ -143,7 +143,10 @@ async def test_failing_target_is_tried_less_and_less_often(site: Site) -> None:
     process.courier.is_broken = True
     assert await site.look(process, seconds=1200, every_s=SELDOM_S) == []
     assert 4 <= len(process.courier.tried) <= 8
-    assert set(await process.state.failing_targets()) == {"1", "2"}
+    assert {name: why for name, (_, why) in (await process.state.failing_targets()).items()} == {
+        "1": "status 404",
+        "2": "status 404",
+    }
     process.courier.is_broken = False
     assert await site.look(process, seconds=700, every_s=SELDOM_S) == NOW
     assert await process.state.failing_targets() == {}

@@ -23,7 +23,8 @@ async def alert_findings(redis: "Redis", keys: Keys, settings: AlertSettings) ->
             remedy = "correct it (docs/alerts.md), then callkeeper alerts test"
             found.append(fault(Topic.ALERTS, "is not valid for apprise: no alerts are sent there", remedy, about=about))
         elif target.name in failing:
-            detail = f"has not accepted messages since {failing[target.name]:%Y-%m-%d %H:%M:%S} UTC"
+            since, because = failing[target.name]
+            detail = f"has not accepted messages since {since:%Y-%m-%d %H:%M:%S} UTC: {because}"
             remedy = "try it with callkeeper alerts test; check the receiver"
             found.append(warning(Topic.ALERTS, detail, remedy, about=about))
     return found or [ok(Topic.ALERTS, f"incidents are sent to {len(courier.targets)} addresses of {SETTING}")]

@@ -53,16 +53,21 @@ class AlertState(Leadership):
         found = {member: why for stored in await pipe.execute() for member, why in stored.items()}
         return {member.decode(errors="replace"): why.decode(errors="replace") for member, why in found.items()}
 
-    async def note_target(self, target: str, failed_at: datetime | None) -> None:
-        """Record whether a target accepted its last message, for the doctor."""
-        if failed_at is None:
-            await self._redis.hdel(self._keys.alert_targets, target)
+    async def note_target(self, target: str, because: str | None, now: datetime) -> None:
+        """Record for the doctor why a target did not accept its last message; None: it did."""
+        at, why = self._keys.alert_targets, self._keys.alert_refusals
+        pipe = self._redis.pipeline(transaction=True)
+        if because is None:
+            await pipe.hdel(at, target).hdel(why, target).execute()
         else:
-            pipe = self._redis.pipeline(transaction=True)
-            pipe.hsetnx(self._keys.alert_targets, target, failed_at.isoformat())
-            await pipe.expire(self._keys.alert_targets, KEPT_S).execute()
+            pipe.hsetnx(at, target, now.isoformat()).hset(why, target, because)
+            await pipe.expire(at, KEPT_S).expire(why, KEPT_S).execute()
 
-    async def failing_targets(self) -> dict[str, datetime]:
-        """Return the targets that failed to accept their last message, and since when."""
-        stored = await self._redis.hgetall(self._keys.alert_targets)
-        return {name.decode(): datetime.fromisoformat(at.decode()) for name, at in stored.items()}
+    async def failing_targets(self) -> dict[str, tuple[datetime, str]]:
+        """Return the targets that did not accept their last message: since when, and why the last time."""
+        pipe = self._redis.pipeline(transaction=True)
+        stored, why = await pipe.hgetall(self._keys.alert_targets).hgetall(self._keys.alert_refusals).execute()
+        return {
+            name.decode(): (datetime.fromisoformat(at.decode()), why.get(name, b"unknown cause").decode())
+            for name, at in stored.items()
+        }

@@ -162,6 +162,7 @@ class Keys:
         self.alerts = f"{prefix}:alerts"
         self.alert_leader = f"{prefix}:alerts:leader"
         self.alert_targets = f"{prefix}:alerts:targets"
+        self.alert_refusals = f"{prefix}:alerts:refusals"
         self.deliveries = f"{prefix}:deliveries"
         self.receiver = f"{prefix}:receiver"
         self.untaken = f"{prefix}:untaken"

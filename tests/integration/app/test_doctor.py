@@ -406,6 +406,7 @@ async def test_doctor_names_addresses_of_alerts_by_their_place(redis_url: str, s
     }
     with Redis.from_url(redis_url) as redis:
         redis.hset(Keys().alert_targets, "3", "2026-11-22T12:00:00+00:00")
+        redis.hset(Keys().alert_refusals, "3", "connection refused")
     found = await findings(environment(redis_url, sandbox_server) | wanted)
     told = {what: finding for what, finding in found.items() if what.startswith("alerts")}
     assert {what: finding.severity for what, finding in told.items()} == {
@@ -413,6 +414,7 @@ async def test_doctor_names_addresses_of_alerts_by_their_place(redis_url: str, s
         "alerts CALLKEEPER_ALERT_URLS 3 (json)": Severity.WARNING,
     }
     assert "canary" not in str(found)
+    assert told["alerts CALLKEEPER_ALERT_URLS 3 (json)"].detail.endswith("12:00:00 UTC: connection refused")
 
 
 async def test_doctor_reminds_of_an_exchange_of_the_outcome_secret(

@@ -30,10 +30,10 @@ async def test_alerts_of_another_format_are_left_out(fake_redis: FakeAsyncRedis)
 async def test_target_fails_since_its_first_failure_until_it_accepts(fake_redis: FakeAsyncRedis) -> None:
     """For the doctor."""
     state = AlertState(fake_redis, Keys(), "one")
-    await state.note_target("mail", NOW)
-    await state.note_target("mail", NOW.replace(hour=13))
-    assert await state.failing_targets() == {"mail": NOW}
-    await state.note_target("mail", None)
+    await state.note_target("mail", "name not found", NOW)
+    await state.note_target("mail", "status 404", NOW.replace(hour=13))
+    assert await state.failing_targets() == {"mail": (NOW, "status 404")}
+    await state.note_target("mail", None, NOW)
     assert await state.failing_targets() == {}
 
 
