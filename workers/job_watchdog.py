@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.script import Script
+from callkeeper.calls.store.writable import redis_words
 
 POLL_EVERY_S = 0.2
 LATE_MS = 60
@@ -102,10 +103,13 @@ class Watchdog:
             self._watch()
             try:
                 self.check(late_ms=-SOON_MS if has_rested else LATE_MS)
+                if is_away:
+                    self._log.info("redis_back")
                 is_away = False
             except RedisError as error:
                 if not is_away:
-                    self._log.warning("redis_away", error=type(error).__name__)
+                    because = f"{redis_words(error)}; the worker tries again"
+                    self._log.warning("redis_away", error=type(error).__name__, because=because)
                 is_away = True
 
     def _watch(self) -> None:

@@ -18,9 +18,8 @@ from rq.job import Job
 
 from callkeeper.calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from callkeeper.calls.store.keys import QUEUE_NAME
-from callkeeper.calls.store.writable import REFUSALS, refusal_in
+from callkeeper.calls.store.writable import redis_words
 from callkeeper.calls.traceback_filter import filtered_traceback
-from callkeeper.service.network_failure import network_failure
 from workers.job_description import describe
 from workers.job_summary import JobSummary
 from workers.shift import StepsFailed
@@ -45,7 +44,11 @@ class ServiceUnreachable(Exception):
 
 
 class RedisAway(Exception):
-    """Redis did not answer, or refused a write, while the job ran. Due work stays due. This is not a bug."""
+    """Redis did not answer while the job ran. Due work stays due. This is not a bug."""
+
+
+class RedisRefused(Exception):
+    """Redis refused a write while the job ran. Due work stays due. This is not a bug."""
 
 
 class CallJob(Job):
@@ -78,7 +81,8 @@ class CallJob(Job):
             JobFailed: A bug.
             JobRefused: The job is not one of ours.
             StepsFailed: Steps of calls failed because of bugs.
-            RedisAway: Redis did not answer, or refused a write.
+            RedisAway: Redis did not answer.
+            RedisRefused: Redis refused a write.
         """
         self.failure_ttl = BUG_TTL_S
         try:
@@ -91,13 +95,13 @@ class CallJob(Job):
         try:
             return self._perform()
         except ResponseError as error:
-            what = REFUSALS[refusal_in(error)].what
+            failure: Exception = RedisRefused(f"Redis refused a write ({redis_words(error)}); due work stays due")
             # The work stays due, so the next job follows at once. A user without one right failed 27 jobs a second.
             time.sleep(REFUSED_PAUSE_S)
         except RedisError as error:
-            what = network_failure(error)
+            failure = RedisAway(f"Redis did not answer ({redis_words(error)}); due work stays due")
         self.failure_ttl = FAILURE_TTL_S
-        raise RedisAway(f"Redis did not answer or refused a write while the job ran ({what}); due work stays due")
+        raise failure
 
     def _perform(self) -> Any:
         function = self._function()

@@ -4,8 +4,10 @@
 would interrupt that loop, so the death penalty is disabled. All deadlines are asyncio timeouts.
 """
 
+import logging
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from secrets import token_hex
@@ -13,7 +15,9 @@ from types import FrameType
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from rq import SimpleWorker
 from rq.exceptions import StopRequested
 from rq.job import Job
@@ -24,7 +28,7 @@ from rq.timeouts import BaseDeathPenalty
 
 from callkeeper.calls.store.job_queue import RESULT_TTL_S, calls_queue
 from callkeeper.calls.store.keys import QUEUE_NAME
-from workers.jobs import CallJob
+from workers.jobs import CallJob, RedisAway
 
 WORKER_TTL_S = 20
 """RQ waits 15 s less than this for a job, and a connection 10 s more. RQ's default notices a dead one after 415 s."""
@@ -33,6 +37,16 @@ MAINTENANCE_S = 60
 """How often jobs of killed workers are looked for, in seconds. RQ's default, ten minutes, is too long for the board."""
 
 HARD_EXIT = 1
+
+_AWAY = (RedisConnectionError, RedisTimeoutError)
+
+
+def is_not_about_redis(_record: logging.LogRecord) -> bool:
+    """Leave out what RQ logs while it handles that Redis is away: an error every second, or one like that of a bug.
+
+    `workers.job_watchdog` logs it once, and `work` starts a new worker.
+    """
+    return not isinstance(sys.exc_info()[1], (*_AWAY, RedisAway))
 
 
 class NoPenalty(BaseDeathPenalty):
@@ -76,6 +90,7 @@ class CallWorker(SimpleWorker):
             log_job_description=False,
         )
         self.log_result_lifespan = False
+        self.log.addFilter(is_not_about_redis)
         self._on_stop = on_stop
         self._leave = leave
         self.has_stop_request = False
@@ -145,7 +160,8 @@ class CallWorker(SimpleWorker):
 def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.5) -> None:
     """Run one worker after another until one got a stop request.
 
-    RQ's loop ends when Redis times out. A new worker with a new name then takes over.
+    RQ's loop ends when Redis is away. A new worker with a new name then takes over. That Redis is away is not logged
+    here: the watchdog, which asks more often, does.
     """
     worker: CallWorker | None = None
     error = logged = ""
@@ -158,7 +174,7 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
     while worker is None or not worker.has_stop_request:
         try:
             if error:
-                if error != logged:  # once, not twice a second while Redis is down or full
+                if error not in (logged, "away"):  # once, not twice a second while Redis is full
                     log.warning("worker_restarts", worker=worker.name if worker else None, error=error)
                 logged = error
                 time.sleep(pause_s)
@@ -168,6 +184,8 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
             error = "ended"
         except StopRequested:
             pass
+        except _AWAY:
+            error = "away"
         except (RedisError, OSError) as problem:
             error = type(problem).__name__
     log.info("worker_stopped", worker=worker.name)

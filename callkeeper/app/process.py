@@ -64,7 +64,7 @@ def prepare(section: type[S]) -> tuple[S, FilteringBoundLogger]:
     log = set_up_logging(settings.store.log_format)
     divert_crashes(log)
     if removed:
-        log.warning("secrets_removed", variables=removed)
+        log.info("secrets_removed", variables=removed)
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
     return settings, log

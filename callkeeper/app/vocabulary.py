@@ -100,10 +100,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "worker_stopped": _event("a worker was stopped by a signal", "worker"),
     "worker_restarts": _event(
-        "RQ's loop ended, or Redis is unreachable or refuses writes (logged once); a new RQ worker starts",
+        "RQ's loop ended, or Redis refuses writes (logged once); a new RQ worker starts",
         "worker",
     ),
-    "redis_away": _event("the watchdog cannot reach Redis"),
+    "redis_away": _event("a worker cannot reach Redis, or it refuses; tried again until it works", "because"),
+    "redis_back": _event("a worker reaches Redis again, and goes on"),
     "redis_failed": _event("Redis failed while a call was handled; its lease expires and another worker continues"),
     "shift_stopping": _event("a shift claims no more; calls in flight are finished", "in_flight"),
     "shift_cut_short": _event("hanging tasks were cancelled; their leases expire, their checks stay booked", "tasks"),

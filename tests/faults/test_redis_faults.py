@@ -1,5 +1,6 @@
 """Redis is down, is slow, refuses commands, restarts, or comes back without its last writes."""
 
+import json
 import os
 import socketserver
 import threading
@@ -183,6 +184,25 @@ def test_work_goes_on_soon_after_redis_is_back(own_stage: Stage) -> None:
     until(lambda: door.push(call).status_code == 202, PATIENCE_S, "the next event")
     assert moved_s < BACK_WITHIN_S
     assert time.monotonic() - back_s < BACK_WITHIN_S + 1
+
+
+def test_worker_survives_a_restart_of_redis_without_an_error_in_its_log(own_stage: Stage) -> None:
+    """Its log says once that Redis is away, and why, and once that it is back; RQ's own words would look like a crash."""
+    member = own_stage.worker()
+    member.wait_for(_started)
+    own_stage.begin()
+    own_stage.site.redis.kill()
+    member.wait_for(lambda line: line if '"redis_away"' in line else None)
+    time.sleep(3)  # RQ tries again every second
+    own_stage.site.redis.start()
+    member.wait_for(lambda line: line if '"redis_back"' in line else None)
+    own_stage.site.redis.freeze()
+    time.sleep(12)  # longer than RQ waits for an answer
+    own_stage.site.redis.thaw()
+    lines = [json.loads(line) for line in member.log.read_text().splitlines()]
+    away = [line["because"] for line in lines if line["event"] == "redis_away"]
+    assert away == ["connection refused; the worker tries again", "timed out; the worker tries again"]
+    assert [line for line in lines if line["level"] == "error"] == []
 
 
 def _started(line: str) -> str | None:

@@ -5,10 +5,18 @@ from enum import StrEnum
 from typing import Any, Final
 
 from redis.asyncio import Redis
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from callkeeper.calls.store.keys import Keys
+from callkeeper.service.network_failure import network_failure
 
 _KEPT_S: Final = 60
 
@@ -61,6 +69,13 @@ async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
             raise
         return WriteRefusal.REPLICA
     return None
+
+
+def redis_words(error: RedisError) -> str:
+    """Return in a few words why Redis refused a command, or did not answer."""
+    if isinstance(error, AuthenticationError):
+        return "it refuses the login"
+    return REFUSALS[refusal_in(error)].what if isinstance(error, ResponseError) else network_failure(error)
 
 
 def refusal_in(error: RedisError) -> WriteRefusal:
