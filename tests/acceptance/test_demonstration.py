@@ -93,8 +93,15 @@ def test_second_run_on_the_same_data_says_why_it_ends(tmp_path: Path) -> None:
     assert "Traceback" not in second.stderr
 
 
-def test_run_without_a_terminal_ends_when_a_process_does(tmp_path: Path) -> None:
-    """A killed worker is named at once, not when somebody stops the run, and the exit status says it."""
+@pytest.mark.parametrize(
+    ("process", "words"),
+    [
+        ("worker", "Ended by themselves: worker-1"),
+        ("sandbox", "a part of the demonstration does not answer: sandbox (connection refused). See "),
+    ],
+)
+def test_run_without_a_terminal_ends_when_a_process_does(tmp_path: Path, process: str, words: str) -> None:
+    """A killed process is named at once, not when somebody stops the run, and the exit status says it."""
     with subprocess.Popen(  # noqa: S603  (a command of ours)
         [sys.executable, "-m", "callkeeper", "run", "--data", str(tmp_path), "--workers", "1"],
         stdout=subprocess.PIPE,
@@ -102,20 +109,21 @@ def test_run_without_a_terminal_ends_when_a_process_does(tmp_path: Path) -> None
         text=True,
     ) as run:
 
-        def workers() -> list[int]:
+        def found() -> list[int]:
             children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-            return [int(child) for child in children if b"\0worker\0" in Path(f"/proc/{child}/cmdline").read_bytes()]
+            name = f"\0{process}\0".encode()
+            return [int(child) for child in children if name in Path(f"/proc/{child}/cmdline").read_bytes()]
 
         try:
-            until(workers, 30, "the worker")
+            until(found, 30, process)
             output = run.stdout
             assert output is not None
             until(lambda: "commands " in output.readline(), 30, "all addresses")
-            os.kill(workers()[0], signal.SIGKILL)
+            os.kill(found()[0], signal.SIGKILL)
             told, _ = run.communicate(timeout=30)
         finally:
             run.kill()
-    assert (run.returncode, "Ended by themselves: worker-1" in told) == (1, True)
+    assert (run.returncode, words in told) == (1, True), told
 
 
 def test_new_demonstration_counts_no_check_that_was_not_made(tmp_path: Path) -> None:

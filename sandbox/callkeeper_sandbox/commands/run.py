@@ -17,6 +17,7 @@ from rich.text import Text
 
 from callkeeper.app.process import take_foreground
 from callkeeper.app.terminal import Failed, Misset, shown, terminal_console
+from callkeeper.service.network_failure import network_failure
 from callkeeper_sandbox.demo.comparison import SETTLES_WITHIN_S, Audit, Comparison, Fate, Picture
 from callkeeper_sandbox.demo.demonstration import Demo, demonstration
 from callkeeper_sandbox.demo.embedded_redis import DataInUse, EmbeddedRedisFailed
@@ -204,12 +205,15 @@ def run(
     stop = _stop_event()
     console = terminal_console()
     console.print("starting Redis, the sandbox, web and workers ...")
+    ended: list[str] = []
     try:
         with demonstration(data, workers=workers, seed=seed, archive=True, like=like, given=given) as demo:
-            with Comparison(demo.redis_url, demo.service_url) as comparison:
-                _show(console, demo, comparison, stop, seconds)
-                audit = comparison.audit()
-            ended = demo.ended()
+            try:
+                with Comparison(demo.redis_url, demo.service_url) as comparison:
+                    _show(console, demo, comparison, stop, seconds)
+                    audit = comparison.audit()
+            finally:
+                ended = demo.ended()
             took_s = demo.fleet.stop()
     except DataInUse as error:
         raise Failed(
@@ -219,7 +223,9 @@ def run(
     except (FleetFailed, EmbeddedRedisFailed) as error:
         raise Failed(*str(error).splitlines()) from error
     except (RedisError, httpx.HTTPError) as error:
-        raise Failed(f"a part of the demonstration does not answer: {error}. See {data / 'logs'}") from error
+        part = ", ".join(ended) or ("Redis" if isinstance(error, RedisError) else "the sandbox")
+        why = network_failure(error)
+        raise Failed(f"a part of the demonstration does not answer: {part} ({why}). See {data / 'logs'}") from error
     except OSError as error:
         raise Failed(f"cannot use {error.filename or data}: {error.strerror}") from error
     for line in summary_lines(audit):
