@@ -143,6 +143,18 @@ class Misused(click.UsageError):
         super().__init__("\n".join(map(safe, lines)))
 
 
+class WholeNumber(click.IntRange):
+    """A whole number of the command line, with an error in the words of the settings: click's does not say what it wants."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            wanted = f"{self.min} or more" if self.max is None else f"{self.min} to {self.max}"
+            self.fail(f"must be a whole number, {wanted}", param, ctx)
+
+
 def safe_error(error: click.ClickException) -> click.ClickException:
     """Return an error that prints safely: as one line, except for our own line breaks."""
     if isinstance(error, Failed | Misused | click.exceptions.NoArgsIsHelpError):  # the latter is our own help

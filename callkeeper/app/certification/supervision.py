@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from callkeeper.app.certification.evidence import CallEvidence, Survey, gather, redis_now, sample_at
 from callkeeper.app.certification.verdicts import SAMPLE_BEFORE
 from callkeeper.app.redis_query import query_redis
-from callkeeper.app.terminal import safe, say
+from callkeeper.app.terminal import WholeNumber, safe, say
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.keys import CallId, Keys
 from callkeeper.calls.store.queries import Queries
@@ -233,7 +233,7 @@ def _choose(found: Sequence[Call]) -> Call:
     """Ask which of several new calls is the test call."""
     for n, call in enumerate(found, 1):
         say(f"   {n}: {call.voice_id}, first seen at {call.life.first_seen_at:%H:%M:%S}")
-    number: int = click.prompt("   Which one is the test call?", type=click.IntRange(1, len(found)))
+    number: int = click.prompt("   Which one is the test call?", type=WholeNumber(1, len(found)))
     return found[number - 1]
 
 

@@ -14,7 +14,7 @@ from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings, StoreSettings
-from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, say_table, terminal_console
+from callkeeper.app.terminal import Failed, Misused, WholeNumber, safe, say, say_json, say_table, terminal_console
 from callkeeper.calls.call_query import (
     NEEDS_PERSON,
     OPEN,
@@ -76,7 +76,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 @_filtered
 @click.option(
     "--settled",
-    type=click.IntRange(1, _MOST),
+    type=WholeNumber(1, _MOST),
     default=None,
     help="List the last N settled calls that match, instead of live ones.",
 )

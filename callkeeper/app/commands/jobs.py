@@ -16,7 +16,7 @@ from rq.job import JobStatus
 from rq.results import Result
 
 from callkeeper.app.redis_query import query_jobs, record_command
-from callkeeper.app.terminal import Failed, Misused, safe, say, say_json, say_table
+from callkeeper.app.terminal import Failed, Misused, WholeNumber, safe, say, say_json, say_table
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.job_queue import calls_queue
@@ -42,7 +42,7 @@ def jobs() -> None:
 
 
 @jobs.command(name="list")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Jobs of each state at most.")
+@click.option("--limit", type=WholeNumber(1), default=50, show_default=True, help="Jobs of each state at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_jobs(limit: int, *, as_json: bool) -> None:
     """List the queued, started, finished and failed jobs."""

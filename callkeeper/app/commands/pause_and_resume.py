@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from redis.asyncio import Redis
 
 from callkeeper.app.redis_query import FORCE_HELP, note_command, query_redis
-from callkeeper.app.terminal import Misused, say, say_json
+from callkeeper.app.terminal import Misused, WholeNumber, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions, shown
 from callkeeper.calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, why_not_resumed
 from callkeeper.calls.quantity import quantity
@@ -149,7 +149,7 @@ def resume(
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Pauses at most.")
+@click.option("--limit", type=WholeNumber(1, 200), default=20, show_default=True, help="Pauses at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: what is paused `now`, then the history.")
 def pauses(limit: int, *, as_json: bool) -> None:
     """Show what is paused now, and the history: who paused what, when and why, and who resumed it.

@@ -15,7 +15,7 @@ from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.credentials import TOKEN_NAME, desk_tokens, refuse_weak_password
 from callkeeper.app.extras import require
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
-from callkeeper.app.terminal import Misused, say, say_json, say_table
+from callkeeper.app.terminal import Misused, WholeNumber, say, say_json, say_table
 from callkeeper.calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
@@ -236,7 +236,7 @@ def revoke(name: str) -> None:
 @click.option("--institution", help="Only this institution's.")
 @click.option("--call", "voice_id", help="Only this call's, by its voice id.")
 @click.option("--since", type=Span(), help="No longer ago than this: 30m, 24h, 7d.")
-@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Entries at most.")
+@click.option("--limit", type=WholeNumber(1, _MOST), default=100, show_default=True, help="Entries at most.")
 @click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, **named: Any) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callkeeper.app.process import take_foreground
-from callkeeper.app.terminal import Failed, Misset, shown, terminal_console
+from callkeeper.app.terminal import Failed, Misset, WholeNumber, shown, terminal_console
 from callkeeper.service.network_failure import network_failure
 from callkeeper_sandbox.demo.comparison import SETTLES_WITHIN_S, Audit, Comparison, Fate, Picture
 from callkeeper_sandbox.demo.demonstration import Demo, demonstration
@@ -153,7 +153,7 @@ _POLL_EVERY_S = 0.5
     show_default=True,
     help="Folder of all data and logs; a second run continues with it.",
 )
-@click.option("--workers", default=2, type=click.IntRange(1, 16), show_default=True, help="Number of worker processes.")
+@click.option("--workers", default=2, type=WholeNumber(1, 16), show_default=True, help="Number of worker processes.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the simulated calls.")
 @click.option(
     "--like",
@@ -163,7 +163,7 @@ _POLL_EVERY_S = 0.5
     help="The stand-in answers as the service in this file was seen to answer. `callkeeper service survey --export` "
     "writes it.",
 )
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the web process. Default: a free one.")
+@click.option("--port", default=0, type=WholeNumber(0, 65535), help="Port of the web process. Default: a free one.")
 @click.option(
     "-e",
     "--set",

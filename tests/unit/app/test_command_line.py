@@ -100,3 +100,17 @@ def test_usage_of_pause_names_what_it_needs() -> None:
     assert result.exit_code == 2
     assert "--institution KEY" in result.output
     assert "--because" in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["web", "--port", "80x"], "Invalid value for '--port': must be a whole number, 0 to 65535"),
+        (["web", "--port", "80000"], "Invalid value for '--port': must be a whole number, 0 to 65535"),
+        (["jobs", "list", "--limit", "0"], "Invalid value for '--limit': must be a whole number, 1 or more"),
+    ],
+)
+def test_number_that_cannot_be_used_is_answered_with_what_can(command: list[str], words: str) -> None:
+    """The error says what is wanted, as that of a setting does."""
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, words in result.output) == (2, True), result.output
