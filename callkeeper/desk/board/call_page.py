@@ -336,7 +336,7 @@ def _identity(call: Call) -> str | None:
     if identity is None:
         return None
     by = f"by {identity.operator}" if identity.operator else "by the service"
-    return f"{identity.person_id}, {identity.validation_type}, {by}"
+    return ", ".join(part for part in (identity.person_id, identity.validation_type, by) if part)
 
 
 def _effect(call: Call, kind: EffectKind) -> str | None:

@@ -16,7 +16,7 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known
 from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import Entry, recorded
-from callkeeper.desk.board.call_page import call_page
+from callkeeper.desk.board.call_page import CallPage, call_page
 from callkeeper.desk.board.renderer import Renderer
 from callkeeper.desk.board.states import STATE_STYLES, StateName, state_of
 from tests.records import decide_record
@@ -44,11 +44,24 @@ def test_story_tells_who_established_what_became_of_an_effect(entry: Entry, sent
     assert line.text == sentence
 
 
+def page_of(shown: Call) -> CallPage:
+    """Return the page of a call."""
+    known = Known(CallId(shown.institution_key, shown.voice_id), shown, (), is_certain=True, is_merging=False)
+    return call_page(known, BOOK, None, NOW, institution="First Example Bank")
+
+
 def forms_of(shown: Call) -> str:
     """Return the actions that a call's page offers, as markup."""
-    known = Known(CallId(shown.institution_key, shown.voice_id), shown, (), is_certain=True, is_merging=False)
-    page = call_page(known, BOOK, None, NOW, institution="First Example Bank")
-    return Renderer("/board", BOOK).piece("forms", page, "token", "", OTHERWISE, {})
+    return Renderer("/board", BOOK).piece("forms", page_of(shown), "token", "", OTHERWISE, {})
+
+
+@pytest.mark.parametrize(
+    ("person_id", "line"), [("p-1", "p-1, KnowledgeBasedAuth, by the service"), ("", "KnowledgeBasedAuth, by the service")]
+)
+def test_details_leave_out_what_is_not_known_of_an_identity(person_id: str, line: str) -> None:
+    """Without a person's id the line begins with how the caller was verified, not with a comma."""
+    known = verified(by_desk=False, person_id=person_id, validation_type="KnowledgeBasedAuth")
+    assert [fact.value for fact in page_of(call(identity=known)).facts if fact.name == "Identity"] == [line]
 
 
 def test_call_is_called_closed_when_it_is_settled_only() -> None:
