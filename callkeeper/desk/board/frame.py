@@ -12,7 +12,7 @@ from callkeeper.calls.metrics.snapshot import Minute
 from callkeeper.desk.board.alarms import Alarm, alarms_of
 from callkeeper.desk.board.board_context import BoardContext
 from callkeeper.desk.board.groups import Group, groups_of, shares_of
-from callkeeper.desk.board.hour import Tile, tiles_of
+from callkeeper.desk.board.hour import Tile, tiles_of, with_live
 from callkeeper.desk.board.institution_table import InstitutionRow, institution_rows, refused_by
 from callkeeper.desk.board.rows import LiveCall
 from callkeeper.desk.board.states import StateName, StateStyle
@@ -105,4 +105,4 @@ def frame_of(n: int, calls: Sequence[LiveCall], context: BoardContext, hour: Hou
     """Make a frame."""
     groups, alarms = groups_of(calls, context), alarms_of(calls, context)
     institutions = institution_rows(groups, context, alarms, hour.refused, hour.live)
-    return Frame(n, context, groups, alarms, institutions, hour.tiles)
+    return Frame(n, context, groups, alarms, institutions, with_live(hour.tiles, len(calls)))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from callkeeper.calls.metrics import catalogue as figure
@@ -38,6 +38,7 @@ def seconds(value: float | None) -> str:
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
+_LIVE = "Live calls"
 RULES_SHOWN = 3
 
 
@@ -53,13 +54,18 @@ def tiles_of(minutes: Sequence[Minute], live: int) -> list[Tile]:
     ]
 
 
+def with_live(tiles: Sequence[Tile], live: int) -> list[Tile]:
+    """Return the tiles with the number of calls that are live now: the rest is as old as the reading of the hour."""
+    return [replace(tile, number=str(live)) if tile.title == _LIVE else tile for tile in tiles]
+
+
 def _live(minutes: Sequence[Minute], live: int) -> Tile:
     """The number of live calls is counted back from now: without those found since, and with those settled since."""
     found, settled = _course(minutes, figure.CALLS_FOUND), _course(minutes, figure.CALLS_SETTLED)
     grown = [came - went for came, went in zip(found, settled, strict=True)]
     course = [max(0.0, live - later) for later in accumulate(reversed(grown[1:]), initial=0.0)][::-1]
     return Tile(
-        "Live calls",
+        _LIVE,
         str(live),
         "now",
         course,

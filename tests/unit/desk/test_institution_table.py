@@ -13,7 +13,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.alarms import Alarm
 from callkeeper.desk.board.board_context import BoardContext, Pushes
-from callkeeper.desk.board.frame import Frame, Hour, frame_of
+from callkeeper.desk.board.frame import Frame, Hour, frame_of, hour_of
 from callkeeper.desk.board.groups import groups_of
 from callkeeper.desk.board.institution_table import InstitutionRow, institution_rows, refused_by
 from callkeeper.desk.board.renderer import DIRECT, FIRST_SHOWN, INSTITUTIONS_SHOWN, Renderer, sifted
@@ -140,6 +140,13 @@ def crowd(institutions: int, calls: list[LiveCall]) -> Frame:
     known = context(*(f"cu-{n:03d}" for n in range(institutions)))
     counts = {f"cu-{n:03d}": institutions - n for n in range(institutions)}
     return frame_of(1, calls, known, Hour(live=counts))
+
+
+def test_tile_of_live_calls_is_as_new_as_the_line_below_it() -> None:
+    """Both numbers are counted with each frame, although the minutes of the hour are read every three seconds."""
+    read_before = hour_of((), live("cu-000", 2))
+    frame = frame_of(1, live("cu-000", 5), context("cu-000"), read_before)
+    assert (frame.tiles[0].title, frame.tiles[0].number, frame.live) == ("Live calls", "5", 5)
 
 
 def test_small_installation_shows_the_calls_of_each_institution() -> None:
