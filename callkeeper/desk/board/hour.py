@@ -30,6 +30,10 @@ class Tile:
     course_words: str = ""
     parts: Sequence[TileDetail] = field(default_factory=tuple)
 
+    @property
+    def hint(self) -> str:
+        return _HINTS[self.title]
+
 
 def seconds(value: float | None) -> str:
     """Return a duration as a short text."""
@@ -39,6 +43,17 @@ def seconds(value: float | None) -> str:
 
 
 _LIVE = "Live calls"
+GAP = "Gap before the result"
+_HINTS = {
+    _LIVE: "Calls that have begun and are not settled yet.",
+    "Pushes received": "Push events that the service sent us; a lost one is that of a call that only the queue showed.",
+    GAP: "Time between the check that showed a result and the check before: no result waited longer.",
+    "Decisions of rules": "Decisions that live rules made about calls, and the rules that decided most often.",
+    "Service answers in": "Time until the service has answered one of our requests.",
+    "Checks spent": "Checks of voices that the service was asked for; a call has 20 of them.",
+}
+"""What each tile counts, in a sentence."""
+
 RULES_SHOWN = 3
 
 
@@ -92,7 +107,7 @@ def _detection(minutes: Sequence[Minute]) -> Tile:
     late = _spread(minutes, figure.CHECK_LATE).quantile(0.95)
     parts = (TileDetail("p95", seconds(lag.quantile(0.95))), TileDetail("checks late p95", seconds(late)))
     course_words = f"mean of a minute, at most {seconds(max(course, default=0))}"
-    return Tile("Detection delay", seconds(lag.quantile(0.5)), "median", course, course_words, parts)
+    return Tile(GAP, seconds(lag.quantile(0.5)), "median", course, course_words, parts)
 
 
 def _decisions(minutes: Sequence[Minute]) -> Tile:

@@ -17,6 +17,7 @@ from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.visitor import note_of, visitor_of
 from callkeeper.desk.archived_calls import ArchivedCalls, archived_days
+from callkeeper.desk.board.hour import GAP
 from callkeeper.desk.board.plotting import (
     SPANS,
     YEAR,
@@ -91,12 +92,12 @@ def _delays(span: PlotSpan, bins: Sequence[Bin], whole: Sums) -> Plot:
     top, ticks = y_ticks(max((tail or 0.0 for tail in tails), default=0.0), whole=False)
     words = [f"median {seconds(median)}, p95 {seconds(tail)}" for median, tail in zip(medians, tails, strict=True)]
     return Plot(
-        name="Detection delay",
+        name=GAP,
         slot="delay",
         number=seconds(whole.delay(0.5)),
         meaning=f"median, p95 {seconds(whole.delay(0.95))}",
         unit="seconds; bar: median, line: p95",
-        words=f"Detection delay: median {seconds(whole.delay(0.5))}, p95 {seconds(whole.delay(0.95))} in this period.",
+        words=f"{GAP}: median {seconds(whole.delay(0.5))}, p95 {seconds(whole.delay(0.95))} in this period.",
         bars=list(bars_of(bins, medians, top, words, tails)),
         x_ticks=x_ticks(span, bins),
         y_ticks=ticks,

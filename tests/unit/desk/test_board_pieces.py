@@ -1,5 +1,6 @@
 """The figures of an hour as tiles: what is counted where, and what is called bad."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -69,10 +70,18 @@ def test_pushes_are_received_lost_and_refused() -> None:
     assert parts(tile)["refused"] == ("2", True)
 
 
-def test_detection_lag_is_a_median_with_its_tail() -> None:
+def test_gap_before_the_result_is_a_median_with_its_tail() -> None:
     """Three of four results waited up to two seconds."""
-    tile = TILES["Detection delay"]
+    tile = TILES["Gap before the result"]
     assert (tile.number, parts(tile)["p95"][0]) == ("1.3 s", "1.9 s")
+
+
+def test_each_tile_says_in_a_sentence_what_it_counts() -> None:
+    """The sentence is shown at the tile's title; that of the gap does not promise more than was measured."""
+    page = "".join(Renderer("/board", load_rules(None)).piece("tile", tile, "t-1") for tile in TILES.values())
+    hints = re.findall(r'<h3 title="([A-Z][^"]+\.)">', page)
+    assert len(set(hints)) == len(TILES) == 6
+    assert "no result waited longer" in TILES["Gap before the result"].hint
 
 
 def test_decisions_are_told_by_rule_and_stage() -> None:

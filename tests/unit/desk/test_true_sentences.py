@@ -56,7 +56,8 @@ def forms_of(shown: Call) -> str:
 
 
 @pytest.mark.parametrize(
-    ("person_id", "line"), [("p-1", "p-1, KnowledgeBasedAuth, by the service"), ("", "KnowledgeBasedAuth, by the service")]
+    ("person_id", "line"),
+    [("p-1", "p-1, KnowledgeBasedAuth, by the service"), ("", "KnowledgeBasedAuth, by the service")],
 )
 def test_details_leave_out_what_is_not_known_of_an_identity(person_id: str, line: str) -> None:
     """Without a person's id the line begins with how the caller was verified, not with a comma."""
