@@ -7,8 +7,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
+from redis import Redis
 
+from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE
 from callkeeper.calls.record import Call
+from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.desk.board.renderer import ALARMS_ON_PHONE, ALARMS_SHOWN
 from tests.browser.crowd import coming_and_going, crowded
 from tests.browser.test_board_measured import changing
 from tests.harness.browser import SIZES, Profiles, Stage, assert_fits, serious
@@ -111,6 +115,29 @@ def test_axe_finds_nothing_in_the_crowd(stage: Stage, crowd: list[Call]) -> None
     for path in ("/calls", "/calls?state=needs-person", "/calls?rule=nobody"):
         board.goto(f"{stage.web_url}/board{path}")
         assert serious(board) == []
+
+
+@pytest.fixture
+def refused(site: Stack, crowd: list[Call]) -> Iterator[None]:
+    """Let the service have refused thirty rejects, for ten reasons."""
+    members = [CallId(call.institution_key, call.voice_id).member for call in crowd[:30]]
+    with Redis.from_url(site.redis_url) as redis:
+        for n, member in enumerate(members):
+            redis.hset(Keys().attention, member, f"reject {REFUSED_BY_SERVICE}: reason {n % 10}")
+        yield
+        redis.hdel(Keys().attention, *members)
+
+
+@pytest.mark.parametrize(("width", "height", "cards"), [(1440, 900, ALARMS_SHOWN), (390, 844, ALARMS_ON_PHONE)])
+def test_cards_do_not_push_the_calls_away(stage: Stage, refused: None, width: int, height: int, cards: int) -> None:
+    """With thirty calls that need a person, the first live calls are on a desktop's screen, and few cards on a phone."""
+    board = stage.board(viewport={"width": width, "height": height})
+    expect(board.locator("#alarms-rest")).to_contain_text("more: all calls that need a human")
+    assert board.locator(".alarm:visible").count() == cards
+    first = board.locator(".row").first.bounding_box()
+    assert first is not None
+    assert first["y"] + first["height"] < height or width < 640
+    assert serious(board) == []
 
 
 def test_filter_shows_one_institution_with_and_without_the_script(stage: Stage, crowd: list[Call]) -> None:

@@ -1,12 +1,14 @@
 """The alarms at the top of the board: calls that need a person, and incidents. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlencode
 
 from redis.asyncio import Redis
 
+from callkeeper.calls.call_query import NEEDS_PERSON
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
@@ -32,6 +34,7 @@ class Alarm:
     ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
     docs/operations.md says more. ``last_error`` are the words of the last error. ``known``: who has acknowledged it.
     ``limited_advice``: what people who are limited to institutions are told instead, if ``advice`` names others.
+    ``rule``: the one that asks. ``calls``: how many equal ones of calls it stands for.
     """
 
     slot: str
@@ -47,6 +50,12 @@ class Alarm:
     known: str = ""
     is_incident: bool = False
     limited_advice: str = ""
+    rule: str = ""
+    calls: int = 1
+
+    @property
+    def is_of_call(self) -> bool:
+        return not self.is_incident and self.address is not None
 
 
 REDIS_AWAY: Final = Alarm(
@@ -84,26 +93,55 @@ def told(alarm: Alarm, institutions: frozenset[str] | None) -> Alarm:
 def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
     """Return the alarms of one page: incidents, then calls, what is urgent first; last what people know of.
 
-    Equal ones are one. A page shows only some, and calls on which a rule asks may be many.
+    Equal ones are one: calls on which a rule asks may be many.
     """
     equal: dict[object, list[Alarm]] = {}
     order = sorted(alarms, key=lambda one: (bool(one.known), not one.is_incident, one.tone is not StateTone.BAD))
     for alarm in order:
-        is_incident = alarm.institution_key and alarm.where == alarm.institution_key and alarm.address is None
-        same = (alarm.title, alarm.tone, alarm.section, alarm.known)
-        equal.setdefault(same if is_incident else alarm.slot, []).append(alarm)
+        same: object = alarm.slot
+        if alarm.is_of_call:
+            same = (alarm.title, alarm.advice)
+        elif alarm.institution_key and alarm.where == alarm.institution_key and alarm.address is None:
+            same = (alarm.title, alarm.tone, alarm.section, alarm.known)
+        equal.setdefault(same, []).append(alarm)
     return [together for group in equal.values() for together in _together(group)]
 
 
 def _together(group: list[Alarm]) -> list[Alarm]:
-    if len(group) < MERGED_FROM:
+    first, n = group[0], len(group)
+    if n == 1 or (n < MERGED_FROM and not first.is_of_call):
         return group
-    since = min((alarm.since for alarm in group if alarm.since is not None), default=None)
-    keys = [alarm.institution_key for alarm in group]
-    slot = f"a-{slot_of(f'{group[0].section} {group[0].title}{group[0].known}')}"
-    last_error = named({alarm.last_error for alarm in group if alarm.last_error}, most=2)
-    where = f"{len(keys)} institutions: {named(keys)}"
-    return [replace(group[0], slot=slot, where=where, since=since, institution_key="", last_error=last_error)]
+    keys = sorted({alarm.institution_key for alarm in group})
+    same = f"{first.section} {first.title}{first.known}{first.advice if first.is_of_call else ''}"
+    one = replace(
+        first,
+        slot=f"a-{slot_of(same)}",
+        where=f"{len(keys)} institutions: {named(keys)}" if len(keys) > 1 else keys[0],
+        since=min((alarm.since for alarm in group if alarm.since is not None), default=None),
+        institution_key="",
+        last_error=named({alarm.last_error for alarm in group if alarm.last_error}, most=2),
+    )
+    return [_of_calls(one, keys, n) if first.is_of_call else one]
+
+
+def _of_calls(alarm: Alarm, keys: Sequence[str], n: int) -> Alarm:
+    """Return the alarm of several calls; it leads to the list of these."""
+    about = alarm.title.removesuffix(_ABOUT_ONE)
+    filters = {
+        "state": StateName.UNRESOLVED if alarm.section == _UNRESOLVED else NEEDS_PERSON,
+        "rule": alarm.rule,
+        "institution": keys[0] if len(keys) == 1 else "",
+    }
+    return replace(
+        alarm,
+        title=f"{about} about {n} calls" if about != alarm.title else f"{about}: {n} calls",
+        address=f"calls?{urlencode({name: text for name, text in filters.items() if text})}",
+        calls=n,
+    )
+
+
+_ABOUT_ONE: Final = " about a call"
+_UNRESOLVED: Final = "incident-unresolved-effect"
 
 
 def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:
@@ -149,9 +187,9 @@ def _marked(context: BoardContext) -> Iterator[Alarm]:
         call = context.records.get(member)
         digits = f"phone ending in {call.names.phone_number[-4:]}" if call and call.names.phone_number else "a call"
         where = f"{owner.institution_key}, {digits}"
-        since = _since(call) if call else None
+        since, rule = _since(call) if call else None, ""
         if call is not None and call.statements.asked is not None and why.startswith(ASKED):
-            advice = f"{call.statements.asked.because} Nothing is sent. {advice}"
+            advice, rule = f"{call.statements.asked.because} Nothing is sent. {advice}", call.statements.asked.rule
         yield Alarm(
             slot,
             StateTone.BAD,
@@ -162,6 +200,7 @@ def _marked(context: BoardContext) -> Iterator[Alarm]:
             since,
             institution_key=owner.institution_key,
             section=section,
+            rule=rule,
         )
 
 
@@ -179,7 +218,7 @@ def _words(why: str) -> tuple[str, str, str]:
     if why.endswith("unresolved"):
         kind = why.removesuffix(" unresolved")
         advice = f"It is not known whether the {kind} was applied. Look at the service, then say so on the call's page."
-        return f"{kind.capitalize()} unresolved", advice, "incident-unresolved-effect"
+        return f"{kind.capitalize()} unresolved", advice, _UNRESOLVED
     if why == TAKEN_BACK:
         advice = (
             "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."
@@ -207,7 +246,7 @@ def _words(why: str) -> tuple[str, str, str]:
         )
         return why.partition(":")[0].capitalize(), advice, "doctor-attention"
     if why.startswith(ASKED):
-        title = f"Rule {why.removeprefix(ASKED).strip()} asks"
+        title = f"Rule {why.removeprefix(ASKED).strip()} asks a person{_ABOUT_ONE}"
         advice = "On the call's page, say what you know of the caller, or that you have seen the call."
         return title, advice, "doctor-attention"
     if why == NEWER:

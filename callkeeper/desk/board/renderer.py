@@ -40,8 +40,11 @@ FOLDED_AFTER: Final = 24
 LISTED: Final = 400
 """Lines that the page of one institution shows."""
 
-ALARMS_SHOWN: Final = 12
+ALARMS_SHOWN: Final = 6
 """How many alarms a page shows; it says where the others are."""
+
+ALARMS_ON_PHONE: Final = 3
+"""How many a phone shows, by the rule for ``.alarm`` in ``board.css``."""
 
 DIRECT: Final = 10
 """Up to so many institutions the board shows the calls of each, as lines; beyond, those to look at first."""
@@ -318,6 +321,7 @@ def _environment(base: str, sees_people: bool) -> jinja2.Environment:
         drawing={"cells": cells, "bars": bars, "line": line, "area": area},
         limit=CHECK_LIMIT,
         alarms_shown=ALARMS_SHOWN,
+        alarms_on_phone=ALARMS_ON_PHONE,
         static=static_address(base),
     )
     environment.filters.update(ms=_ms, clock=_clock)
@@ -378,5 +382,5 @@ def area(values: Sequence[float]) -> str:
 def _said(alarms: Sequence[Alarm]) -> str:
     """Return the number of open alarms and the first one, for screen readers."""
     open_ones = [alarm for alarm in alarms if not alarm.known]
-    needs = "needs" if len(open_ones) == 1 else "need"
-    return f"{len(open_ones)} {needs} a human: {open_ones[0].title}" if open_ones else ""
+    n = sum(alarm.calls for alarm in open_ones)
+    return f"{n} {'needs' if n == 1 else 'need'} a human: {open_ones[0].title}" if open_ones else ""

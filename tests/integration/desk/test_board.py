@@ -326,9 +326,9 @@ async def test_what_a_rule_asks_stands_on_top_until_somebody_has_seen_it(rig: Bo
     rig.shift.tools = with_fields(rig.tools, book=book)
     call = await rig.begin_call(Happening(Kind.MISMATCH, 2), END, run_s=20, is_pushed=False)
     board = html.unescape(await rig.page())
-    assert "Rule 'another voice' asks" in board
+    assert "Rule 'another voice' asks a person about a call" in board
     assert "Is it really her? Nothing is sent." in board
-    assert "Rule “another voice” asks" in await rig.page(of(call))
+    assert "Rule “another voice” asks a person" in await rig.page(of(call))
     assert (await rig.fill(f"{of(call)}/resolve", applied="false")).status_code == 303
     await rig.run(5)
     assert "Rule 'another voice' asks" not in html.unescape(await rig.page())
@@ -336,6 +336,21 @@ async def test_what_a_rule_asks_stands_on_top_until_somebody_has_seen_it(rig: Bo
     record = await rig.record(call)
     assert record.statements.asked is not None
     assert record.statements.asked.closed_by == "ann"
+
+
+async def test_card_of_the_calls_on_which_a_rule_asks_leads_to_the_list_of_these(rig: BoardRig) -> None:
+    """Two calls on which it asks are one card; the list behind it has both of them, and not the one that is only held."""
+    ask = Rule("another voice", (("voice_mismatch", True),), Outcome.ASK, "Is it really her?")
+    rig.shift.tools = with_fields(rig.tools, book=with_fields(rig.book, rules=(ask, *rig.book.rules)))
+    asked = [await rig.begin_call(Happening(Kind.MISMATCH, 2), END, run_s=1, is_pushed=False) for _ in range(2)]
+    other = await rig.begin_call(END, run_s=20, is_pushed=False)
+    board = await rig.page()
+    found = re.search(
+        r'<a href="/board/(calls\?[^"]+)">Rule &#39;another voice&#39; asks a person about 2 calls', board
+    )
+    assert found is not None
+    listed = await rig.page("/" + html.unescape(found[1]))
+    assert [of(call) in listed for call in (*asked, other)] == [True, True, False]
 
 
 async def test_sample_is_shown_at_once(rig: BoardRig) -> None:

@@ -22,7 +22,7 @@ def alarm(title: str, tone: StateTone, *, is_incident: bool = False, known: str 
 
 
 def test_incidents_stand_before_calls_and_what_is_known_stands_last() -> None:
-    """A page shows a dozen. Many calls on which a rule asks must not hide a worker that vanished."""
+    """A page shows a few. Many calls on which a rule asks must not hide a worker that vanished."""
     alarms = [
         alarm("known page", StateTone.BAD, is_incident=True, known="by ann"),
         alarm("rule asks", StateTone.BAD),

@@ -14,7 +14,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.desk.board.alarms import Alarm, merged
 from callkeeper.desk.board.hour import Tile, seconds, tiles_of
 from callkeeper.desk.board.live_updates import PageUpdates
-from callkeeper.desk.board.renderer import Renderer, View
+from callkeeper.desk.board.renderer import ALARMS_SHOWN, Renderer, View
 from callkeeper.desk.board.states import StateTone
 from tests.unit.calls.specimens import NOW
 
@@ -159,13 +159,56 @@ def trouble(key: str, tone: StateTone = StateTone.WARN) -> Alarm:
 
 def test_equal_alarms_of_many_institutions_are_one_card_and_red_ones_come_first() -> None:
     """A question about a call is not hidden behind the same note about fourteen institutions."""
-    ask = Alarm("a-call", StateTone.BAD, "Rule asks", "Say.", "cu-1, a call", "calls/cu-1/v", institution_key="cu-1")
-    first, second = merged([*(trouble(f"cu-{n}") for n in range(14)), ask])
-    assert first == ask
+    first, second = merged([*(trouble(f"cu-{n}") for n in range(14)), asked(1)])
+    assert first == asked(1)
     assert (second.where.startswith("14 institutions: cu-0, cu-1, "), second.institution_key) == (True, "")
     assert [alarm.slot for alarm in merged([trouble("cu-1"), trouble("cu-2")])] == ["a-cu-1", "a-cu-2"]
-    asked = [replace(ask, slot=f"a-{n}") for n in range(5)]
-    assert merged(asked) == asked, "each call is a card of its own"
+
+
+def asked(n: int, key: str = "cu-1", rule: str = "another voice") -> Alarm:
+    """Return the alarm of a call on which a rule asks; it began so many minutes ago."""
+    return Alarm(
+        f"a-{n}",
+        StateTone.BAD,
+        f"Rule {rule!r} asks a person about a call",
+        f"{rule}. Say what you know.",
+        f"{key}, phone ending in 000{n}",
+        f"calls/{key}/v-{n}",
+        NOW - timedelta(minutes=n),
+        institution_key=key,
+        section="doctor-attention",
+        rule=rule,
+    )
+
+
+def test_calls_on_which_one_rule_asks_are_one_card_that_leads_to_their_list() -> None:
+    """It says how many there are and since when the oldest waits. One call keeps its card, which leads to its page."""
+    alone = asked(9, rule="fraud before")
+    together, single = merged([asked(1), asked(7, "cu-2"), alone, asked(3)])
+    assert single == alone
+    assert together.title == "Rule 'another voice' asks a person about 3 calls"
+    assert (together.where, together.since, together.calls) == ("2 institutions: cu-1, cu-2", asked(7).since, 3)
+    assert together.address == "calls?state=needs-person&rule=another+voice"
+    assert merged([asked(1), asked(2)])[0].address == "calls?state=needs-person&rule=another+voice&institution=cu-1"
+    assert merged([asked(4), asked(5)])[0].slot == merged([asked(1), asked(2)])[0].slot, "the card stays in its place"
+
+
+def test_calls_with_the_same_trouble_are_one_card() -> None:
+    """Effects in doubt of two calls are one thing to look at; a held call is none of them."""
+    doubt = replace(asked(1), title="Reject unresolved", advice="Look.", section="incident-unresolved-effect", rule="")
+    held = replace(asked(2), title="Held", advice="The voice does not match.", rule="")
+    first, second = merged([doubt, held, replace(doubt, slot="a-3")])
+    assert (first.title, first.address) == ("Reject unresolved: 2 calls", "calls?state=unresolved&institution=cu-1")
+    assert second == held
+
+
+def test_calls_of_one_card_are_counted_one_by_one() -> None:
+    """The headline counts calls, and so does the line below the cards that are shown, on a phone below fewer of them."""
+    many = merged([asked(n, rule=f"rule {n % 8}") for n in range(20)])
+    page = Renderer("/board", load_rules(None)).piece("alarms", many)
+    assert "Needs a human (20)" in page
+    assert page.count("<li ") == ALARMS_SHOWN
+    assert re.findall(r"and (\d+) more", page) == ["4", "11"]
 
 
 def test_what_people_know_of_comes_last() -> None:
