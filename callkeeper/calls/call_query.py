@@ -5,7 +5,7 @@ may be several things, any of them counts: ``4711`` may be the end of a phone nu
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
@@ -244,16 +244,17 @@ class FilterWrong(ValueError):
         self.name = name
 
 
-def filtered(query: CallQuery, filters: Mapping[str, str], *, states: Collection[str], now: datetime) -> CallQuery:
+def filtered(
+    query: CallQuery, filters: Mapping[str, str], *, state_named: Callable[[str], str], now: datetime
+) -> CallQuery:
     """Return a query with the `FILTERS` of an address or a command added; empty ones count as not given.
 
-    Spans such as ``24h`` count back from ``now``.
+    ``state_named`` returns the state of a typed word, or raises FilterWrong. Spans such as ``24h`` count back from ``now``.
 
     Raises:
         FilterWrong: A value is none of those that its filter can have.
     """
     given = {name: text for name in FILTERS if (text := filters.get(name, "").strip())}
-    _check_choice(given, "state", [OPEN, SETTLED, NEEDS_PERSON, *states])
     _check_choice(given, "outcome", list(Reason))
     for kind, value in query.terms:
         _check_choice({kind: value}, "outcome", [*Reason, *Phase])
@@ -264,7 +265,7 @@ def filtered(query: CallQuery, filters: Mapping[str, str], *, states: Collection
         since=_instant_of("since", given, now) or query.since,
         until=_instant_of("until", given, now) or query.until,
         institution_key=given.get("institution") or query.institution_key,
-        state=given.get("state") or query.state,
+        state=state_named(given["state"]) if "state" in given else query.state,
         policy=given.get("policy") or query.policy,
     )
 

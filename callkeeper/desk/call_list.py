@@ -23,7 +23,7 @@ from callkeeper.calls.store.queries import SCAN_LIMIT, Lookup, Page
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.access.rights import Rights
 from callkeeper.desk.archived_calls import ArchivedCalls
-from callkeeper.desk.board.states import StateName, state_names, state_of, state_words
+from callkeeper.desk.board.states import state_named, state_names, state_of, state_words
 from callkeeper.service.endpoints import canonical_id
 
 _SKEW: Final = timedelta(minutes=5)
@@ -296,7 +296,7 @@ class DeskListing:
         """
         phone, any_id = query.get("phone"), query.get("id")
         typed = parse_query(query.get("q", ""), country=self.country, zone=UTC)
-        asked = filtered(typed, query, states=list(StateName), now=self.now())
+        asked = filtered(typed, query, state_named=state_named, now=self.now())
         numbers = (*asked.numbers, *((phone,) if phone is not None else ()))
 
         def is_wanted(call: Call) -> bool:

@@ -151,7 +151,8 @@ def _list() -> dict[str, Any]:
         _parameter(
             "state",
             "query",
-            "Only calls that the board shows in this state, or that are `open`, `settled`, or wait for a person.",
+            "Only calls that the board shows in this state, or that are `open`, `settled`, or wait for a person. "
+            "The board's words are taken, too.",
             {"enum": [OPEN, SETTLED, NEEDS_PERSON, *StateName]},
         ),
         _parameter("outcome", "query", "Only calls that were settled for this reason.", {"enum": [*Reason]}),

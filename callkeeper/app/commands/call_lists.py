@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,9 +17,6 @@ from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings, StoreSettings
 from callkeeper.app.terminal import Failed, Misused, WholeNumber, safe, say, say_json, say_table, terminal_console
 from callkeeper.calls.call_query import (
-    NEEDS_PERSON,
-    OPEN,
-    SETTLED,
     CallQuery,
     FilterWrong,
     filtered,
@@ -32,7 +30,7 @@ from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.keys import CallId, Keys, parse_member
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.desk.access.rights import Rights, Role
-from callkeeper.desk.board.states import STATE_STYLES, StateName, state_of
+from callkeeper.desk.board.states import STATE_STYLES, STATE_WORDS, state_named, state_of
 from callkeeper.desk.call_list import CSV_COLUMNS, CallList, FoundCalls, ListSection, csv_row
 from callkeeper.service.endpoints import is_voice_id
 
@@ -43,11 +41,22 @@ _MOST = 10_000
 _PIPED_WIDTH = 1000
 """Width if the output is no terminal: lines are not wrapped or cut, because other commands need whole ids."""
 
-_STATES = (OPEN, SETTLED, NEEDS_PERSON, *(state.value for state in StateName))
+
+class _StateChoice(click.Choice[str]):
+    """A state by the word that lists show. Its name, as in JSON, and other spellings are taken, too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        with suppress(FilterWrong):
+            return state_named(value)
+        return super().convert(value, param, ctx)
+
+
 _FILTERS = (
     click.argument("words", nargs=-1),
     click.option("--institution", help="Only calls of the institution with this key."),
-    click.option("--state", type=click.Choice(_STATES), help="Only calls that the board shows in this state."),
+    click.option(
+        "--state", type=_StateChoice(STATE_WORDS), help="Only calls that lists and the board show in this state."
+    ),
     click.option(
         "--outcome",
         type=click.Choice([reason.value for reason in Reason]),
@@ -159,7 +168,7 @@ def _query(typed: str, filters: Mapping[str, str | None]) -> CallQuery:
     query = parse_query(typed, country=StoreSettings.load(os.environ).country, zone=UTC)
     given = {name: text for name, text in filters.items() if text}
     try:
-        return filtered(query, given, states=list(StateName), now=datetime.now(UTC))
+        return filtered(query, given, state_named=state_named, now=datetime.now(UTC))
     except FilterWrong as wrong:
         raise click.BadParameter(str(wrong), param_hint=f"--{wrong.name}") from wrong
 

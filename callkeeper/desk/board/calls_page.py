@@ -4,7 +4,7 @@ No filter is about a member: digits and names are searched with the form on top 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from io import StringIO
@@ -26,7 +26,7 @@ from callkeeper.desk.access.rights import Person, Role
 from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
 from callkeeper.desk.board.renderer import Renderers
 from callkeeper.desk.board.rows import CallRow, assignee_of, row_of
-from callkeeper.desk.board.states import STATE_STYLES, StateName
+from callkeeper.desk.board.states import STATE_STYLES, state_named
 from callkeeper.desk.call_list import CSV_COLUMNS, WHOLE, CallList, ListedPage, csv_row
 from callkeeper.desk.quotas import QuotaUsed, SearchTurns
 
@@ -139,7 +139,7 @@ class CallsPage:
             raise FilterWrong("operator", "is not for your role")
         if "institution" in given and (problem := known.problem(given["institution"])):
             raise FilterWrong("institution", f"is wrong: {problem}")
-        return filtered(CallQuery(), given, states=list(StateName), now=self.now())
+        return filtered(CallQuery(), given, state_named=state_named, now=self.now())
 
     async def _read(self, request: Request, query: CallQuery, after: str | None, limit: int) -> ListedPage:
         person = visitor_of(request).person
@@ -211,7 +211,10 @@ _LABELS: Final = {
 
 
 def _given(request: Request) -> dict[str, str]:
-    return {name: text for name in FILTERS if (text := request.query_params.get(name, "").strip()[:256])}
+    given = {name: text for name in FILTERS if (text := request.query_params.get(name, "").strip()[:256])}
+    with suppress(FilterWrong):
+        given |= {"state": state_named(given["state"])} if "state" in given else {}
+    return given
 
 
 def _address(given: Mapping[str, str], **changes: str) -> str:

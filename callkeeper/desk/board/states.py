@@ -4,11 +4,12 @@ A call has exactly one state: of those that apply, the most important one. Each 
 nobody has to tell colours apart.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
+from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, FilterWrong
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, enroll_trouble
 from callkeeper.calls.facts import Facts, facts_of
@@ -79,6 +80,35 @@ STATE_STYLES: Final = {
     StateName.REJECTED: StateStyle("Rejected", StateTone.BAD, "cross", 11),
     StateName.RED: StateStyle("Red policy", StateTone.BAD, "octagon", 12),
 }
+
+
+def _typed(word: str) -> str:
+    """Return a word in small letters, with hyphens for blanks and underscores."""
+    return "-".join(word.casefold().replace("_", " ").replace("-", " ").split())
+
+
+STATE_WORDS: Final = (OPEN, SETTLED, NEEDS_PERSON, *(_typed(style.word) for style in STATE_STYLES.values()))
+"""The words by which lists are filtered: those that lists and pages show for a state."""
+
+_STATES: Final[Mapping[str, str]] = {
+    **{word: word for word in (OPEN, SETTLED, NEEDS_PERSON)},
+    **{_typed(word): name for name, style in STATE_STYLES.items() for word in (style.word, name)},
+    "live": OPEN,
+    "needs-a-human": NEEDS_PERSON,
+}
+
+
+def state_named(word: str) -> str:
+    """Return the name of the state that is shown by a word. Names are taken, too, and any case, hyphens or blanks.
+
+    Raises:
+        FilterWrong: There is no such state.
+    """
+    name = _STATES.get(_typed(word))
+    if name is None:
+        raise FilterWrong("state", f"must be one of {', '.join(STATE_WORDS)}")
+    return name
+
 
 _FOR_A_PERSON: Final = {
     "verified_person_is_not_the_assigned": "the verified person is not the assigned one",

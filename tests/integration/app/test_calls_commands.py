@@ -75,7 +75,7 @@ async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, comm
         assert json.loads((await callkeeper(redis_url, "calls", command, *fits, "--json")).output)["state"] == "watched"
         lines = (await callkeeper(redis_url, "calls", command, *fits, "--csv")).output.splitlines()
         assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", live.voice_id)
-    for filters in (("--state", "watched"), ("--state", "open", "--until", "2100-01-01")):
+    for filters in (("--state", "watched"), ("--state", "Watching"), ("--state", "open", "--until", "2100-01-01")):
         assert live.voice_id in (await callkeeper(redis_url, "calls", command, *filters)).output
     for other in (
         ("rejected",),
@@ -93,6 +93,7 @@ async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, comm
     assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (2, True)
     for wrong in (("--since", "yesterday"), ("--state", "blue"), ("outcome:enroled",)):
         assert (await callkeeper(redis_url, "calls", command, *wrong)).exit_code == 2
+    assert "'left-alone'" in (await callkeeper(redis_url, "calls", command, "--state", "blue")).output
 
 
 async def test_list_shows_what_needs_a_person_of_the_calls_asked_for(rig: Rig, redis_url: str) -> None:

@@ -72,6 +72,7 @@ FILTERED = [
     ({"state": "open"}, ["v-red", "v-watched"]),
     ({"state": "settled"}, ["v-lost", "v-enrolled", "v-old"]),
     ({"state": "red"}, ["v-red"]),
+    ({"state": "Red policy"}, ["v-red"]),
     ({"outcome": "enrolled"}, ["v-enrolled"]),
     ({"rule": "verified"}, ["v-enrolled"]),
     ({"operator": "agent-7"}, ["v-enrolled"]),
@@ -99,6 +100,14 @@ async def test_page_api_and_file_show_the_same(rig: BoardRig, filters: dict[str,
     assert (page.status_code, shown(page.text)) == (200, expected)
     assert [each["voice_id"] for each in listed.json()["calls"]] == expected
     assert [row["voice_id"] for row in csv.DictReader(StringIO(file.text))] == expected
+
+
+async def test_state_of_an_address_may_be_the_word_that_the_page_shows(rig: BoardRig) -> None:
+    """The form then shows that state as chosen."""
+    await fill(rig)
+    for word in ("red", "Red policy", "red-policy"):
+        page = (await rig.browser.get("/board/calls", params={"state": word})).text
+        assert (shown(page), '<option value="red" selected>' in page) == (["v-red"], True)
 
 
 async def test_needs_person_is_a_state(rig: BoardRig) -> None:

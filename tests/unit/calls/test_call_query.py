@@ -9,6 +9,7 @@ from msgspec.structs import replace as changed
 from callkeeper.calls.call_query import NEEDS_PERSON, CallQuery, FilterWrong, filtered, parse_query, same_number
 from callkeeper.calls.record import Call, Candidate, History, Life, Names, Reading, Reason, Seen
 from callkeeper.calls.trail import Entry
+from callkeeper.desk.board.states import state_named
 from tests.records import with_stored
 
 BEGAN = datetime(2026, 11, 22, 10, 38, tzinfo=UTC)
@@ -82,7 +83,7 @@ def test_query_is_held_to_an_institution_and_to_a_time() -> None:
 
 def narrowed(**filters: str) -> CallQuery:
     """Return a query with filters, as of ten minutes after the call began."""
-    return filtered(CallQuery(), filters, states=["green", "watched"], now=BEGAN + timedelta(minutes=10))
+    return filtered(CallQuery(), filters, state_named=state_named, now=BEGAN + timedelta(minutes=10))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from msgspec import structs
 
+from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.institutions import UNKNOWN
 from callkeeper.calls.pause import PauseScope
@@ -14,10 +15,11 @@ from callkeeper.calls.record import Asked, Candidate, Phase, Reason
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.call_page import available_forms
+from callkeeper.desk.board.calls_page import TABS
 from callkeeper.desk.board.groups import group_of
 from callkeeper.desk.board.renderer import Renderer, area, bars, cells, line
 from callkeeper.desk.board.rows import LiveCall, address_of, next_of, row_of
-from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, state_of
+from callkeeper.desk.board.states import STATE_STYLES, STATE_WORDS, CallState, StateName, state_named, state_of
 from tests.conftest import examples
 from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
@@ -71,6 +73,21 @@ def test_state_has_a_look_of_its_own() -> None:
     words = [look.word for look in STATE_STYLES.values()]
     assert sorted(set(words)) == sorted(words)
     assert set(STATE_STYLES) == set(StateName)
+
+
+@pytest.mark.parametrize("name", StateName)
+def test_state_is_named_as_it_is_shown_and_as_software_reads_it(name: StateName) -> None:
+    """What a list prints can be typed to filter it, in any case, with blanks, hyphens or underscores."""
+    word = STATE_STYLES[name].word
+    typed = (word, word.upper(), word.lower().replace(" ", "-"), word.replace(" ", "_"), name, f" {name} ")
+    assert {state_named(each) for each in typed} == {name}
+    assert word.lower().replace(" ", "-") in STATE_WORDS
+
+
+@pytest.mark.parametrize("name", [OPEN, SETTLED, NEEDS_PERSON])
+def test_tab_of_the_list_is_named_as_it_is_shown(name: str) -> None:
+    """The page's tabs are filters, too."""
+    assert state_named(name) == state_named(TABS[name]) == name
     page = Renderer("/board", BOOK).page(
         "found.html",
         now=NOW,
