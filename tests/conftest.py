@@ -21,12 +21,17 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connections import with_command_packing
 from callkeeper.app.process import collect_seldom
+from callkeeper.app.settings import VARIABLES
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 
 # Otherwise libuv starts a kernel thread for each event loop, which polls for files that no test reads through the loop.
 os.environ.setdefault("UV_USE_IO_URING", "0")
+
+# A terminal may have loaded the settings of a running demonstration: `. data/demo.env`.
+for _name in VARIABLES:
+    os.environ.pop(_name, None)
 
 # How long an example takes says how busy the machine is, not whether a law holds. By day the same examples are tried
 # each time, so that a change is judged by itself; every night, with many more, chance looks for new ones.

@@ -174,7 +174,8 @@ def test_run_tries_every_integration_on_one_machine(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
             assert process.stdout is not None
             shown = dict(line.split(maxsplit=1) for line in islice(process.stdout, 9) if len(line.split()) > 1)
-            written = dict(line.split("=", 1) for line in (tmp_path / "data/demo.env").read_text().splitlines())
+            lines = (tmp_path / "data/demo.env").read_text().splitlines()
+            written = dict(line.split("=", 1) for line in lines if "=" in line)
             asked = httpx.get(
                 f"http://127.0.0.1:{port}/desk/calls", headers={"Origin": "https://agents.example"}, trust_env=False
             )

@@ -13,8 +13,8 @@ class Where(StrEnum):
     DEMO = "demo"  # the terminal of `make run`
     EACH = "each"  # before its own line, in each of the three terminals
     THREE = "three"  # one of the three terminals
-    FOURTH = "fourth"  # beside the three terminals
     BESIDE = "beside"  # beside `make run`, with its settings
+    BOTH = "both"  # beside `make run`, and beside the three terminals, with the settings of each
     CLONE = "clone"  # in the clone, without settings
     CI = "ci"  # not here: a step of .ci/run
 
@@ -27,8 +27,6 @@ class Known(NamedTuple):
     shows: str = ""
 
 
-_DEMO = "honcho -e data/demo.env run"
-_PLATFORM = "honcho -e deploy/sandbox.env"
 _OPERATOR = "--operator you"
 
 KNOWN: Final = {
@@ -38,18 +36,17 @@ KNOWN: Final = {
     "make help": Known(Where.CLONE, shows="make run"),
     "make install": Known(Where.EACH),
     ". .venv/bin/activate": Known(Where.EACH),
-    f"{_DEMO} callkeeper doctor": Known(Where.CLONE, shows="ok"),
-    f"{_DEMO} callkeeper calls list": Known(Where.CLONE, shows="voice id"),
+    ". deploy/sandbox.env": Known(Where.EACH),
+    ". data/demo.env": Known(Where.CLONE),
+    "callkeeper calls list": Known(Where.BOTH, shows="voice id"),
     "redis-server --appendonly yes": Known(Where.THREE, 0, "Ready to accept connections"),
     (
         "callkeeper sandbox --port 9000 --push-url http://127.0.0.1:8000/push"
         ' --push-headers "X-Key: sandbox-0123456789abcdef"'
     ): Known(Where.THREE, 0, "sandbox listening on http://127.0.0.1:9000"),
-    f"{_PLATFORM} start -p 8000 web worker": Known(Where.THREE, 130, "worker_started"),
-    f"{_PLATFORM} run callkeeper doctor": Known(Where.FOURTH, shows="ok"),
-    f"{_PLATFORM} run callkeeper calls list": Known(Where.FOURTH, shows="voice id"),
+    "honcho start -p 8000 web worker": Known(Where.THREE, 130, "worker_started"),
     "callkeeper secret new": Known(Where.CLONE, shows="CALLKEEPER_PUSH_HEADERS"),
-    "callkeeper doctor": Known(Where.BESIDE, shows="ok"),
+    "callkeeper doctor": Known(Where.BOTH, shows="ok"),
     "callkeeper service survey --ask": Known(Where.BESIDE, shows="requests"),
     "callkeeper service certify --institution cu-1": Known(Where.BESIDE, 2, "NOT in watch-only mode"),
     "callkeeper rules report --since 7d": Known(Where.BESIDE),

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text(encoding="utf-8").splitlines())
 SETTINGS = dict(
     line.split("=", 1)
-    for line in (ROOT / "deploy" / "sandbox.env").read_text(encoding="utf-8").splitlines()
-    if not line.startswith("#")
+    for line in shlex.split((ROOT / "deploy" / "sandbox.env").read_text(encoding="utf-8"), comments=True)
+    if "=" in line
 )
 
 

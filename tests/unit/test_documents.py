@@ -16,7 +16,7 @@ LONGEST = 119
 FOLDERS = ("", "client", "client/web", "client/typescript", "docs", "deploy", "tests", "tests/sandbox")
 PAGES = sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
 _BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
-_COMMAND = re.compile(r"^(?:\$ )?(?:honcho \S+ \S+ run )?(callkeeper [a-z][^#|]*)")
+_COMMAND = re.compile(r"^(?:\$ )?(callkeeper [a-z][^#|]*)")
 
 
 def text_of(name: str) -> str:

@@ -48,7 +48,7 @@ def addresses(demo: Demo) -> Text:
         "desk API": curl,
         **_outcomes(demo),
         "redis": demo.redis_url,
-        "commands": f"(. {activate}; set -a; . {_shown(demo.environ_file)}; callkeeper calls list)",
+        "commands": f". {activate}; . {_shown(demo.environ_file)}; callkeeper calls list",
     }
     texts = (Text.assemble(shown(f"{name:<12}", "bold"), shown(value)) for name, value in lines.items())
     return Text.assemble("\n").join(texts)

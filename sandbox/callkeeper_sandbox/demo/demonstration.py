@@ -156,10 +156,11 @@ async def _claim_from(redis_url: str, keys: Keys) -> None:
 
 @contextmanager
 def _environ_file(path: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Write settings to a file that only its owner can read, for the time of the block."""
+    """Write settings to a file that only its owner can read, for the time of the block. A shell loads it with ``.``."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
-    path.write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in environ.items()), encoding="utf-8")
+    lines = ["set -a", *(f"{name}={shlex.quote(value)}" for name, value in environ.items()), "set +a", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
     try:
         yield path
     finally:
