@@ -33,8 +33,8 @@ _STOP_S: Final = 30.0
 _CALLS_S: Final = 30.0
 _TUTORIAL_S: Final = 150.0
 _RUNNING: Final = "Ctrl-C stops everything"
-_DEMO: Final = ". data/demo.env"
-_PLATFORM: Final = ". deploy/sandbox.env"
+_DEMO: Final = "data/demo.env"
+_PLATFORM: Final = "deploy/sandbox.env"
 
 
 class Visit:
@@ -96,7 +96,7 @@ class Visit:
             self._output("make run", code=2, shows="Is another `make run` running?")
         voice_id = self._calls(_DEMO)[0]
         for text in typed(self._shown, Where.CLONE, Where.BESIDE, Where.BOTH):
-            settings = "" if KNOWN[text].where is Where.CLONE else f"{_DEMO} && "
+            settings = "" if KNOWN[text].where is Where.CLONE else f". {_DEMO} && "
             with self._trying(text):
                 self._guest.output(settings + text.replace("VOICE_ID", voice_id), KNOWN[text])
 
@@ -123,7 +123,7 @@ class Visit:
             self._check_board(seen)
             for text in typed(self._shown, Where.BOTH):
                 with self._trying(text):
-                    self._guest.output(f"{_PLATFORM} && {text}", KNOWN[text])
+                    self._guest.output(f". {_PLATFORM} && {text}", KNOWN[text])
             _leave(terminals[1], lines[1])
             terminals[1] = open_one(lines[1])
             self._calls(_PLATFORM, besides=seen)

@@ -59,8 +59,8 @@ class Newcomer:
         return ran.stdout
 
     def live_calls(self, settings: str) -> list[str]:
-        """Return the voice ids that ``calls list`` shows after a command that loads settings."""
-        lines = self.output(f"{settings} && callkeeper calls list --json", Known(Where.CLONE))
+        """Return the voice ids that ``calls list`` shows with the settings of a file."""
+        lines = self.output(f". {settings} && callkeeper calls list --json", Known(Where.CLONE))
         # Lines that are no JSON are warnings.
         return [json.loads(line)["voice_id"] for line in lines.splitlines() if line.startswith("{")]
 
