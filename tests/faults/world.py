@@ -439,13 +439,12 @@ class World:
         if await self.servers.current().hexists(self.keys.item(member), "moved"):
             return True
         call = await self.web.queries.load(owner)
-        return call is not None and (
-            call.life.phase is Phase.SETTLED or call.last_claim.standing == FOREIGN or self._waits_for_standing(call)
-        )
+        return call is not None and (call.life.phase is Phase.SETTLED or self._waits_for_standing(call))
 
     def _waits_for_standing(self, call: Call) -> bool:
-        """Tell whether a person's word waits because the service never says how the institution stands."""
-        return "keys-refused" in self.variants and call.last_claim.standing == UNKNOWN
+        """Tell whether the account lost the institution, or the service never says how it stands. Its calls wait for hours."""
+        standing = call.last_claim.standing
+        return standing == FOREIGN or (standing == UNKNOWN and "keys-refused" in self.variants)
 
     async def _is_true(self) -> None:
         for call in self.calls:
