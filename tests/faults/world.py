@@ -442,7 +442,7 @@ class World:
         return call is not None and (call.life.phase is Phase.SETTLED or self._waits_for_standing(call))
 
     def _waits_for_standing(self, call: Call) -> bool:
-        """Tell whether the account lost the institution, or the service never says how it stands. Its calls wait for hours."""
+        """Tell whether a call waits because its institution is lost to the account, or never says how it stands."""
         standing = call.last_claim.standing
         return standing == FOREIGN or (standing == UNKNOWN and "keys-refused" in self.variants)
 
