@@ -259,9 +259,8 @@ def _is_end_taken_back(call: Call) -> bool:
 
 def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     """Return what the service has shown of a call, with a reading added."""
-    assign, status, before = call.ledger.assign, reading.status, call.seen
-    by_us = assign.person_id if assign.state in DONE else None
-    seen = of_member(before, reading.person_id or by_us)
+    status, before = reading.status, call.seen
+    seen = of_member(before, reading.person_id)
     shown = shown_of_voice(reading)
     of_another = in_doubt(before, seen.person_id, shown)
     by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)

@@ -158,6 +158,24 @@ async def test_verification_is_the_members_whom_we_assigned_if_details_name_nobo
     assert rig.ledger(call).get("enroll") == 1
 
 
+async def test_correction_in_the_queue_stands_if_details_name_nobody(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """An operator elsewhere says that the caller is p-2. The next read does not make p-1, whom we assigned, the member."""
+    rig = Rig(sandbox_asgi, redis, transport=NoPerson(sandbox_asgi.transport))
+    call = await rig.begin_call(Happening(Kind.MFA_VALIDATED, 30), Happening(Kind.END, 200), run_s=40)
+    await put(rig, call, "p-2", run_s=260)
+    assert (await rig.record(call)).seen.person_id == "p-2"
+    assert "enroll" not in rig.ledger(call)
+
+
+async def test_member_who_was_taken_off_is_not_replaced_by_the_one_before(rig: Rig) -> None:
+    """The voice is p-1's, and the call was p-2's: a person still has to know of it."""
+    call = await rig.begin_call(Happening(Kind.ENROLLED, 5, None, "p-1"), Happening(Kind.END, 900), run_s=40)
+    await put(rig, call, "p-2", run_s=20)
+    call.person_id = None
+    await rig.run(70)
+    assert list((await rig.queries.attention()).values()) == [ENROLLED_AS_ANOTHER]
+
+
 async def test_voice_that_may_be_the_member_before_is_not_enrolled(rig: Rig) -> None:
     """The green policy is no evidence for p-2, and still speaks against an enroll, also beside a red one for a reject."""
     call = await green_then_another(rig)
