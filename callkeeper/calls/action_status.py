@@ -176,7 +176,8 @@ def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         return replace(answer, may_change=line.kind in _EFFECT_OF or not is_lasting)
     if answer.state is ActionState.PENDING:
         return _held(_why_over(call))
-    return _held("held_too_long") if set(answer.reasons) & _PASSING else answer
+    lasting = tuple(reason for reason in answer.reasons if reason not in _PASSING)
+    return replace(answer, reasons=lasting or ("held_too_long",)) if answer.reasons else answer
 
 
 def _why_over(call: Call) -> str:
@@ -288,7 +289,9 @@ def _against(kind: EffectKind, decision: Entry) -> tuple[str, ...]:
     reasons = decision.forbidden if decision.asked == kind else forbidden(kind, facts)
     if "nobody_assigned" in reasons:  # then nobody can be the wrong person
         reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
-    if reasons or decision.asked == kind:
+    if decision.asked == kind:
+        return reasons
+    if reasons := tuple(name for name in reasons if name not in _PASSING):  # nothing waits for the end of these
         return reasons
     if kind is EffectKind.ENROLL and facts.distrusted:
         return ("caller_distrusted",)

@@ -10,6 +10,7 @@ from callkeeper.calls.notes import Merged
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import CallStatements, Life, Reason, Word
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.faults import Action, Fault
@@ -179,6 +180,34 @@ async def test_what_was_told_as_over_stays_over(desk: DeskRig) -> None:
     await desk.say(call, "withdraw", what="distrusted")
     await desk.run(60)
     assert "enroll" not in desk.ledger(call)
+
+
+async def test_pause_is_not_named_as_the_reason_of_what_else_forbids_it(desk: DeskRig) -> None:
+    """The caller opted out. Had there been no pause, the voice would not have been enrolled either."""
+    call = await live(desk, end=60)
+    await pause(desk)
+    await desk.say(call, "opted-out")
+    said = await desk.say(call, "verified", **OTP)
+    await desk.run(5)
+    assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["opted_out", "paused"]
+    await desk.run(900)
+    assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["opted_out"]
+
+
+@pytest.mark.parametrize(("action", "body"), [("verified", OTP), ("distrusted", {"reason": "odd"})])
+async def test_word_that_only_watching_rules_hear_does_not_wait_for_the_end_of_a_pause(
+    desk: DeskRig, action: str, body: dict[str, str]
+) -> None:
+    """Nothing is carried out after the pause, and nothing was held too long: the call is settled as soon as it ends."""
+    desk.tools = desk.shift.tools = replace(desk.tools, book=load_rules("watch-only"))
+    call = await desk.begin_call(H(Kind.END, 60), run_s=5)
+    await desk.say(call, "assign", person_id="p-1")
+    await desk.run(5)
+    await pause(desk)
+    said = await desk.say(call, action, **body)
+    for run_s in (5, 120):
+        await desk.run(run_s)
+        assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["rule_in_shadow"]
 
 
 async def test_second_taking_back_is_shown(desk: DeskRig) -> None:
