@@ -367,9 +367,14 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
 
 
 def _is_enrolled_anew(before: Call, reading: Reading) -> bool:
-    """Tell whether a reading shows another enroll: a status that was not there before, or the policy again."""
-    last = before.seen.reading
-    is_new = last is None or last.status != reading.status or MANUAL_GREEN in reading.policies
+    """Tell whether a reading shows another enroll: a status that was not there before, or the policy again.
+
+    The policy alone shows one too, if it has come back with a later activity, which may hide the status.
+    """
+    last, has_policy = before.seen.reading, MANUAL_GREEN in reading.policies
+    if last is not None and has_policy and MANUAL_GREEN not in last.policies and last.updated_at != reading.updated_at:
+        return True
+    is_new = last is None or last.status != reading.status or has_policy
     return is_new and reading.status in _ENROLLED_ANEW
 
 

@@ -122,6 +122,22 @@ async def test_status_alone_says_that_an_enroll_was_taken_back(rig: Rig, status:
     await says_taken_back(rig, call)
 
 
+@pytest.mark.parametrize("hides", [Kind.VIEWED, Kind.END])
+async def test_new_enroll_is_seen_by_its_policy_alone(rig: Rig, hides: Kind) -> None:
+    """Another tool enrolls the voice once more, and a later activity hides that status before details are read."""
+    call = await enrolled(rig, END)
+    await reject(rig)
+    await rig.run(60)
+    await says_taken_back(rig, call)
+    rig.stage.happen(call, Kind.ENROLLED, "zed", "p-1")
+    rig.stage.happen(call, hides)
+    await rig.run(120)
+    assert call.manual_person_id == "p-1"
+    assert types(await rig.trail(call))[:3] == ["enrolled", "unenrolled", "enrolled"]
+    assert facts_of_record(await rig.record(call), rig.book.policies).enrolled
+    assert TAKEN_BACK not in (await rig.queries.attention()).values()
+
+
 async def test_person_closes_what_was_taken_back(rig: Rig) -> None:
     """It needs a person until one says that she has seen it."""
     call = await enrolled(rig, SOON)
