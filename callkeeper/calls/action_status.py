@@ -195,7 +195,10 @@ def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     kind = _EFFECT_OF.get(line.kind or "")
     is_in_doubt = answer == PENDING and kind is not None and _was_sent(call.effect(kind))
     is_open = answer.state in {ActionState.PENDING, ActionState.HELD} and not is_in_doubt
-    return _held(_NOT_ALLOWED) if is_foreign and is_open else answer
+    if is_foreign and is_open:
+        return _held(_NOT_ALLOWED)
+    is_elsewhere = call.life.is_unlisted and call.names.other_voice_id is not None
+    return _held("other_call_named") if is_elsewhere and is_open and answer == PENDING else answer
 
 
 def _answer(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:

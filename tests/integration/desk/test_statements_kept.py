@@ -1,6 +1,7 @@
 """A statement that the desk has taken is never lost: whatever becomes of the call's record, it has an end and a reason."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import OPERATOR, DeskRig
-from tests.harness.virtual_time import KEY
+from tests.harness.virtual_time import KEY, PHONE
 from workers.claimed_call import FORGET
 
 END = Happening(Kind.END, 200)
@@ -196,6 +197,18 @@ async def test_statement_by_an_alternate_id_waits_for_the_service_to_confirm_it(
     assert "reject_voice" not in desk.ledger(call)
     assert (await desk.record(call)).statements.distrusted is None
     assert await state_by(desk, "alt-1", said) == ("held", ["other_call_named"])
+
+
+async def test_distrust_by_an_id_that_the_queue_has_left_says_what_to_do(desk: DeskRig) -> None:
+    """The service goes on under another id, because somebody elsewhere has assigned the caller: nothing proves it."""
+    desk.stage.world.options = replace(desk.stage.world.options, moves_id=True)
+    desk.stage.world.add_member(KEY, "p-2", [PHONE])
+    call = await desk.begin_call(END, is_pushed=False, run_s=20)
+    desk.stage.happen(call, Kind.CLAIMED, "zed", "p-1")
+    await desk.run(20)
+    said = await say_by(desk, call.alternate_id)
+    await desk.run(5)
+    assert await state_by(desk, call.alternate_id, said) == ("held", ["other_call_named"])
 
 
 async def test_distrust_by_an_alternate_id_that_nothing_confirms_says_what_to_do(desk: DeskRig) -> None:
