@@ -24,6 +24,7 @@ from callkeeper.calls.effect_resolution import (
 from callkeeper.calls.facts import Facts, Policies, facts_of
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.law import BRIEF, LAW, forbidden
+from callkeeper.calls.member_evidence import is_rejected
 from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.statement_folding import is_given_up, may_return
 from callkeeper.calls.trail import Entry
@@ -175,16 +176,18 @@ def status_of(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         is_lasting = answer.state is ActionState.HELD and answer.reasons != (_NOT_ALLOWED,)
         return replace(answer, may_change=line.kind in _EFFECT_OF or not is_lasting)
     if answer.state is ActionState.PENDING:
-        return _held(_why_over(call))
+        return _held(_why_over(call, line))
     lasting = tuple(reason for reason in answer.reasons if reason not in _PASSING)
     return replace(answer, reasons=lasting or ("held_too_long",)) if answer.reasons else answer
 
 
-def _why_over(call: Call) -> str:
+def _why_over(call: Call, line: Entry) -> str:
     """Return why nothing more is done for a settled call."""
     if is_given_up(call):
         return "call_given_up"
-    return "call_lost" if may_return(call) else "call_settled"
+    if may_return(call):
+        return "call_lost"
+    return "voice_rejected" if line.kind in {"verified", "distrusted"} and is_rejected(call) else "call_settled"
 
 
 def _by_kind(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:

@@ -210,6 +210,17 @@ async def test_word_that_only_watching_rules_hear_does_not_wait_for_the_end_of_a
         assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["rule_in_shadow"]
 
 
+@pytest.mark.parametrize(("action", "body"), [("verified", OTP), ("distrusted", {"reason": "odd"})])
+async def test_word_after_a_reject_and_the_end_is_told_of_the_reject(
+    desk: DeskRig, action: str, body: dict[str, str]
+) -> None:
+    """It is in time, so "settled" would say nothing."""
+    call = await live(desk, H(Kind.REJECTED, 10), end=60, run=100)
+    said = await desk.say(call, action, **body)
+    await desk.run(5)
+    assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["voice_rejected"]
+
+
 async def test_second_taking_back_is_shown(desk: DeskRig) -> None:
     """Somebody has to look again, although the first time was marked as seen."""
     call = await live(desk, end=1900)
