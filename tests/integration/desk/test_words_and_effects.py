@@ -7,6 +7,7 @@ import pytest
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.notes import Merged
+from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import CallStatements, Life, Reason, Word
@@ -15,7 +16,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
-from tests.harness.desk import DeskRig, desk
+from tests.harness.desk import OPERATOR, DeskRig, desk
 from tests.harness.virtual_time import KEY, Rig
 from tests.records import facts_of_record
 
@@ -150,6 +151,21 @@ async def test_assign_that_nothing_follows_from(desk: DeskRig) -> None:
     await desk.run(20)
     assert call.person_id == "p-1"
     assert (await desk.outcome(said))["state"] == "held"
+
+
+@pytest.mark.parametrize("kind", [Kind.CLAIMED, Kind.GREEN])
+async def test_assign_that_the_law_holds_is_told(desk: DeskRig, kind: Kind) -> None:
+    """An operator elsewhere, or the voice, says that the caller is p-1, and the desk says p-2. A person has to know."""
+    desk.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = await live(desk, H(kind, 5, "zed" if kind is Kind.CLAIMED else None, "p-1"))
+    why = "somebody_assigned" if kind is Kind.CLAIMED else "authenticated_as_another"
+    said = await desk.say(call, "assign", person_id="p-2")
+    await desk.run(120)
+    assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == [why]
+    told = [one for one in outcomes(await desk.trail(call)) if one.type == "held"]
+    assert [(one.cause.effect, one.cause.operator, one.line.forbidden) for one in told] == [
+        ("assign", OPERATOR, (why,))
+    ]
 
 
 async def test_opt_out_after_an_enroll_of_unknown_outcome(desk: DeskRig) -> None:
