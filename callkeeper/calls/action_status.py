@@ -272,6 +272,8 @@ def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
         return ActionStatus(ActionState.SUPERSEDED, operator=identity.operator)
     if not is_about_us and effect.state in DONE:
         return ActionStatus(ActionState.HELD, ("already_enrolled",), effect.operator)
+    if not is_about_us:
+        return _prevented(EffectKind.ENROLL, trail, line)
     return _effect_or_reasons(call, EffectKind.ENROLL, trail, line)
 
 
@@ -283,8 +285,11 @@ def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], lin
         if effect.refusal == ENROLLED_SINCE:
             return _held("enrolled_since")
         return ActionStatus(_STATES[effect.state], operator=effect.operator)
-    if _was_sent(effect):
-        return PENDING
+    return PENDING if _was_sent(effect) else _prevented(kind, trail, line)
+
+
+def _prevented(kind: EffectKind, trail: Sequence[Entry], line: Entry) -> ActionStatus:
+    """Return what prevents an effect, by the last decision since a statement."""
     decided = [one for one in trail[trail.index(line) :] if one.what == "decided" and one.asked != EffectKind.ASSIGN]
     return _held(*_against(kind, decided[-1])) if decided else PENDING
 

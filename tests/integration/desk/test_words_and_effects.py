@@ -237,6 +237,22 @@ async def test_word_after_a_reject_and_the_end_is_told_of_the_reject(
     assert [one["name"] for one in (await desk.outcome(said))["reasons"]] == ["voice_rejected"]
 
 
+async def test_verification_is_not_done_because_another_member_was_enrolled(desk: DeskRig) -> None:
+    """Ann verified p-2 by mistake, then p-1, who was enrolled until somebody distrusted the caller."""
+    desk.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = await live(desk)
+    words = [await desk.say(call, "verified", person_id="p-2", validation_type="Other")]
+    await desk.run(5)
+    await desk.say(call, "verified", **OTP)
+    await desk.run(5)
+    await desk.say(call, "distrusted", reason="odd")
+    await desk.run(20)
+    assert (await desk.record(call)).ledger.enroll.state is EffectState.TAKEN_BACK
+    words.append(await desk.say(call, "verified", person_id="p-2", validation_type="Other"))
+    await desk.run(5)
+    assert [(await desk.outcome(one))["state"] for one in words] == ["held", "held"]
+
+
 async def test_second_taking_back_is_shown(desk: DeskRig) -> None:
     """Somebody has to look again, although the first time was marked as seen."""
     call = await live(desk, end=1900)
