@@ -103,7 +103,7 @@ def message_of(call: Call, outcome: CallOutcome) -> OutcomeMessage:
         requested_by=cause.requested_by,
         rule=cause.rule,
         status=cause.status,
-        forbidden=line.forbidden,
+        forbidden=line.forbidden if outcome.type == "held" else (),
         checks_used=call.plan.checks_used,
     )
     return OutcomeMessage(type=f"call.{outcome.type}", timestamp=outcome.at, data=data)

@@ -1,5 +1,7 @@
 """The messages of outcomes."""
 
+from dataclasses import replace
+
 import pytest
 
 from callkeeper.calls.outcome_messages import MEANINGS, example_of, message_id, message_of, schema_name, schemas
@@ -18,6 +20,11 @@ def test_message_says_what_became_true_when_and_why() -> None:
     data = message.data
     assert (data.institution_key, data.voice_id, data.alternate_id) == ("cu-1", "v-1", "a-1")
     assert (data.effect, data.rule, data.forbidden, data.checks_used) == ("enroll", "r", ("paused",), 4)
+
+
+def test_only_a_held_effect_is_forbidden() -> None:
+    """An enroll elsewhere may be shown by the decision that therefore holds ours. What is told was carried out."""
+    assert message_of(call(), replace(OUTCOME, type="enrolled")).data.forbidden == ()
 
 
 def test_person_is_the_one_that_the_outcome_was_about() -> None:
