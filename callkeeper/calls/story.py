@@ -190,6 +190,9 @@ class _Narrator:
         return f"facts: {changes}" if changes else None
 
     def _decided(self, entry: Entry) -> str:
+        if entry.asked == "assign" and entry.operator is not None:
+            asked = f"{entry.operator} asks for assign, the law forbids it ({', '.join(entry.forbidden)})"
+            return f"decided: hold; {asked}{_paused(entry)}"
         if entry.asked == "assign":
             return f"decided: nobody is assigned, {', '.join([entry.because or '', *entry.forbidden])}{_paused(entry)}"
         self.facts = _statements(entry)

@@ -166,6 +166,9 @@ async def test_assign_that_the_law_holds_is_told(desk: DeskRig, kind: Kind) -> N
     assert [(one.cause.effect, one.cause.operator, one.line.forbidden) for one in told] == [
         ("assign", OPERATOR, (why,))
     ]
+    story = (await desk.http.get(f"/calls/{KEY}/{call.voice_id}")).json()["story"]
+    line = f"decided: hold; {OPERATOR} asks for assign, the law forbids it ({why})"
+    assert [one["text"] for one in story if why in one["text"]] == [line]
 
 
 async def test_opt_out_after_an_enroll_of_unknown_outcome(desk: DeskRig) -> None:
