@@ -176,7 +176,12 @@ LAW: tuple[Article, ...] = (
     ),
     _article("voice_rejected", {_ENROLL}, "a rejected voice is not enrolled", rejected=True),
     _article(
-        "voice_rejected", {_REJECT}, "no second reject once one is recorded", rejected=True, rejected_by_rule=False
+        "voice_rejected",
+        {_REJECT},
+        "no second reject once one is recorded, unless the voice is enrolled all the same",
+        rejected=True,
+        rejected_by_rule=False,
+        enrolled=False,
     ),
     _article(
         "rejected_by_rule",

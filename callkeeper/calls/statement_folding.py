@@ -113,7 +113,8 @@ def may_reopen(call: Call, kind: EffectKind, said_at: datetime) -> bool:
     if not call.is_settled or call.life.ended_at is None or not has_real_voice_id(call):
         return False
     is_rejected = call.seen.rejected and not call.seen.rejected_by_rule_only
-    if is_rejected or not may_begin(kind, call.effect(kind), call):
+    is_over = is_rejected and not (kind is EffectKind.REJECT and is_enrolled(call))
+    if is_over or not may_begin(kind, call.effect(kind), call):
         return False
     if kind is EffectKind.REJECT:
         return said_at - call.life.ended_at <= HEARD_AFTER_END

@@ -256,6 +256,19 @@ async def test_verification_is_not_done_because_another_member_was_enrolled(desk
     assert [(await desk.outcome(one))["state"] for one in words] == ["held", "held"]
 
 
+@pytest.mark.parametrize("end", [60, 900])
+async def test_distrust_of_a_voice_that_was_enrolled_after_a_reject_elsewhere(desk: DeskRig, end: float) -> None:
+    """Another tool rejected the voice, and then enrolled it. The agent's distrust comes in the call, or after it."""
+    call = await live(desk, H(Kind.REJECTED, 10), H(Kind.ENROLLED, 30, "zed", "p-1"), end=end, run=100)
+    assert call.manual_person_id == "p-1"
+    said = await desk.say(call, "distrusted", reason="an impostor")
+    await desk.run(60)
+    assert ((await desk.outcome(said))["state"], desk.ledger(call)["reject_voice"]) == ("done", 1)
+    assert (await desk.record(call)).seen.unenrolled
+    told = [one.type for one in outcomes(await desk.trail(call)) if one.type != "settled"]
+    assert told == ["rejected", "enrolled", "unenrolled"]
+
+
 async def test_second_taking_back_is_shown(desk: DeskRig) -> None:
     """Somebody has to look again, although the first time was marked as seen."""
     call = await live(desk, end=1900)

@@ -54,7 +54,7 @@ EXPECTED = {
     EffectKind.REJECT: {
         "institution_not_allowed": {"allowed": False},
         "voice_id_not_confirmed": {"real_voice_id": False},
-        "voice_rejected": {"rejected": True, "rejected_by_rule": False},
+        "voice_rejected": {"rejected": True, "rejected_by_rule": False, "enrolled": False},
         "rejected_by_rule": {"rejected_by_rule": True, "distrusted": False},
         "reject_of_authenticated": {"green": True, "distrusted": False},
         "reject_of_enrolled": {"enrolled": True, "distrusted": False},

@@ -322,7 +322,7 @@ FILES = [
     one(
         "law forbids reject",
         "high_risk_device = true",
-        'status = "RejectCallerVoice"',
+        'status = "RejectCallerVoice"\nenrolled = false',
         "",
         "forbids it (voice_rejected)",
         "The law",
