@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import msgspec
 from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
@@ -31,6 +30,7 @@ from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_listing import (
     ListingProgress,
     Paging,
+    encode_progress,
     is_due_to_the_end,
     is_due_whole,
     is_first_listing,
@@ -110,7 +110,7 @@ class Listing:
                 progress = replace(progress, failures=progress.failures + 1)
         self.tools.counting.listed(institution_key, outcome)
         due_in_ms = await self._next_listing_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
-        await self.tools.store.save(item, msgspec.json.encode(progress), Placement(due_in_ms))
+        await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
         return is_refused
 
     async def _list(

@@ -225,6 +225,14 @@ def next_listing_ms(
     return int(max(0.0, period_s * choose(EARLIEST, 1.0) - since_s) * 1000)
 
 
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_progress(progress: ListingProgress) -> bytes:
+    """Encode a listing's progress for storage."""
+    return _ENCODER.encode(progress)
+
+
 def parse_standings(stored: Mapping[bytes, bytes]) -> dict[str, Standing]:
     """Decode all standings by institution. Those that cannot be read are left out."""
     found = ((key.decode(errors="replace"), readable(value, Standing)) for key, value in stored.items())
@@ -293,7 +301,7 @@ class Listings:
 
     async def save_standings(self, standings: Iterable[Standing]) -> None:
         """Store what the service says of institutions. All expire an hour after the last was stored."""
-        stored = {standing.key: msgspec.json.encode(standing) for standing in standings}
+        stored = {standing.key: _ENCODER.encode(standing) for standing in standings}
         if not stored:
             return
         pipe = self._redis.pipeline(transaction=True)
