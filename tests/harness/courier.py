@@ -47,7 +47,7 @@ class Receiver:
         self.seen += 1
         status = self.status()
         if status == 0:
-            raise httpx.ConnectError("nobody is there")
+            raise httpx.ConnectError("nobody is there") from ConnectionRefusedError()
         if status < 300:
             Webhook(SECRET).verify(request.content, dict(request.headers))
             self.taken.append(keeps_to_its_schema(request.content))

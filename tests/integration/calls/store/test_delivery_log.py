@@ -31,7 +31,7 @@ async def test_every_attempt_is_in_the_log(courier: Courier) -> None:
     attempts = list(reversed(await courier.attempts.read()))
     assert [(each.type, each.n, each.status, each.error) for each in attempts] == [
         ("call.authenticated", 1, 503, None),
-        ("call.authenticated", 2, None, "no connection"),
+        ("call.authenticated", 2, None, "connection refused"),
         ("call.authenticated", 3, 204, None),
         ("call.settled", 1, 204, None),
     ]
