@@ -99,7 +99,13 @@ def test_release_needs_npm(tmp_path: Path) -> None:
     assert make is not None
     environ = {"PATH": str(tmp_path)}
     built = subprocess.run(  # noqa: S603  (our own command)
-        [make, "--old-file=.venv/.installed", "release", f"DIST={tmp_path}"],
+        [
+            make,
+            "--old-file=.venv/.installed",
+            "--old-file=client/typescript/dist/index.js",
+            "release",
+            f"DIST={tmp_path}",
+        ],
         cwd=ROOT,
         env=environ,
         capture_output=True,
