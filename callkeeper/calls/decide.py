@@ -145,19 +145,17 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Deed | N
         is_free = is_confirmed_free(call, person, now)
         return Send(EffectKind.ASSIGN) if is_free else _read_or_wait(call, "before assign", now)
     is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
-    is_listed = call.life.listed_at is not None and not facts.ended
+    is_open = call.life.listed_at is not None and not facts.ended
+    is_news = is_open and assignment.fingerprint != call.written.assignment
+    # What the law holds back of a person's wish is told, whoever is assigned.
     is_held = assignment.operator is not None and person is None and assignment.person_id != effect.person_id
-    if is_listed and is_held and assignment.fingerprint != call.written.assignment:
+    if is_news and is_held:
         return _written_assignment(call, assignment, now)
     if not is_open_to_us or not may_assign(call) or (effect.retry_at is not None and now < effect.retry_at):
         return None
     if person is not None:
         return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
-    return (
-        _written_assignment(call, assignment, now)
-        if is_listed and not facts.assigned and assignment.fingerprint != call.written.assignment
-        else None
-    )
+    return _written_assignment(call, assignment, now) if is_news and not facts.assigned else None
 
 
 def _asks_anew(call: Call, person_id: str | None) -> bool:

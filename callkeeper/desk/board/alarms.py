@@ -34,7 +34,7 @@ class Alarm:
     ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
     docs/operations.md says more. ``last_error`` are the words of the last error. ``known``: who has acknowledged it.
     ``limited_advice``: what people who are limited to institutions are told instead, if ``advice`` names others.
-    ``rule``: the one that asks. ``calls``: how many equal ones of calls it stands for.
+    ``rule``: the one that asks. ``calls``: for how many calls it stands.
     """
 
     slot: str
@@ -93,7 +93,7 @@ def told(alarm: Alarm, institutions: frozenset[str] | None) -> Alarm:
 def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
     """Return the alarms of one page: incidents, then calls, what is urgent first; last what people know of.
 
-    Equal ones are one: calls on which a rule asks may be many.
+    Equal ones are merged, because a rule may ask about many calls.
     """
     equal: dict[object, list[Alarm]] = {}
     order = sorted(alarms, key=lambda one: (bool(one.known), not one.is_incident, one.tone is not StateTone.BAD))

@@ -114,9 +114,8 @@ class Board:
         base, call = BASE, f"{BASE}/calls/{{institution}}/{{voice_id:path}}"
         routes = [
             Route(base, self.home),
-            Route(
-                f"{base}/", RedirectResponse(BASE, 308), methods=["GET"]
-            ),  # an absolute one would repeat the Host header
+            # By path only: an absolute address would repeat the Host header.
+            Route(f"{base}/", RedirectResponse(BASE, 308), methods=["GET"]),
             Route(f"{base}/stream", self.stream),
             Route(f"{base}/institutions/{{institution}}", self.institution),
             Route(f"{base}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.delivery_log import SPANS, Attempt, DeliveryLog, Replays, latest_of_each, place_of
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.rights import Person, Role
@@ -152,7 +153,7 @@ def _is_for(attempt: Attempt, person: Person) -> bool:
 def _notice(what: str) -> str:
     """Describe the result of the previous form."""
     if what.isascii() and what.isdecimal() and len(what) < 7:
-        return f"The undelivered messages of {int(what)} {'call' if int(what) == 1 else 'calls'} are tried now."
+        return f"The undelivered messages of {quantity(int(what), 'call')} are tried now."
     return {
         "posted": "Posted. The attempt is marked below.",
         "waiting": "Not posted yet: a worker posts it as soon as the receiver is tried again.",

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 import httpx
 from redis import Redis
 
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import Call, Phase, readable_call
 from callkeeper.calls.store.keys import Keys
 
@@ -64,9 +65,7 @@ class _Counted:
 
     def faults(self) -> list[str]:
         """Name every promise that is broken; no entry is expected."""
-        return [
-            f"{count} {'call' if count == 1 else 'calls'} {what}" for what, count in self._broken().items() if count
-        ]
+        return [f"{quantity(count, 'call')} {what}" for what, count in self._broken().items() if count]
 
     def _broken(self) -> dict[str, int]:
         """Return how many calls broke each promise that the sandbox can judge alone."""
