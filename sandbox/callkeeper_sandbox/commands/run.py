@@ -17,6 +17,7 @@ from rich.text import Text
 
 from callkeeper.app.process import take_foreground
 from callkeeper.app.terminal import Failed, Misset, WholeNumber, shown, terminal_console
+from callkeeper.calls.quantity import quantity
 from callkeeper.service.network_failure import network_failure
 from callkeeper_sandbox.demo.comparison import SETTLES_WITHIN_S, Audit, Comparison, Fate, Picture
 from callkeeper_sandbox.demo.demonstration import Demo, demonstration
@@ -131,11 +132,11 @@ def summary_lines(audit: Audit) -> list[str]:
         " no call used more than 20 checks, no enroll or reject was sent twice"
     )
     return [
-        f"The sandbox made {audit.fates.total()} calls: {', '.join(fates)}.",
+        f"The sandbox made {quantity(audit.fates.total(), 'call')}: {', '.join(fates)}.",
         (
-            f"Requests: {counts.get('assign', 0)} assigns, {counts.get('check', 0)} checks"
+            f"Requests: {quantity(counts.get('assign', 0), 'assign')}, {quantity(counts.get('check', 0), 'check')}"
             f" (at most {service['most_checks_arrived']} for one call, 20 are allowed),"
-            f" {counts.get('enroll', 0)} enrolls, {counts.get('reject_voice', 0)} rejects."
+            f" {quantity(counts.get('enroll', 0), 'enroll')}, {quantity(counts.get('reject_voice', 0), 'reject')}."
         ),
         f"Settled as: {', '.join(reasons) or 'none yet'}.",
         f"Audit failed: {'; '.join(faults)}." if faults else f"Audit passed: {kept}.",
