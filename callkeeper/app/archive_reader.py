@@ -1,17 +1,21 @@
 """Opens the archive for reading, if there is one. Web and commands import SQLAlchemy only through this module."""
 
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, BinaryIO, Final
 
+import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from callkeeper.app.extras import require
 from callkeeper.app.settings import ArchiveSettings
 from callkeeper.app.terminal import Failed, Misused, terminal_console
-from callkeeper.archive.errors import ArchiveAway
+from callkeeper.archive.errors import ArchiveAway, LineUnreadable
+from callkeeper.calls.quantity import quantity
 from callkeeper.calls.trail import Recorded, RecordingWrong, parse_recordings
 from callkeeper.desk.archived_calls import ArchivedCalls
 
@@ -54,7 +58,8 @@ def recorded_calls(
 
     Raises:
         Misused: There is no archive.
-        Failed: Its database cannot be used, or a line of the file is not an exported call.
+        Failed: Its database cannot be used, or a line of the file is not an exported call. Once the command has printed
+            its result: lines of the archive were left out, because somebody has changed them.
     """
     if exported is not None:
         try:
@@ -63,15 +68,29 @@ def recorded_calls(
             raise Failed(f"{exported.name}: {error}") from None
         return
     since_ms = 0 if since is None else int((datetime.now(UTC) - since).timestamp() * 1000)
+    unread: list[LineUnreadable] = []
     try:
         with archive_of_environment() as archive:
             if archive is None:
                 raise Misused(NO_ARCHIVE)
             total = archive.reader.count(since_ms=since_ms, institution_key=institution)
             with progress("calls", total) as advance:
-                yield archive.reader.stream(since_ms=since_ms, institution_key=institution, progress=advance)
+                yield archive.reader.stream(
+                    since_ms=since_ms, institution_key=institution, progress=advance, unreadable=unread.append
+                )
     except ArchiveAway as away:
         raise archive_failed(away) from None
+    if unread:
+        click.get_current_context().call_on_close(partial(_fail, unread))
+
+
+def _fail(unread: Sequence[LineUnreadable]) -> None:
+    """Let a command fail that has done its work. If it fails in any case, add the reason."""
+    left_out = f"{quantity(len(unread), 'archived call')} left out"
+    failed = Failed(f"{left_out}: {unread[0]}; `callkeeper archive verify` says what was changed")
+    if sys.exception() is None:
+        raise failed
+    failed.show()
 
 
 def archive_failed(error: Exception) -> Failed:

@@ -4,15 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import (
-    Select,
-    case,
-    func,
-    literal,
-    or_,
-    select,
-    tuple_,
-)
+from sqlalchemy import Row, Select, case, func, literal, or_, select, tuple_
 
 from callkeeper.archive.contents import UNREADABLE
 from callkeeper.archive.database import Database
@@ -110,10 +102,7 @@ class ArchiveReader:
         if len({row.institution_key for row in rows}) != 1:
             return None
         last = max(rows, key=lambda row: (row.voice_id in spellings, row.n))
-        try:
-            return joined(last.body, last.personal or {})
-        except UNREADABLE:
-            raise LineUnreadable(f"line {last.n} of {last.institution_key} cannot be read") from None
+        return _whole(last)
 
     def audit(self, since_ms: int = 0) -> Iterator[str]:
         """Yield entries of the audit log since an instant as JSON, newest first, read in pages."""
@@ -159,11 +148,13 @@ class ArchiveReader:
         since_ms: int = 0,
         institution_key: str | None = None,
         progress: Callable[[int], object] = lambda _: None,
+        unreadable: Callable[[LineUnreadable], object] = lambda _: None,
     ) -> Iterator[Recorded]:
         """Yield every call that began since an instant, oldest first, each in its last version.
 
         Calls are read in pages, each in a separate transaction, without the personal values of the record.
-        ``progress`` is called with the number of lines read since the last call.
+        ``progress`` is called with the number of lines read since the last call, ``unreadable`` with each line that is
+        left out because somebody has changed it.
         """
         order = [lines.c.began_ms, lines.c.institution_key, lines.c.n]
         if institution_key is not None:
@@ -180,10 +171,28 @@ class ArchiveReader:
             if not rows:
                 return
             for row in rows:
-                if not row.is_newer:
-                    yield recorded(*joined(row.body, row.personal or {}))
+                if row.is_newer:
+                    continue
+                try:
+                    call = recorded(*_whole(row))
+                except LineUnreadable as error:
+                    unreadable(error)
+                else:
+                    yield call
             progress(len(rows))
             more = tuple_(*order) > tuple_(*(literal(getattr(rows[-1], column.name)) for column in order))
+
+
+def _whole(row: Row[Any]) -> tuple[Call, tuple[Entry, ...]]:
+    """Rebuild a line's call.
+
+    Raises:
+        LineUnreadable: Somebody has changed it.
+    """
+    try:
+        return joined(row.body, row.personal or {})
+    except UNREADABLE:
+        raise LineUnreadable(f"line {row.n} of {row.institution_key} cannot be read") from None
 
 
 def _readable(body: str, personal: Mapping[str, str]) -> Call | None:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,30 @@ def test_fit_reads_the_archive(url: str, exported: str) -> None:
     assert f"{CALLS} watched calls, {decided} of them with a result" in result.output
     assert type_in(url, "schedule", "fit", "--calls", exported).output == result.output
     assert "2 watched calls" in type_in(url, "schedule", "fit", "--archive", "--institution", "cu-7").output
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (("archive", "export"), '"voice_id":"v-29"'),
+        (("rules", "replay", "demo", "--archive"), "37 calls: 37 end differently"),
+        (("rules", "report", "--archive", "--since", SINCE), "37 calls"),
+        (("schedule", "fit", "--archive"), "37 watched calls"),  # too few: it fails in any case
+    ],
+    ids=lambda words: " ".join(words[:2]) if isinstance(words, tuple) else "",
+)
+def test_changed_lines_hide_no_other_call(
+    words: tuple[str, ...], first: str, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are read and the result is printed; then the command fails, and names the first of the lines."""
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    url = fill(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "archive.db")) as database, database:
+        bodies = [("{}", "v-3"), ("[" * 5000, "v-4"), ('{"call": 1, "trail": []}', "v-5")]
+        database.executemany("UPDATE archive_lines SET body = ? WHERE voice_id = ?", bodies)
+    result = type_in(url, *words)
+    assert (result.exit_code, first in result.output) == (1, True), result.output[-500:]
+    assert "3 archived calls left out: line 1 of" in result.stderr
 
 
 @pytest.mark.night
