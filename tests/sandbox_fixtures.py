@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 
 from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.effects import happen_now
 from callkeeper_sandbox.service.server import address, bind, create_app, create_server, serve
 from callkeeper_sandbox.service.service import Sandbox
 from callkeeper_sandbox.service.state import Call, Happening, Kind
@@ -72,7 +73,7 @@ class Stage:
 
     def happen(self, call: Call, kind: Kind, text: str | None = None, person_id: str | None = None) -> None:
         """Let something happen to a call, now."""
-        self.world.happen_now(call, Happening(kind, 0, text, person_id))
+        happen_now(self.world, call, Happening(kind, 0, text, person_id))
 
     def begin_now(self) -> None:
         """Set the clock to the real time, for tests whose commands read the same Redis by the real clock."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callkeeper_sandbox.service.effects import happen_now
 from callkeeper_sandbox.service.records import PhoneCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.sandbox_fixtures import Asgi
@@ -168,7 +169,7 @@ async def test_stop_condition_ends_the_queries(sandbox_asgi: Asgi, stop: Happeni
     Spec: Polling stop rule.
     """
     call = sandbox_asgi.call()
-    sandbox_asgi.world.happen_now(call, stop)
+    happen_now(sandbox_asgi.world, call, stop)
     await sandbox_asgi.details(call.voice_id, check=True)
     used = call.checks_used
     stored = await sandbox_asgi.details(call.voice_id)

@@ -44,8 +44,6 @@ def test_no_class_name_has_two_meanings() -> None:
 
 def test_no_import_is_part_of_a_circle() -> None:
     """Every module can be understood with the modules below it: an order of all of them exists."""
-    graph = grimp.build_graph(
-        "receiver", "workers", "callkeeper", "callkeeper_sandbox", exclude_type_checking_imports=True
-    )
+    graph = grimp.build_graph("receiver", "workers", "callkeeper", "callkeeper_sandbox")
     below = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(list(TopologicalSorter(below).static_order())) == len(graph.modules) > 200

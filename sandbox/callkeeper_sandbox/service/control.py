@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from callkeeper_sandbox.service import audit, variants
 from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.effects import happen_now
 from callkeeper_sandbox.service.faults import Fault
 from callkeeper_sandbox.service.institutions import Core, InstitutionStatus
 from callkeeper_sandbox.service.push import EVENT_TYPES
@@ -153,7 +154,7 @@ class Control:
     async def happen(self, request: Request) -> object:
         """Change a call's state now."""
         call = self._call(request)
-        self.sandbox.world.happen_now(call, await _body(request, Happening))
+        happen_now(self.sandbox.world, call, await _body(request, Happening))
         return self._account(call)
 
     async def add_faults(self, request: Request) -> object:

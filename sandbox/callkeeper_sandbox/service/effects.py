@@ -3,10 +3,7 @@
 Spec: States and transitions.
 """
 
-from __future__ import annotations
-
 import datetime as dt
-from typing import TYPE_CHECKING
 
 from callkeeper_sandbox.service.answers import RefusedError
 from callkeeper_sandbox.service.records import Status, ValidationType
@@ -14,16 +11,14 @@ from callkeeper_sandbox.service.state import (
     GREEN_POLICY,
     PROVIDER_KINDS,
     RED_POLICY,
-    Activity,
     Call,
     Happening,
     Kind,
     Truth,
     Verification,
+    write,
 )
-
-if TYPE_CHECKING:
-    from callkeeper_sandbox.service.world import World
+from callkeeper_sandbox.service.world import World
 
 MAX_CHECKS = 20
 """Spec: Limits."""
@@ -55,13 +50,6 @@ def is_green(policy: str) -> bool:
 def is_red(policy: str) -> bool:
     """Tell whether a policy is red (Assumed: by its first word)."""
     return policy.startswith("Red")
-
-
-def write(call: Call, status: str, at: dt.datetime, by: str | None = None) -> None:
-    """Write an activity to a call; the record's status is the latest activity's name."""
-    call.activities.append(Activity(status, at, by))
-    call.status = status
-    call.updated_at = at
 
 
 def assign(world: World, call: Call, person_id: str, by: str, at: dt.datetime) -> None:
@@ -193,6 +181,11 @@ def end(world: World, call: Call, at: dt.datetime) -> None:
     if world.options.end_writes_status:
         write(call, Status.ENDED, at)
     world.ended(call, at)
+
+
+def happen_now(world: World, call: Call, happening: Happening) -> None:
+    """Change a call at once, whatever the happening's own delay."""
+    happen(world, call, happening, world.clock())
 
 
 def happen(world: World, call: Call, happening: Happening, at: dt.datetime) -> None:

@@ -35,6 +35,7 @@ from callkeeper_sandbox.service.answers import (
 )
 from callkeeper_sandbox.service.connection import line_of
 from callkeeper_sandbox.service.distortion import SILENCES, distort, transmit
+from callkeeper_sandbox.service.effects import happen_now
 from callkeeper_sandbox.service.faults import Action, Fault, Matter
 from callkeeper_sandbox.service.forms import written
 from callkeeper_sandbox.service.ledger import Arrival
@@ -208,7 +209,7 @@ class Exchange:
         """Authenticate, then apply unless the fault comes first."""
         fault, arrival, world = self._fault, self._arrival, self._sandbox.world
         if fault.happening is not None and self._call is not None:
-            world.happen_now(self._call, fault.happening)
+            happen_now(world, self._call, fault.happening)
         if fault.action is Action.UNAUTHORIZED and not fault.is_applied:
             raise UnauthorizedError
         if fault.turns_away:

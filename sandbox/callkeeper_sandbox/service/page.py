@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callkeeper_sandbox.service import audit
+from callkeeper_sandbox.service.effects import happen_now
 from callkeeper_sandbox.service.push import EVENT_TYPES, Attempt
 from callkeeper_sandbox.service.service import Sandbox
 from callkeeper_sandbox.service.state import Call, Child, Kind, PushSettings
@@ -107,7 +108,7 @@ class Page:
         call = self._sandbox.world.any_call(request.path_params["id"])
         if call is None or kind not in DEEDS:
             return PlainTextResponse("no such call or happening", 404)
-        self._sandbox.world.happen_now(call, by_hand(self._sandbox, call, Kind(kind)))
+        happen_now(self._sandbox.world, call, by_hand(self._sandbox, call, Kind(kind)))
         self._sandbox.tick()
         return RedirectResponse("/#calls", 303)
 

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.effects import happen
 from callkeeper_sandbox.service.faults import LISTING, Faults, Matter
 from callkeeper_sandbox.service.ledger import Ledger
 from callkeeper_sandbox.service.push import Pusher
@@ -104,7 +105,8 @@ class Sandbox:
                     started_at=planned.started_at,
                     listed_after_s=planned.listed_after_s,
                 )
-        self.world.tick()
+        for change in self.world.due():
+            happen(self.world, self.world.state.calls[change.voice_id], change.happening, change.at)
         self.pusher.pump()
 
     def start_call(

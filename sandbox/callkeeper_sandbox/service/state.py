@@ -164,6 +164,13 @@ class Call(msgspec.Struct, kw_only=True):
         return [*self.policies, MANUAL_POLICY] if self.manual_person_id is not None else self.policies
 
 
+def write(call: Call, status: str, at: dt.datetime, by: str | None = None) -> None:
+    """Write an activity to a call; the record's status is the latest activity's name."""
+    call.activities.append(Activity(status, at, by))
+    call.status = status
+    call.updated_at = at
+
+
 class Member(msgspec.Struct, frozen=True):
     """A member of an institution with the numbers that the core system knows."""
 

@@ -1,23 +1,23 @@
 """The world: institutions, members, calls and time.
 
-Time comes from an injected clock and advances only when `tick` is called. All lookups use indexes, so the cost of a
-request does not depend on the number of calls.
+Time comes from an injected clock; a change happens only when the caller applies what is `due`. All lookups use indexes,
+so the cost of a request does not depend on the number of calls.
 """
 
 import datetime as dt
 import heapq
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
-from callkeeper_sandbox.service import effects, forms
+from callkeeper_sandbox.service import forms
 from callkeeper_sandbox.service.institutions import Core, InstitutionStatus, invented
 from callkeeper_sandbox.service.options import Options
 from callkeeper_sandbox.service.records import DriverLicense, PersonMatch, PersonType, Status
-from callkeeper_sandbox.service.state import Call, Child, Due, Happening, Member, Provider, PushSettings, State
+from callkeeper_sandbox.service.state import Call, Child, Due, Happening, Member, Provider, PushSettings, State, write
 
 _OVER_KEPT = 1000
 
@@ -62,13 +62,11 @@ class World:
         self.state.number += 1
         return self.state.number
 
-    def tick(self) -> None:
-        """Apply all due changes in order, each at its own instant."""
+    def due(self) -> Iterator[Due]:
+        """Yield the changes that are due, in order, also those that are scheduled meanwhile. The caller applies them."""
         now = self.clock()
-        due = self.state.due
-        while due and due[0].at <= now:
-            item = heapq.heappop(due)
-            effects.happen(self, self.state.calls[item.voice_id], item.happening, item.at)
+        while self.state.due and self.state.due[0].at <= now:
+            yield heapq.heappop(self.state.due)
 
     def next_due_at(self) -> dt.datetime | None:
         """Return the instant of the next change, if there is one."""
@@ -174,7 +172,7 @@ class World:
         )
         self.state.calls[voice_id] = call
         self._index_call(call)
-        effects.write(call, Status.STARTED, started_at)
+        write(call, Status.STARTED, started_at)
         self.outbox.append(CallEvent("CallStart", voice_id, started_at))
         for happening in script:
             self.schedule(call, happening, call.started_at)
@@ -184,9 +182,6 @@ class World:
         """Schedule a change of a call ``after_s`` seconds from an instant."""
         at = since + dt.timedelta(seconds=happening.after_s)
         heapq.heappush(self.state.due, Due(at, self.number(), call.voice_id, happening))
-
-    def happen_now(self, call: Call, happening: Happening) -> None:
-        effects.happen(self, call, happening, self.clock())
 
     def call(self, institution_key: str, given_id: str, *, alternate: bool) -> Call | None:
         """Find an institution's call by its voice id, or by its alternate id where that is resolved."""

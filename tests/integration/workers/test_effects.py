@@ -19,6 +19,7 @@ from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent
+from callkeeper_sandbox.service.effects import happen_now
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Altered, Rig
@@ -474,7 +475,7 @@ async def test_restarted_redis_is_verified_before_anything_is_sent(rig: Rig) -> 
     await rig.run(10)
     member = CallId(call.institution_key, call.voice_id).member
     assert (await rig.record(call)).ledger.enroll.state is EffectState.INTENDED
-    rig.stage.world.happen_now(call, Happening(Kind.ENROLLED, person_id="p-1"))
+    happen_now(rig.stage.world, call, Happening(Kind.ENROLLED, person_id="p-1"))
     await rig.redis.hset(rig.store.keys.item(member), "epoch", "before the restart")
     use(rig, service=rig.service)
     await rig.run(30)
