@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from benchmarks.answers import KEY, PERSON, STATUS
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.facts import facts_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed, fingerprint
 from callkeeper.calls.record import Call, Candidate, Ledger, Life, Marks, Names, Phase, Plan, Reading, Seen, encode_call
 from callkeeper.calls.rules import RuleBook
 from callkeeper.calls.rules.matching import judge
 from callkeeper.calls.store.job_queue import Waker
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry, encode_entry
 
 

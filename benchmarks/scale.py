@@ -18,11 +18,12 @@ from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread, quantile
 from benchmarks.stage import Stage, stage, wait_until
 from callkeeper.calls.context import Context
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.schedule.plan import Schedule
 from callkeeper.calls.schedule.reads import next_read
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 
 AGES_S = 240.0
 """The largest age of a call. Calls of all ages are live at once, as in a call centre."""

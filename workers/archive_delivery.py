@@ -21,12 +21,12 @@ from callkeeper.archive.errors import ArchiveAway, ValueRefused
 from callkeeper.archive.lines import AUDIT_LOG, audit_content, content_of
 from callkeeper.archive.writing import Head, Writer
 from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefused
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.record import NewerRecord, parse_call
 from callkeeper.calls.store.archive_queue import ArchiveQueue, Stored
 from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_errors import ErrorArea
 from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.calls.trail import parse_trail

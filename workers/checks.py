@@ -13,11 +13,12 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from callkeeper.calls.call_signs import STARTS_APART, repeats_last, seen_in_reading
+from callkeeper.calls.call_patterns import STARTS_APART, repeats_last, seen_in_reading
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
 from callkeeper.calls.fold import fold_check, fold_reading, reading_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Call, Phase, Reading
@@ -30,7 +31,6 @@ from callkeeper.calls.steps import Decline
 from callkeeper.calls.store.breakers import EndpointKind, RequestResult
 from callkeeper.calls.store.earlier_calls import digits_compared
 from callkeeper.calls.store.inbox import Ask
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_errors import ErrorArea
 from callkeeper.calls.trail import Entry
 from callkeeper.service import (

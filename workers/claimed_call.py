@@ -15,12 +15,13 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from callkeeper.calls.call_signs import seen_in_notes
+from callkeeper.calls.call_patterns import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import enroll_trouble, failure, failures, fold_member_rejected, unresolved
 from callkeeper.calls.fold import assigned, fold_note, new_call
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import enrolled_member, rejected_member
 from callkeeper.calls.notes import (
     Distrusted,
@@ -48,7 +49,6 @@ from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.settlement import settled_anew
 from callkeeper.calls.statement_folding import in_shadow
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ResellerError

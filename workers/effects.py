@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from callkeeper.calls.call_signs import seen_in_assigned_id, seen_in_effect
+from callkeeper.calls.call_patterns import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
@@ -22,6 +22,7 @@ from callkeeper.calls.effect_resolution import (
     word_for,
 )
 from callkeeper.calls.fold import MOST_TEXT
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.rules import Outcome
@@ -29,7 +30,6 @@ from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.statement_folding import received_at
 from callkeeper.calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import (
     NotSent,

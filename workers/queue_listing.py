@@ -22,11 +22,11 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
 from callkeeper.calls.store.breakers import EndpointKind
 from callkeeper.calls.store.inbox import Ask
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_listing import (
     ListingProgress,
     Paging,

@@ -46,7 +46,7 @@ from workers.service_clock import ServiceClock
 from workers.service_gate import ServiceGate
 from workers.service_health import Probing
 from workers.shift import Shift, Wakeups
-from workers.webhook_client import LONGEST_PAUSE_S, WebhookClient
+from workers.signed_webhooks import LONGEST_PAUSE_S, WebhookClient
 from workers.webhook_delivery import Deliveries
 
 TIDY_EVERY_S = 3600.0

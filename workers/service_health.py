@@ -14,9 +14,9 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, RequestResult, Scope
 from callkeeper.calls.store.cancelling import end
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import ResellerError
 from workers.claimed_call import Tools, follow_member, follow_trace

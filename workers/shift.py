@@ -20,12 +20,12 @@ from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.institutions import FOREIGN
+from callkeeper.calls.item_names import CallId, names_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.process_activity import Doing
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import MOST_OF_ONE
-from callkeeper.calls.store.keys import CallId, names_of
 from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.calls.trail import Entry
 from callkeeper.service.tracing import SpanKind, span

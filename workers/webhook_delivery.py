@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement, WriteRefused
+from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.outcome_messages import TEST, TestMessage, message_id, message_of
@@ -27,16 +28,15 @@ from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.breakers import ACCOUNT, RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
-from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_errors import ANSWERED, ErrorArea
 from callkeeper.calls.store.queries import Known, Lookup
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.service.tracing import SpanKind, span
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.retry import OUTCOMES, STEPS
-from workers.webhook_client import Answer, Posted, WebhookClient
+from workers.signed_webhooks import Answer, Posted, WebhookClient
 
 IN_FLIGHT: Final = 16
 

@@ -17,7 +17,7 @@ from callkeeper.app import settings
 from callkeeper.calls.facts import FACTS, Says
 from callkeeper.calls.law import LAW
 from callkeeper.calls.rules import RulesError, parse_rules
-from callkeeper.calls.rules.conditions import forms_of
+from callkeeper.calls.rules.condition_parsing import forms_of
 from callkeeper.calls.rules.file import SEVERAL
 
 MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {

@@ -28,7 +28,7 @@ from workers.jobs import CallJob, job_class
 from workers.outbox import Outbox
 from workers.rq_worker import CallWorker, work
 from workers.runtime import WorkerRuntime
-from workers.webhook_client import WebhookClient
+from workers.signed_webhooks import WebhookClient
 
 
 def service_config(settings: ServiceSettings) -> ServiceConfig:

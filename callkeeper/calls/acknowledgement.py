@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 LONGEST: Final = timedelta(days=7)
 SHORTEST: Final = timedelta(minutes=1)

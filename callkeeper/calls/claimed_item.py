@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
+from callkeeper.calls.item_names import CallId, names_of
 from callkeeper.calls.pause import Pause, Pauses, parse_pauses
-from callkeeper.calls.store.keys import CallId, names_of
 from callkeeper.service.config import REQUEST_DEADLINE_S
 
 SPARE_S = 2.0

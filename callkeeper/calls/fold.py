@@ -12,6 +12,7 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
 from callkeeper.calls.facts import MANUAL_GREEN, Colour, is_named_by_service, signs_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
     MISMATCH,
@@ -31,7 +32,6 @@ from callkeeper.calls.schedule.plan import begin_watch
 from callkeeper.calls.settlement import SETTLE_AFTER, believed_end
 from callkeeper.calls.statement_folding import fold_statement, hinted_anew, may_return, returned, without_withdrawn
 from callkeeper.calls.statuses import ARCHIVED, ESTABLISHES, FRAUD, REJECTED
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
 from callkeeper.service.endpoints import canonical_id, is_same_id

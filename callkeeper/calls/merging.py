@@ -10,6 +10,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan, Seen
 from callkeeper.calls.statement_folding import (
     is_given_up,
@@ -23,7 +24,6 @@ from callkeeper.calls.statement_folding import (
     stronger,
     without_withdrawn,
 )
-from callkeeper.calls.store.keys import CallId
 from callkeeper.service.endpoints import is_same_id, spelling_of
 
 _RANK = (

@@ -11,9 +11,9 @@ from typing import Any, Final, get_args
 import msgspec
 
 from callkeeper.calls.effect_resolution import REQUEST_LOST
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.outcomes_of_trails import CallOutcome, OutcomeType
 from callkeeper.calls.record import Call
-from callkeeper.calls.store.keys import CallId
 
 VERSION: Final = 1
 TEST: Final = CallId("", "test")

@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from callkeeper.calls.institutions import KnownInstitutions, shown
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 EVERYWHERE = "*"
 """The field of a pause of all institutions."""

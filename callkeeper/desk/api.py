@@ -22,10 +22,10 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.call_query import FILTERS, FilterWrong, digits_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.required_roles import rule_of

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.hourly import Hours, Slot, Sums, slot_of_reason
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.audit_log import Audited, AuditFilter, AuditLog
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known, Lookup
 
 if TYPE_CHECKING:  # without an archive SQLAlchemy is not imported

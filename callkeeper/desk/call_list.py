@@ -16,9 +16,9 @@ import msgspec
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, CallQuery, filtered, parse_query, same_number
 from callkeeper.calls.institutions import KnownInstitutions
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import RuleBook
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import SCAN_LIMIT, Lookup, Page
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.access.rights import Rights

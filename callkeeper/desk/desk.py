@@ -8,11 +8,11 @@ from redis.asyncio import Redis
 from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.change_stream import Changes
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.calls.store.time_slices import TimeSlices
 from callkeeper.desk.access.access_changes import AccessChanges

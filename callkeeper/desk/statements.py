@@ -19,11 +19,12 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.action_status import PENDING, ActionState, ActionStatus, line_of, status_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Statement, parse_note
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
-from callkeeper.calls.store.keys import REMEMBERED_S, CallId
+from callkeeper.calls.store.keys import REMEMBERED_S
 from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken
 from callkeeper.desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody

@@ -18,8 +18,9 @@ from starlette.responses import Response
 
 from callkeeper.calls.call_query import same_number
 from callkeeper.calls.facts import Policies
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.store.change_stream import START, Changes, is_position, order
-from callkeeper.calls.store.keys import KEYS, CallId, Keys
+from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.desk.access.access_changes import AccessChanges
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.feed import CallChange, Feed, Listener

@@ -791,10 +791,10 @@ CONTROLS: Final = (
     ),
     Control(
         "outcomes reach public addresses only",
-        "workers/webhook_client.py",
+        "workers/signed_webhooks.py",
         "socket_factory=make_socket",
         "socket_factory=None",
-        "tests/integration/workers/test_webhook_client.py",
+        "tests/integration/workers/test_signed_webhooks.py",
         "inside or judges",
     ),
     Control(
@@ -807,10 +807,10 @@ CONTROLS: Final = (
     ),
     Control(
         "outcomes follow no redirect",
-        "workers/webhook_client.py",
+        "workers/signed_webhooks.py",
         "follow_redirects=False",
         "follow_redirects=True",
-        "tests/integration/workers/test_webhook_client.py",
+        "tests/integration/workers/test_signed_webhooks.py",
         "redirect",
     ),
     Control(
@@ -921,10 +921,10 @@ CONTROLS: Final = (
     ),
     Control(
         "outcomes reach no reserved IPv6 address",
-        "workers/webhook_client.py",
+        "workers/signed_webhooks.py",
         "host in _PUBLIC_IPV6 and not any(host in each for each in _NOT_PUBLIC_IPV6)",
         "host is not None",
-        "tests/unit/workers/test_webhook_client.py",
+        "tests/unit/workers/test_signed_webhooks.py",
     ),
     Control(
         "outcome URLs are https",

@@ -22,8 +22,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Candidate, encode_call
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.openapi import document
 from tests.audit.conftest import Effort, Target, web_process
 from tests.audit.raw_requests import TOKEN

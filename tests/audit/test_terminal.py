@@ -23,11 +23,12 @@ from callkeeper.app.terminal import printable_json, safe, terminal_console
 from callkeeper.calls.alerts import Alert, AlertTold, OpenAlert
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.incident import Weight
+from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
 from callkeeper.calls.record import Call, Phase, Reading, Reason, encode_call
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.job_queue import calls_queue
-from callkeeper.calls.store.keys import CallId, Keys, institution_member
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.calls.store.pausing import Change
 from callkeeper.calls.trail import Entry, Result, Tried, What, encode_entry

@@ -10,8 +10,9 @@ from playwright.sync_api import Page, expect
 from redis import Redis
 
 from callkeeper.calls.effect_resolution import REFUSED_BY_SERVICE
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.board.renderer import ALARMS_ON_PHONE, ALARMS_SHOWN
 from tests.browser.crowd import coming_and_going, crowded
 from tests.browser.test_board_measured import changing

@@ -12,7 +12,8 @@ from callkeeper.archive.database import Database
 from callkeeper.archive.lines import AUDIT, CALL, trail_of
 from callkeeper.archive.tables import lines
 from callkeeper.archive.verifying import verify
-from callkeeper.calls.store.keys import Keys, parse_member
+from callkeeper.calls.item_names import parse_member
+from callkeeper.calls.store.keys import Keys
 from tests.postgresql import PostgreSql
 
 

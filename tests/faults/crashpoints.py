@@ -41,9 +41,9 @@ from callkeeper.app.logs import set_up_logging
 from callkeeper.app.settings import WorkerSettings
 from callkeeper.app.wiring import run_worker
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.inbox import Ask
-from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ServiceConfig, TokenStore

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 
+from callkeeper.calls.item_names import parse_member
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import Snapshot
-from callkeeper.calls.store.keys import parse_member
 from callkeeper.calls.trail import Entry, parse_trail
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from callkeeper_sandbox.service import population

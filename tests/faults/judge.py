@@ -15,9 +15,9 @@ import msgspec
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
 from callkeeper.calls.record import Call, Identity, Word
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call as SandboxCall

@@ -18,9 +18,10 @@ from typing import Any
 import httpx
 from redis.asyncio import Redis as AsyncRedis
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.demo.fleet import Fleet, ManagedProcess
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
 from tests.harness.fork_server import ForkingFleet

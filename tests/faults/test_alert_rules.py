@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
@@ -20,7 +21,7 @@ from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call, Plan
 from callkeeper.calls.rules import Outcome, Rule
 from callkeeper.calls.store.job_queue import Waker
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.survey import KNOWN_FIELD
 from callkeeper.service.push_event import parse_header_settings

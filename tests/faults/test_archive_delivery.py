@@ -14,10 +14,11 @@ from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.tables import chains, lines
 from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
 from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.archivist import Archivist

@@ -24,7 +24,7 @@ from callkeeper.archive.tables import lines, metadata, people
 from callkeeper.archive.verifying import Evidence, verify
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.call_query import CallQuery
-from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.item_names import CallId
 from tests.archive_manipulations import (
     AFTER_RETENTION,
     MANIPULATIONS,

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed
-from callkeeper.calls.store.keys import CallId
 from tests.harness.virtual_time import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.shift import IN_FLIGHT

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.record import Reason
-from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig

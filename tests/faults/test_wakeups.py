@@ -13,13 +13,14 @@ import structlog
 from redis import Redis as BlockingRedis
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Pushed
 from callkeeper.calls.store.breakers import FAILURES_THAT_OPEN, RequestResult
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.job_queue import Waker
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from tests.harness.redis_in_step import VirtualLoop, emptied, in_step
 from workers.job_watchdog import POLL_EVERY_S, SOON_MS, Watchdog
 from workers.managed_institutions import ENLIST_S

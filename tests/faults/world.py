@@ -18,12 +18,13 @@ from redis.exceptions import RedisError
 from callkeeper.calls.action_status import ActionState, line_of, status_of
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.institutions import FOREIGN, UNKNOWN
+from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.notes import Distrusted, Resolved, Statement
 from callkeeper.calls.record import Call, Phase, parse_call
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import FARTHEST_MS
-from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup, follow_tombstones
 from callkeeper.calls.trail import Entry
 from callkeeper.service.config import LoginPolicy

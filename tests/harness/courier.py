@@ -18,7 +18,7 @@ from tests.harness.virtual_time import Rig
 from tests.http_servers import serving
 from tests.outcome_schemas import keeps_to_its_schema
 from tests.sandbox_fixtures import Asgi
-from workers.webhook_client import WebhookClient
+from workers.signed_webhooks import WebhookClient
 from workers.webhook_delivery import Deliveries
 
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="

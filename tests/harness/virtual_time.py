@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import Lease
 from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
 from callkeeper.calls.metrics.writing import Author, FigureWriter
@@ -29,7 +30,7 @@ from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.earlier_calls import number_key
 from callkeeper.calls.store.intake import Intake
-from callkeeper.calls.store.keys import CallId, Keys, Retention
+from callkeeper.calls.store.keys import Keys, Retention
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.store.sso_token import RedisTokenStore

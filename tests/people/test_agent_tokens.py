@@ -13,8 +13,9 @@ from starlette.requests import Request
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.web_app import web_app
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import encode_call
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskTokens
 from callkeeper.desk.agent_pages import Minting

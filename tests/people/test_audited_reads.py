@@ -16,10 +16,11 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.cli import main
 from callkeeper.app.web_app import web_app
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, Names, encode_call
 from callkeeper.calls.store import audit_log
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.rights import Role
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis

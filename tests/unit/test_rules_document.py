@@ -5,7 +5,7 @@ from pathlib import Path
 from callkeeper.app.documents import EXAMPLES, FORM_MEANINGS, MEANINGS, rules_document
 from callkeeper.calls.facts import FACTS
 from callkeeper.calls.law import LAW
-from callkeeper.calls.rules.conditions import forms_of
+from callkeeper.calls.rules.condition_parsing import forms_of
 from callkeeper.calls.rules.file import KEYS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import FigureReader, Process, Snapshot
 from callkeeper.calls.outcomes_of_trails import outcomes
@@ -21,7 +22,7 @@ from callkeeper.calls.rules.book import EFFECTS, Stage
 from callkeeper.calls.rules.file import parse_toml
 from callkeeper.calls.store.delivery_log import DeliveryLog, latest_of_each
 from callkeeper.calls.store.intake import EventEntry
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.trail import Entry
 from callkeeper.service.endpoints import canonical_id

@@ -16,8 +16,9 @@ from callkeeper.app.certification.evidence import CallEvidence, Survey, gather, 
 from callkeeper.app.certification.verdicts import SAMPLE_BEFORE
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import WholeNumber, safe, say
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.trail import Entry
 

@@ -23,11 +23,12 @@ from callkeeper.calls.call_query import (
     parse_query,
 )
 from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
-from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.desk.access.rights import Rights, Role
 from callkeeper.desk.board.states import STATE_STYLES, STATE_WORDS, state_named, state_of

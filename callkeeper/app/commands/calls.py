@@ -29,6 +29,7 @@ from callkeeper.calls.effect_resolution import (
     unresolved,
     without_service_words,
 )
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Resolved
 from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quantity import quantity
@@ -36,7 +37,7 @@ from callkeeper.calls.record import ASKED, Call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper.calls.story import Line, Story, Tone, story_of
 from callkeeper.calls.trail import Entry, encode_recorded, recorded, without_typed_words

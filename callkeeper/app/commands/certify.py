@@ -18,7 +18,8 @@ from callkeeper.app.certification.verdicts import PromiseState, PromiseVerdict, 
 from callkeeper.app.commands.service_survey import survey_rows
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.terminal import Failed, Misused, say, terminal_console
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.item_names import CallId
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 
 _COLOURS: Final = {PromiseState.HOLDS: "green", PromiseState.NOT_SEEN: "yellow", PromiseState.DOES_NOT_HOLD: "bold red"}

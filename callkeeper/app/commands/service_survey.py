@@ -135,7 +135,7 @@ def _ask() -> None:
 
 async def _ended(redis: "Redis", keys: Keys) -> Ended | None:
     """Return a call that has ended, if there is one."""
-    from callkeeper.calls.store.keys import CallId, owner_of  # noqa: PLC0415
+    from callkeeper.calls.item_names import CallId, owner_of  # noqa: PLC0415
 
     client: Any = redis  # its stubs cannot know that answers are bytes here
     members = await client.zrevrange(keys.settled, 0, 0)

@@ -146,7 +146,7 @@ local function is_open(b) return b ~= nil and b.since > 0 end
 local function has_token(key, now) return num(redis.call('HGET', key, 'expires'), 0) > now end
 
 -- Return the open breakers that are probed, those with the earliest probe first: {key (1 or 2 as above), scope, breaker}.
--- While one covers others, only it is probed. Checks are not: calls try them (try_check.lua).
+-- While one covers others, only it is probed. Checks are not: calls try them (check_turn.lua).
 local function probed(all, kinds)
     local found = {}
     local function add(key, scope, b)

@@ -22,7 +22,7 @@ from callkeeper.calls.metrics.writing import host_of
 from callkeeper.calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
 from callkeeper.calls.store.job_queue import FAILURE_TTL_S
 from callkeeper.calls.store.keys import KEYS, Keys
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 Labels = tuple[str, ...]
 

@@ -16,7 +16,7 @@ from callkeeper.calls.facts import FACTS, Facts
 from callkeeper.calls.institutions import nearest
 from callkeeper.calls.record import CHECK_LIMIT, History
 from callkeeper.calls.rules.book import Outcome, RuleBook
-from callkeeper.calls.rules.conditions import read_values
+from callkeeper.calls.rules.condition_parsing import read_values
 from callkeeper.calls.rules.file import SHIPPED, parse_toml
 from callkeeper.calls.rules.matching import Verdict, judge, table
 from callkeeper.calls.rules.replay import with_colours

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from callkeeper.calls.rules.book import Rule, RuleBook
-from callkeeper.calls.rules.conditions import describe_condition
+from callkeeper.calls.rules.condition_parsing import describe_condition
 from callkeeper.calls.rules.matching import dates_wanted
 
 

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from callkeeper.calls.facts import Policies
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
-from callkeeper.calls.rules.conditions import read_conditions
+from callkeeper.calls.rules.condition_parsing import read_conditions
 from callkeeper.calls.rules.lists_and_zones import (
     Entries,
     digest_of,

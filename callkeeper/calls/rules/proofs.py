@@ -12,7 +12,7 @@ from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import Facts, Policies
 from callkeeper.calls.law import articles
 from callkeeper.calls.rules.book import EFFECTS, Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
-from callkeeper.calls.rules.conditions import describe_condition
+from callkeeper.calls.rules.condition_parsing import describe_condition
 from callkeeper.calls.rules.matching import holds, is_meant_for, is_valid
 from callkeeper.calls.rules.patterns import TooManyNames
 from callkeeper.calls.rules.possible_facts import TooManyHistories, World

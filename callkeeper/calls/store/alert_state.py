@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from callkeeper.calls.alerts import OpenAlert
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.leadership import Leadership
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 LEADS_MS: Final = 30_000
 """How long a process leads without renewing it, in milliseconds. Longer than sending a message takes."""

@@ -25,7 +25,8 @@ from urllib.parse import unquote
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
-from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys, institution_part
+from callkeeper.calls.item_names import institution_part
+from callkeeper.calls.store.keys import KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.script_runner import Scripts
 
 ACCOUNT: Final = ""
@@ -93,7 +94,7 @@ class Breaker:
         """Describe in one line why it is open and when it is tested."""
         since = f"since {self.since:%H:%M:%S} UTC" if self.since else "not"
         if self.scope.kind is EndpointKind.CHECK:
-            every_s = TRY_CHECK_EVERY_MS // 1000
+            every_s = CHECK_TURN_EVERY_MS // 1000
             return f"checks bring no results {since} ({self.failures} calls); one call tries every {every_s} s"
         if self.scope.kind is EndpointKind.QUEUE:
             return f"the queue does not answer {since} ({self.failures} requests failed in a row); tried every 3 s"
@@ -163,7 +164,7 @@ THREE: Final = 3
 """If this many institutions' queues fail within ``TOGETHER_MS``, all do. If checks of this many calls of an institution
 bring no result, those of its other calls will not either."""
 
-TRY_CHECK_EVERY_MS: Final = 8000
+CHECK_TURN_EVERY_MS: Final = 8000
 """How often one call makes a check while checks bring no results, in milliseconds."""
 
 YIELDS_S: Final = 2.0
@@ -270,7 +271,7 @@ class BreakerBox:
             return 0.0
         later_s = YIELDS_S if yields else 0.0
         wait_s = (breaker.tried_at - now).total_seconds() + later_s
-        return wait_s if 0.0 < wait_s <= TRY_CHECK_EVERY_MS / 1000 + later_s else 0.0
+        return wait_s if 0.0 < wait_s <= CHECK_TURN_EVERY_MS / 1000 + later_s else 0.0
 
     async def turn_wait_s(self, institution_key: str) -> float:
         """Take the turn to make a check, if checks bring no results. Return 0.0 if it may be made, else seconds to wait.
@@ -278,7 +279,7 @@ class BreakerBox:
         Only one call at a time gets the turn.
         """
         institution = institution_part(institution_key)
-        wait_ms = await self.scripts.call("try_check", institution=institution, every_ms=TRY_CHECK_EVERY_MS)
+        wait_ms = await self.scripts.call("check_turn", institution=institution, every_ms=CHECK_TURN_EVERY_MS)
         return float(wait_ms) / 1000
 
 

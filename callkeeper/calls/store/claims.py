@@ -29,6 +29,7 @@ from callkeeper.calls.claimed_item import (
     pauses_of,
     share_lateness,
 )
+from callkeeper.calls.item_names import CallId, institution_part, names_of, owner_of
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Merged, encode_note
 from callkeeper.calls.pause import Pauses, PauseScope
@@ -36,7 +37,7 @@ from callkeeper.calls.record import Call, encode_call, readable_call, without_un
 from callkeeper.calls.store.breakers import BreakerBox
 from callkeeper.calls.store.earlier_calls import EarlierCalls
 from callkeeper.calls.store.inbox import Inbox
-from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
+from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.last_errors import ErrorNotes
 from callkeeper.calls.store.last_listing import LookBackAllowance
 from callkeeper.calls.store.newer_records import Handover

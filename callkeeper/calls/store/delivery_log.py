@@ -12,10 +12,11 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId, owner_of
 from callkeeper.calls.outcome_messages import TEST, TEST_TYPE
 from callkeeper.calls.store.inbox import Inbox
-from callkeeper.calls.store.keys import KEPT_S, CallId, Keys, owner_of
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.store.keys import KEPT_S, Keys
+from callkeeper.calls.stored_value import readable
 
 KEPT_ATTEMPTS: Final = 1000
 """How many attempts are kept, of all calls together: a megabyte at most."""

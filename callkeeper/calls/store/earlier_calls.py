@@ -20,10 +20,11 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectState
 from callkeeper.calls.facts import Policies, is_suspected, research_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
 from callkeeper.calls.record import Call, Mark, Marks
 from callkeeper.calls.statuses import FRAUD
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Batching
 from callkeeper.service import Secret
 from callkeeper.service.endpoints import is_same_id

@@ -19,13 +19,14 @@ from redis.exceptions import WatchError
 
 from callkeeper.calls.call_query import digits_of, same_number
 from callkeeper.calls.effect_ledger import Effect, EffectKind
+from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.record import Call, Identity, Word, encode_call, readable_call, with_effect
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.earlier_calls import place_of_number
 from callkeeper.calls.store.intake import EventEntry
-from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import follow_tombstones
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 from callkeeper.service.endpoints import canonical_id
 

@@ -15,10 +15,11 @@ from typing import Any
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId, institution_member, institution_part
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from callkeeper.calls.record import Call
-from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_member, institution_part
+from callkeeper.calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, Keys
 from callkeeper.calls.store.script_runner import Scripts
 
 MOST_NOTED = 100

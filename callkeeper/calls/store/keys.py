@@ -1,14 +1,10 @@
-"""The names of all our keys in Redis, under one prefix, and how long they are kept.
+"""The names of all our keys in Redis, under one prefix, and how long they are kept."""
 
-A *member* names something that falls due: ``c:<institution>:<voice id>`` is a call, ``i:<institution>`` an institution.
-The institution part is percent-encoded, so the first two colons always separate.
-"""
-
-from functools import lru_cache
-from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
+
+from callkeeper.calls.item_names import institution_part
 
 KEPT_S = 14 * 86400
 """How long a settled call can be read, in seconds, by default."""
@@ -48,64 +44,6 @@ QUEUE_NAME = "calls"
 
 RQ's keys always begin with ``rq:``, so under another prefix of ours the queue has another name.
 """
-
-
-class CallId(NamedTuple):
-    """Identifies a call: the institution's key and the voice id (real or alternate) of its record."""
-
-    institution_key: str
-    voice_id: str
-
-    @property
-    def member(self) -> str:
-        """Return the call's name in the due set."""
-        return f"c:{institution_part(self.institution_key)}:{self.voice_id}"
-
-
-def institution_member(institution_key: str) -> str:
-    """Return an institution's name in the due set."""
-    return f"i:{institution_part(institution_key)}"
-
-
-@lru_cache(maxsize=4096)
-def institution_part(institution_key: str) -> str:
-    """Return an institution's key as names of keys and members hold it: percent-encoded, empty for none.
-
-    Cached, because there are few keys and each is used millions of times.
-    """
-    return quote(institution_key, safe="")
-
-
-@lru_cache(maxsize=4096)
-def parse_member(member: str) -> CallId | str:
-    """Return the call, or the institution's key, that a member of the due set names.
-
-    Cached, because a claim needs it six times.
-
-    Raises:
-        ValueError: It is neither, so we did not write it.
-    """
-    kind, _, rest = member.partition(":")
-    institution, colon, voice_id = rest.partition(":")
-    if kind == "c" and colon:
-        return CallId(unquote(institution), voice_id)
-    if kind == "i" and institution and not colon:
-        return unquote(institution)
-    raise ValueError(f"not the name of a call or an institution: {member!r}")
-
-
-def owner_of(member: str) -> CallId | str | None:
-    """Return what a member of the due set names; None if we did not write it."""
-    try:
-        return parse_member(member)
-    except ValueError:
-        return None
-
-
-def names_of(member: str) -> tuple[str, str]:
-    """Return the institution and voice id of a member; empty strings if we did not write it."""
-    owner = owner_of(member)
-    return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner or "", "")
 
 
 class Keys:

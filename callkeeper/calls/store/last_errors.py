@@ -19,7 +19,7 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.store.breakers import ACCOUNT, EndpointKind
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 from callkeeper.service.errors import CertificateRefused, ResellerError
 from callkeeper.service.network_failure import CertificateFault
 

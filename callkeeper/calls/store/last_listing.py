@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.institutions import NOT_ACTIVE
 from callkeeper.calls.store.keys import KEYS, Keys
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 DISOWNED_S = 3600
 """For this many seconds the list alone does not bring back an institution whose queue was refused."""

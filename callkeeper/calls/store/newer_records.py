@@ -12,8 +12,9 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ClaimedItem
+from callkeeper.calls.item_names import names_of
 from callkeeper.calls.record import NEWER, SCHEMA
-from callkeeper.calls.store.keys import Keys, names_of
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Scripts
 
 SHORTEST_MS: Final = 500

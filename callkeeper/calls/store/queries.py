@@ -18,13 +18,14 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.institutions import KnownInstitutions
+from callkeeper.calls.item_names import CallId, institution_member, owner_of, parse_member
 from callkeeper.calls.notes import MERGED
 from callkeeper.calls.pause import parse_pauses
 from callkeeper.calls.record import Call, Obstacles, parse_call, readable_call
-from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, owner_of, parse_member
+from callkeeper.calls.store.keys import KEYS, MOST_TOMBSTONES, Keys
 from callkeeper.calls.store.last_listing import Standing
-from callkeeper.calls.store.stored_value import readable
 from callkeeper.calls.store.time_slices import SLICE, TimeSlices
+from callkeeper.calls.stored_value import readable
 from callkeeper.calls.trail import Entry, Recorded, parse_trail, recorded
 from callkeeper.service.endpoints import canonical_id
 

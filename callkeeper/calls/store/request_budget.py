@@ -28,9 +28,10 @@ from urllib.parse import unquote
 
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import institution_part
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.store.keys import Keys, institution_part
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Scripts
 
 MARGIN: Final = 0.95

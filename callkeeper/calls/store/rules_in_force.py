@@ -11,7 +11,7 @@ import msgspec
 from redis import Redis
 
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 KEPT = 10_000
 """How many changes of the rules are kept. The oldest are dropped first; texts are kept for ever."""

@@ -31,7 +31,7 @@ ScriptName = Literal[
     "enlist",
     "probe",
     "retry",
-    "try_check",
+    "check_turn",
     "count",
     "tidy",
     "lead",

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, instant
 from callkeeper.calls.pause import EVERYWHERE, Pauses, PauseScope
-from callkeeper.calls.store.breakers import ACCOUNT, TRY_CHECK_EVERY_MS, WHOLE, Breaker, EndpointKind, open_breakers
+from callkeeper.calls.store.breakers import ACCOUNT, CHECK_TURN_EVERY_MS, WHOLE, Breaker, EndpointKind, open_breakers
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.request_budget import BudgetUse, budget_use
@@ -65,7 +65,7 @@ async def gate_table(redis: "Redis", keys: Keys = KEYS) -> list[GateRow]:
 def _of_breaker(breaker: Breaker) -> GateRow:
     requests = "everything" if breaker.scope == WHOLE else breaker.scope.kind
     is_tried = breaker.scope.kind is EndpointKind.CHECK
-    state, per_s = (GateState.LIMITED, 1000 / TRY_CHECK_EVERY_MS) if is_tried else (GateState.CLOSED, None)
+    state, per_s = (GateState.LIMITED, 1000 / CHECK_TURN_EVERY_MS) if is_tried else (GateState.CLOSED, None)
     key = breaker.institution_key
     return GateRow(key, requests, state, breaker.words, breaker.since, breaker.tried_at, per_s)
 

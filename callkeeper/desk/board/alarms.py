@@ -19,9 +19,10 @@ from callkeeper.calls.effect_resolution import (
 )
 from callkeeper.calls.incident import MERGED_FROM, Incident, IncidentKind, Weight, named
 from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.record import ASKED, NEWER, Call
-from callkeeper.calls.store.keys import CallId, Keys, parse_member
+from callkeeper.calls.store.keys import Keys
 from callkeeper.desk.board.board_context import BoardContext
 from callkeeper.desk.board.rows import LiveCall, address_of, slot_of
 from callkeeper.desk.board.states import StateName, StateTone

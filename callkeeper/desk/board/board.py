@@ -18,10 +18,10 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.store.audit_log import AuditLog
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.queries import Known, Queries
 from callkeeper.desk.access.rights import Person, Role

@@ -10,18 +10,18 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.metrics.signals import SignalReader, Signals
 from callkeeper.calls.metrics.snapshot import FigureReader, Minute
 from callkeeper.calls.pause import Pauses, parse_pauses
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.breakers import account_of
 from callkeeper.calls.store.intake import DOCTOR, EventEntry
-from callkeeper.calls.store.keys import CallId, parse_member
 from callkeeper.calls.store.last_listing import Standing, parse_standings
 from callkeeper.calls.store.queries import Lookup, attention_of
 from callkeeper.calls.store.request_budget import BudgetUse, budget_use
 from callkeeper.calls.store.rules_in_force import RulesInForce
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 DUE_READ: Final = 500
 """How many of the members that are due first are read, to find which institutions are late."""

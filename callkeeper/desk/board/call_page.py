@@ -17,6 +17,7 @@ from callkeeper.calls.effect_resolution import (
     unresolved,
 )
 from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Asked, Call
 from callkeeper.calls.rules.book import EFFECTS, RuleBook
 from callkeeper.calls.rules.matching import may_act
@@ -24,7 +25,6 @@ from callkeeper.calls.schedule.plan import reserve_left
 from callkeeper.calls.statement_folding import may_reopen, may_return
 from callkeeper.calls.statuses import OTHERWISE
 from callkeeper.calls.stop_rule import desk_check_obstacle
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known
 from callkeeper.calls.story import Line, story_of
 from callkeeper.calls.trail import recorded

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from callkeeper.calls.call_query import CallQuery, parse_query
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call
-from callkeeper.calls.store.keys import CallId
 from callkeeper.desk.access.visitor import note_of, place_of, visitor_of
 from callkeeper.desk.board.form_handlers import FormHandlers, FormRefused
 from callkeeper.desk.board.renderer import Renderers

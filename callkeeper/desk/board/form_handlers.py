@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope, why_not_resumed
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.desk_tokens import DeskToken

@@ -11,10 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.outcome_messages import TEST_TYPE, TestMessage, message_id, message_of, payload_digest
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.store.delivery_log import Attempt, DeliveryLog, place_of
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known, Queries
 from callkeeper.desk.access.rights import Role
 from callkeeper.desk.access.visitor import note_of, visitor_of

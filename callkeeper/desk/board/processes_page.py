@@ -16,7 +16,7 @@ from callkeeper.calls.metrics.snapshot import Process, read_present
 from callkeeper.calls.schedule.reads import BUSY
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import RulesInForce
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 from callkeeper.desk.board.renderer import Renderers
 
 LATE: Final = timedelta(seconds=3)

@@ -18,13 +18,13 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind
 from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.schedule.plan import automatic_checks
 from callkeeper.calls.steps import Check, Deed, Intend, Read, Send, Wait, WriteDecision, WriteFacts
 from callkeeper.calls.stop_rule import may_check
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
 from callkeeper.desk.feed import CallChange

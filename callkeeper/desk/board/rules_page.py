@@ -17,13 +17,13 @@ from starlette.routing import Route
 from callkeeper.calls.metrics.rule_hits import NO_RULE, AllHits, Hits, read_hits
 from callkeeper.calls.metrics.snapshot import FigureReader, Process
 from callkeeper.calls.rules.book import EFFECTS, Outcome, Rule, RuleBook, Stage
-from callkeeper.calls.rules.conditions import describe_condition
+from callkeeper.calls.rules.condition_parsing import describe_condition
 from callkeeper.calls.rules.diff import changes
 from callkeeper.calls.rules.file import parse_kept_rules
 from callkeeper.calls.rules.matching import dates_wanted
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import RulesInForce, parse_rules_history
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 from callkeeper.desk.board.renderer import Renderers
 
 SHOWN: Final = 50

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from callkeeper.app.cli import main
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.record import Reason, encode_call
 from callkeeper.calls.store.delivery_log import DeliveryLog
 from callkeeper.calls.store.job_queue import RECONCILE
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, PHONE, Rig

@@ -20,10 +20,11 @@ from callkeeper.app.doctor.finding import Topic, ok
 from callkeeper.app.doctor.pushes import push_findings
 from callkeeper.app.doctor.service_account import clock_finding
 from callkeeper.app.settings import VARIABLES
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.oidc import Provider, ProviderAway

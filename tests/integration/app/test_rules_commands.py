@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from callkeeper.app.cli import main
 from callkeeper.calls.facts import FACTS
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.rules.conditions import forms_of
+from callkeeper.calls.rules.condition_parsing import forms_of
 from callkeeper.calls.trail import parse_recordings
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig

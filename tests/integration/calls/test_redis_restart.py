@@ -5,10 +5,10 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, Placement
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, Distrusted, Pushed, Verified
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig
 from tests.integration.calls.hand import Hand

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, CheckWish, Statement, Verified
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import OPERATOR, DeskRig

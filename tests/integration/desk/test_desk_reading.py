@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import pytest
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed
 from callkeeper.calls.record import Call, Phase, encode_call
 from callkeeper.calls.store.attempt_limiter import ALLOWED
-from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.desk import DeskRig
 from tests.harness.virtual_time import KEY

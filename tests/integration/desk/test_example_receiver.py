@@ -13,7 +13,7 @@ import msgspec
 from callkeeper.calls.outcome_messages import OutcomeMessage, example_of
 from callkeeper.service import Secret
 from tests.harness.courier import SECRET
-from workers.webhook_client import Answer, WebhookClient
+from workers.signed_webhooks import Answer, WebhookClient
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "outcome_receiver.py"
 OLD, NEW = SECRET, "whsec_bmV3LWNhbmFyeS1vdXRjb21lLWtleS0wMTIzNDU2Nzg5"

@@ -7,9 +7,10 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.change_stream import Changes
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.feed import Feed
 from tests.unit.calls.specimens import call

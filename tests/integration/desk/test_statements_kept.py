@@ -9,9 +9,10 @@ import pytest
 
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.fold import fold_note, new_call
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import MOST_WAITING, AssignWish, Distrusted, parse_note
 from callkeeper.calls.record import Call, Phase, Reason, encode_call
-from callkeeper.calls.store.keys import CallId, Retention
+from callkeeper.calls.store.keys import Retention
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, Verified
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.keys import CallId
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.institutions import InstitutionStatus

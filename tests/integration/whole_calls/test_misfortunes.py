@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
 from callkeeper.calls.claimed_item import LEASE
+from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId, institution_member
 from callkeeper.calls.store.last_listing import TO_THE_END_EVERY_S
 from callkeeper.service import PhoneCall
 from callkeeper_sandbox.service.faults import Action, Fault

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import CheckWish, Distrusted, Verified
 from callkeeper.calls.pause import Pause, PauseScope
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Call, Happening, Kind

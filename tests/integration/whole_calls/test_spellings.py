@@ -5,9 +5,9 @@ from typing import Literal
 
 import pytest
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.record import CHECK_LIMIT, Reason
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.service.endpoints import canonical_id, spelling_of
 from callkeeper_sandbox.service.state import Call as SandboxCall

@@ -8,11 +8,11 @@ from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import WriteRefused
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.notes import Distrusted, Listed
 from callkeeper.calls.record import Call, Candidate, Phase, Reason
 from callkeeper.calls.rules import load_rules
-from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig

@@ -10,13 +10,13 @@ from redis.asyncio import Redis
 from callkeeper.calls.claimed_item import LEASE, ClaimedItem
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import GIVEN_UP
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason, encode_call, parse_call, with_effect
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent
 from callkeeper_sandbox.service.effects import happen_now

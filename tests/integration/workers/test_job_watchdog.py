@@ -7,10 +7,10 @@ import uvloop
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Pushed
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.script_runner import Scripts
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START

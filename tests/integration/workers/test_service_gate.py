@@ -16,8 +16,8 @@ from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.breakers import (
+    CHECK_TURN_EVERY_MS,
     FAILURES_THAT_OPEN,
-    TRY_CHECK_EVERY_MS,
     YIELDS_S,
     EndpointKind,
     RequestResult,
@@ -157,11 +157,11 @@ async def test_only_checks_take_turns_where_checks_bring_no_results(
     await redis.hset(store.keys.token, "expires", hand() + 10**9)
     for member in ("v-1", "v-2", "v-3"):
         await store.breakers.report(RequestResult.FAILURE, KEY, EndpointKind.CHECK, member=member)
-    hand.ms += TRY_CHECK_EVERY_MS
+    hand.ms += CHECK_TURN_EVERY_MS
     check = Wanted(KEY, "m", Permit.CHECK, kind=EndpointKind.CHECK)
     asked_at = datetime.fromtimestamp(hand() / 1000, tz=UTC)
     assert await gate.ask(check, asked_at) is None
-    wait_s = TRY_CHECK_EVERY_MS / 1000
+    wait_s = CHECK_TURN_EVERY_MS / 1000
     assert await gate.ask(check, asked_at) == Held(Why.CHECKS_FAIL, wait_s, permits=1), "another process had the turn"
     await store.claim(1)
     assert await gate.ask(check, asked_at) == Held(Why.CHECKS_FAIL, wait_s)

@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Resolved
-from callkeeper.calls.store.keys import KEPT_S, CallId, Keys
+from callkeeper.calls.store.keys import KEPT_S, Keys
 from callkeeper.calls.store.queries import Lookup, Queries
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind

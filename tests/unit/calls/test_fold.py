@@ -10,6 +10,7 @@ from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.fold import assigned, fold_note, fold_reading, new_call, reading_of, with_determination
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
@@ -26,7 +27,6 @@ from callkeeper.calls.notes import (
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
 from callkeeper.calls.redis_restart import fold_epoch
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
 from callkeeper.service.phone_calls import ResearchCase, VendorCall, VendorEvent

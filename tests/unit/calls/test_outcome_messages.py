@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.outcome_messages import MEANINGS, example_of, message_id, message_of, schema_name, schemas
 from callkeeper.calls.outcomes_of_trails import CallOutcome, Cause
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from tests.unit.calls.specimens import NOW, call
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Merged, encode_note, parse_note
 from callkeeper.calls.record import SCHEMA, Call, NewerRecord, encode_call, parse_call, without_unknown
-from callkeeper.calls.store.keys import CallId, Keys, institution_member, parse_member
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry, What, encode_entry, parse_trail
 from tests.conftest import examples
 from tests.unit.calls.specimens import CALLS, NOW, call
@@ -103,26 +104,6 @@ def test_trail_has_a_field_for_nothing_sensitive() -> None:
 def test_trail_comes_back_as_it_was_written(lines: tuple[Entry, ...]) -> None:
     """Lines that are written and read are the same lines, in order."""
     assert parse_trail([encode_entry(line) for line in lines]) == lines
-
-
-@given(institution=st.text(min_size=1), voice_id=st.text(min_size=1))
-def test_member_names_one_call(institution: str, voice_id: str) -> None:
-    """Whatever an institution's key or a voice id contains, colons included, the name leads back to both."""
-    call_id = CallId(institution, voice_id)
-    assert parse_member(call_id.member) == call_id
-
-
-@given(institution=st.text(min_size=1))
-def test_member_names_one_institution(institution: str) -> None:
-    """An institution's name leads back to its key and is never taken for a call's."""
-    assert parse_member(institution_member(institution)) == institution
-
-
-@pytest.mark.parametrize("name", ["", "c", "c:", "c:cu-1", "i:", "i:a:b", "x:cu-1:v-1", "rq:job:1"])
-def test_member_of_somebody_else_is_refused(name: str) -> None:
-    """A name that we never write is an error, not a call."""
-    with pytest.raises(ValueError, match="not the name"):
-        parse_member(name)
 
 
 def test_keys_of_different_things_differ() -> None:

@@ -10,9 +10,9 @@ from msgspec import structs
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.institutions import UNKNOWN
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked, Candidate, Phase, Reason
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.call_page import available_forms
 from callkeeper.desk.board.calls_page import TABS

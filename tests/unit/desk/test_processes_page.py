@@ -6,7 +6,7 @@ import pytest
 
 from callkeeper.calls.metrics.process_activity import MOST_WORDS, Doing, encode_doing
 from callkeeper.calls.metrics.snapshot import Process
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 from callkeeper.desk.board.processes_page import doing_words, rows_of
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)

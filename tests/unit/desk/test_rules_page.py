@@ -39,7 +39,7 @@ def test_rules_are_in_their_order_with_shadow_beside_live() -> None:
     assert rows_of(None, hits)[0].conditions == []
 
 
-def test_conditions_are_as_in_the_file() -> None:
+def test_condition_parsing_are_as_in_the_file() -> None:
     """Conditions read as they are written, then for whom and since when the rule holds."""
     text = load_rules("default").text.replace(
         b"when = { distrusted = true }",

@@ -8,11 +8,11 @@ import pytest
 from callkeeper.calls.action_status import status_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.record import Call
 from callkeeper.calls.statuses import OTHERWISE
 from callkeeper.calls.steps import WriteDecision
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.queries import Known
 from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import Entry, recorded

@@ -10,8 +10,8 @@ from structlog.testing import LogCapture
 
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.context import Context
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, with_effect
-from callkeeper.calls.store.keys import CallId
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds
 from workers.claimed_call import Claim
 

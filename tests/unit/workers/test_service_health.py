@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.store.breakers import QUEUES, WHOLE, EndpointKind, RequestResult, Scope
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.request_budget import Permit
 from callkeeper.service import ServiceUnavailable
 from workers.service_health import Probing

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from starlette.applications import Starlette
 
 from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.notes import Pushed
 from callkeeper.calls.store.breakers import (
     ACCOUNT,
@@ -24,7 +25,6 @@ from callkeeper.calls.store.breakers import (
     service_away,
 )
 from callkeeper.calls.store.claims import MOST_OF_ONE, Store
-from callkeeper.calls.store.keys import CallId, institution_member
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.health import health_routes

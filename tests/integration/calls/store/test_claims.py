@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LostWrites, Placement, WriteRefused, instant
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed, Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
 from callkeeper.calls.record import Call, Names, Plan, encode_call, parse_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.script import ScriptName
 from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.calls.trail import Entry

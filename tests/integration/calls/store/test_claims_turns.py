@@ -5,8 +5,8 @@ from collections import Counter
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement
+from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.store.claims import MOST_OF_ONE, Store
-from callkeeper.calls.store.keys import CallId, institution_member
 from tests.integration.calls.hand import Hand
 
 BACKLOG = 9000

@@ -9,15 +9,16 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import Verified
 from callkeeper.calls.outcome_messages import TestMessage
 from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, place_of
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.courier import SECRET, Courier
 from tests.outcome_schemas import keeps_to_its_schema
-from workers.webhook_client import WebhookClient
+from workers.signed_webhooks import WebhookClient
 
 END = Happening(Kind.END, 60)
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)

@@ -9,10 +9,10 @@ from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.store.earlier_calls import DAY_S, MOST, digits_compared
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view

@@ -26,13 +26,14 @@ from callkeeper.archive.tables import metadata
 from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
 from callkeeper.calls.facts import Policies
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.earlier_calls import EarlierCalls, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.intake import EventEntry
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Call, Happening, Kind

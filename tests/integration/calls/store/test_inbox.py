@@ -5,9 +5,9 @@ import asyncio
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import MOST_WAITING, Distrusted
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
 from tests.integration.calls.test_statement_folding import WISHES, unassigned

@@ -13,11 +13,12 @@ from redis.asyncio import Redis
 from callkeeper.calls.claimed_item import Placement
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.notes import Pushed
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import RESTORED, PauseMemory, PauseWatch, Pausing
 from tests.faults.world import Dump, dump, restore
 from tests.integration.calls.hand import Hand

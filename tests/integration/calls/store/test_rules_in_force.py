@@ -9,7 +9,7 @@ from callkeeper.app.cli import main
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import RulesInForce, put_in_force
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 
 def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis: BlockingRedis) -> None:

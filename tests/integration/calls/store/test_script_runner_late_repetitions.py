@@ -11,6 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefused
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.writing import Author, FigureWriter
@@ -22,7 +23,7 @@ from callkeeper.calls.store.breakers import RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.intake import Intake
-from callkeeper.calls.store.keys import CallId, Keys
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.script import Arg, Script, ScriptName
 from callkeeper.calls.store.script_runner import Scripts
@@ -188,7 +189,7 @@ async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand
             await life.repeat((sent[0], sent[1], [hand(), *sent[2][1:]]))
         assert lasting(await dump(redis)) == before, f"carried out twice: one of {[name for name, _, _ in life.sent]}"
     untried = set(get_args(ScriptName)) - {name for name, _, _ in life.sent}
-    assert untried == {"pulse", "limit", "retry", "request_budget", "lead", "enlist", "try_check"}, (
+    assert untried == {"pulse", "limit", "retry", "request_budget", "lead", "enlist", "check_turn"}, (
         "pulse and lead write nothing that lasts; a failed login that counts twice, a probe, a look, a turn more are "
         "safe"
     )

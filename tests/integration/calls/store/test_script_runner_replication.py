@@ -12,13 +12,13 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store import script_runner
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.intake import Intake
-from callkeeper.calls.store.keys import CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis

@@ -14,7 +14,7 @@ import pytest
 from callkeeper.calls.outcome_messages import TestMessage
 from callkeeper.service import Secret
 from tests.harness.courier import SECRET
-from workers.webhook_client import Answer, Posted, WebhookClient
+from workers.signed_webhooks import Answer, Posted, WebhookClient
 
 Behave = Callable[[asyncio.StreamWriter], Awaitable[None]]
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.rules import Fault, Outcome, RuleBook, RulesError, parse_rules
-from callkeeper.calls.rules.conditions import describe_condition
+from callkeeper.calls.rules.condition_parsing import describe_condition
 from callkeeper.calls.rules.matching import judge
 from tests.unit.calls.rules.specimens import history_of
 
@@ -173,7 +173,7 @@ def test_wrong_condition_is_told_with_its_line_and_remedy(when: str, problem: st
         ('when.status = { not = "MFAValidated", in = ["MFAValidated"] }', "contradict", "cannot both be"),
     ],
 )
-def test_conditions_that_no_call_meets_are_found(when: str, problem: str, said: str) -> None:
+def test_condition_parsing_that_no_call_meets_are_found(when: str, problem: str, said: str) -> None:
     """Also where it takes the colours of names, the number of checks, or that two facts are one number."""
     (fault,) = faults(when)
     assert problem in fault.problem

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from callkeeper.calls.store.stored_value import readable
+from callkeeper.calls.stored_value import readable
 
 
 class Kept(msgspec.Struct):

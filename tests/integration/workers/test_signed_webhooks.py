@@ -15,7 +15,7 @@ from callkeeper.calls.outcome_messages import TestMessage
 from callkeeper.service import Secret
 from callkeeper.service.proxy import Proxy
 from tests.tunnel import tunnel
-from workers.webhook_client import Answer, Posted, WebhookClient
+from workers.signed_webhooks import Answer, Posted, WebhookClient
 
 SECRET = Secret("whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=")
 CERTIFICATES = Path(__file__).parents[1] / "service" / "certificates"

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from workers.webhook_client import AddressRefused, WebhookClient, public_socket
+from workers.signed_webhooks import AddressRefused, WebhookClient, public_socket
 
 INSIDE = """
     127.0.0.1 127.255.255.254 10.1.2.3 172.16.0.1 172.31.255.255 192.168.0.9 169.254.169.254 100.64.0.1 100.127.255.255

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callkeeper.calls.call_signs import repeats_last
+from callkeeper.calls.call_patterns import repeats_last
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from tests.unit.calls.specimens import NOW, call, reading, seconds
 
