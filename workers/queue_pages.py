@@ -1,0 +1,175 @@
+"""Reads the pages of a queue, and learns from the answers how the service pages.
+
+The Spec shows neither the bounds of `pageSize` nor the meaning of `continueFrom`. Both are learned from the answers and
+stored with the institution's listing progress. Assumed (`queue-page-size`): a page may be smaller than it was asked for,
+or refused. Assumed (`queue-paging`): `continueFrom` counts entries or pages. Assumed (`queue-past-end`): a page past the
+end is empty, refused, or one that was listed before.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from callkeeper.calls.store.last_listing import Paging
+from callkeeper.service import InstitutionNotFound, QueueEntry, ServiceRefused
+from callkeeper.service.open_questions import USUAL, Shown
+
+AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]
+"""Asks for a page: `continueFrom`, `pageSize`."""
+
+SMALLEST = 5
+"""A page of this size is never too large: if it is refused, the reason is another one."""
+
+SMALLEST_KNOWN = 10
+"""A size up to this that is answered is reported as page-refused, a larger one as page-refused-100."""
+
+OVERLAPPING = 2
+"""How many entries a page repeats that overlaps with the one before."""
+
+SHORT = 10
+"""A shorter page ends a look. Assumed (`queue-page-short`): a service gives ten entries at once if it has them."""
+
+
+@dataclass(slots=True)
+class QueuePages:
+    """Reads a queue from ``cursor`` on.
+
+    Attributes:
+        ask: Asks for one page.
+        size: How many entries to ask for, unless the service is known to refuse that many.
+        paging: What is known of the service's paging. Updated with each page.
+        cursor: The `continueFrom` of the next page.
+        to_the_end: Whether to go on until a page brings nothing new, however short the pages are.
+        is_over: Whether the page that was read last is the last one.
+        pages: How many pages brought a call that no earlier page had.
+        seen: The ids of all calls on the pages.
+        see: Called with what the pages show of how the service reads `continueFrom` and `pageSize`.
+    """
+
+    ask: AskPage
+    size: int
+    paging: Paging
+    cursor: int = 0
+    to_the_end: bool = False
+    is_over: bool = False
+    pages: int = 0
+    seen: set[str] = field(default_factory=set)
+    see: Callable[[Shown], None] = lambda _: None
+    _first: list[str] = field(default_factory=list)
+    _last: list[str] = field(default_factory=list)
+
+    async def read(self) -> Sequence[QueueEntry]:
+        """Return the next page.
+
+        Raises:
+            ResellerError: As for the queue. A refusal after the first page is read as the end.
+        """
+        entries = await self._page(self.cursor)
+        ids = [entry.id for entry in entries]
+        news = set(ids) - self.seen
+        is_full = len(entries) >= min(self._size, max(SHORT, self.paging.largest))
+        self.paging = replace(self.paging, largest=max(self.paging.largest, len(entries)))
+        await self._learn(ids, is_full=is_full)
+        for seen in self._signs(ids, news):
+            self.see(seen)
+        self._last = ids
+        # Pages may be numbered from 0 or from 1, so page 1 may repeat the first page.
+        has_more = bool(news) or (self.paging.counts_pages is True and self.cursor == 1)
+        self.is_over = not has_more or not (is_full or self.to_the_end)
+        self.pages += bool(news)
+        self.seen |= news
+        # The service may not count an entry without an id. Reading a call twice is better than missing one.
+        self.cursor += 1 if self.paging.counts_pages else sum(map(bool, ids))
+        return entries
+
+    @property
+    def _size(self) -> int:
+        return min(self.size, self.paging.size or self.size)
+
+    async def _page(self, begin: int) -> Sequence[QueueEntry]:
+        if self.paging.refused is not None and begin == 0:
+            return await self._smaller_page()
+        try:
+            return await self.ask(begin, self._size)
+        except ServiceRefused as refused:
+            if begin:
+                self.see(Shown("queue-past-end", "past-end-refused", "refused"))
+                return ()
+            if isinstance(refused, InstitutionNotFound) or self._size // 2 < SMALLEST:
+                raise
+        self.paging = replace(self.paging, refused=self._size)
+        return await self._smaller_page()
+
+    async def _smaller_page(self) -> Sequence[QueueEntry]:
+        """Halve the size until a page is answered. Remember that size if the larger one is then still refused.
+
+        If a request fails for another reason, the next look goes on from the size that was refused last.
+        """
+        entries: Sequence[QueueEntry] | None = None
+        while entries is None:
+            size = min(self.paging.refused or self._size, self._size) // 2
+            try:
+                entries = await self.ask(0, size)
+            except ServiceRefused:
+                is_smallest = size // 2 < SMALLEST
+                self.paging = replace(self.paging, refused=None if is_smallest else size)
+                if is_smallest:
+                    raise
+        asked = self._size
+        with suppress(ServiceRefused):
+            entries, size = await self.ask(0, asked), asked
+        self.paging = replace(self.paging, size=None if size == self.size else size, refused=None)
+        if size != self.size:
+            answer = "page-refused" if size <= SMALLEST_KNOWN else "page-refused-100"
+            self.see(Shown("queue-page-size", answer, f"pageSize {size} is answered, {asked} is refused"))
+        return entries
+
+    def _signs(self, ids: list[str], news: set[str]) -> Iterator[Shown]:
+        """Yield what a page shows: of the size of pages, of the end, and of what `continueFrom` counts."""
+        if self.cursor == 0:
+            if len(ids) > SHORT:
+                yield Shown("queue-page-size", USUAL, f"{len(ids)} entries of at most {self._size}")
+            return
+        begun, last = len(ids) - len(news), len(self._last)
+        if self.paging.counts_pages is not None and (news or self.cursor == 1):
+            yield Shown("queue-paging", self._counted(ids), f"continueFrom {self.cursor}")
+        if not ids:
+            yield Shown("queue-past-end", USUAL, "no entries")
+        elif not news and self.cursor > 1 and len(self.seen) > OVERLAPPING:
+            is_whole = len(ids) >= min(self._size, len(self.seen), max(last, 1))
+            answer = ("queue-past-end", "past-end-repeated") if is_whole else ("queue-paging", "paging-overlap")
+            yield Shown(*answer, f"{len(ids)} entries that were listed before")
+        elif begun == OVERLAPPING and len(news) > 1 and set(ids[:begun]) <= set(self._last):
+            yield Shown("queue-paging", "paging-overlap", f"{begun} entries of the page before")
+        if len(news) > 1 and 0 < last < self._size:
+            answer = ("queue-page-size", "page-capped") if last >= SHORT else ("queue-page-short", "page-short")
+            yield Shown(*answer, f"pages of {last} for pageSize {self._size}")
+        elif not news and 0 < last < SHORT:
+            yield Shown("queue-page-short", USUAL, f"a page of {last} was the last")
+
+    def _counted(self, ids: list[str]) -> str:
+        if not self.paging.counts_pages:
+            return USUAL
+        return "paging-by-page-from-1" if self.cursor == 1 and ids[:1] == self._first[:1] else "paging-by-page"
+
+    async def _learn(self, ids: list[str], *, is_full: bool) -> None:
+        """Find out whether `continueFrom` counts entries or pages, by asking for the middle of the first page.
+
+        If it counts entries, the answer begins with a known call that is not the first one. If it counts pages, the
+        answer has other calls or none. If the answer is the first page again, nothing is learned.
+        """
+        if self.cursor == 0:
+            self._first = ids
+        elif self.paging.counts_pages and self._shows_entries(ids):
+            self.paging = replace(self.paging, counts_pages=False)
+        if self.cursor == 0 and is_full and self.paging.counts_pages is None:
+            middle = [entry.id for entry in await self._page(len(ids) // 2)]
+            if self._shows_entries(middle):
+                self.paging = replace(self.paging, counts_pages=False)
+            elif not set(middle) & set(ids):
+                self.paging = replace(self.paging, counts_pages=True)
+
+    def _shows_entries(self, ids: list[str]) -> bool:
+        return bool(ids) and bool(self._first) and ids[0] != self._first[0] and bool(set(ids) & set(self._first))
