@@ -66,6 +66,7 @@ _PAGES: Final = frozenset(
         IncidentKind.NO_WEB,
         IncidentKind.LOGIN_REFUSED,
         IncidentKind.SERVICE_AWAY,
+        IncidentKind.LATE,
         IncidentKind.PUSHES_REFUSED,
     }
 )

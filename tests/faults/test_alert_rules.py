@@ -304,6 +304,23 @@ async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
     assert {series["kind"] for series in watch.fired["CallkeeperProcessesDiffer"]} == kinds
 
 
+async def test_replica_that_falls_behind(watch: Watch) -> None:
+    """If no replica confirms writes in time, `CallkeeperReplicaBehind` fires until ten minutes have gone well."""
+    for _ in range(6):
+        watch.rig.figures.count(figure.WRITES_UNREPLICATED)
+        await watch.stand_still(15)
+    assert watch.fired["CallkeeperReplicaBehind"] == [{"kind": "replica_behind"}]
+    await watch.stand_still(660)
+    assert "CallkeeperReplicaBehind" not in watch.fired
+
+
+async def test_emergency_login(watch: Watch) -> None:
+    """If the emergency login was used where people log in by name, `CallkeeperEmergencyLogin` fires."""
+    await watch.rig.redis.set(Keys().emergency_login, watch.rig.clock.now.isoformat())
+    await watch.stand_still(15)
+    assert watch.fired["CallkeeperEmergencyLogin"] == [{"kind": "emergency_login"}]
+
+
 async def test_redis_that_refuses_writes(watch: Watch) -> None:
     """If Redis refuses writes, only alerts about Redis fire, not those about missing reports."""
     watch.is_worker_alive = watch.is_web_alive = False

@@ -4,12 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from callkeeper.app.cli import main
 from callkeeper.app.doctor import Topic
 from callkeeper.app.documents import configuration_document
 from callkeeper.app.settings import VARIABLES, WebSettings, WorkerSettings
+from callkeeper.calls.incident import Incident, IncidentKind, Weight
+from tests.promtool import alert_rules
 
 ROOT = Path(__file__).parents[3]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -37,10 +38,24 @@ def test_every_line_of_the_doctor_has_a_section() -> None:
 
 def test_every_alert_leads_to_a_section() -> None:
     """The link of every alert leads to a section, and there is no section of a removed alert."""
-    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
-    alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for group in rules["groups"] for rule in group["rules"]}
+    alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in alert_rules()}
     assert {url.partition("/board/operations#")[2] for url in alerts.values()} <= headings()
     assert set(sections("alert")) <= alerts.keys()
+
+
+def test_every_incident_has_an_alert_as_urgent_as_its_messages() -> None:
+    """Prometheus says what the messages say, as urgently. Only web exports figures, so it cannot say *no web*."""
+    incidents = [Incident(kind, "", "") for kind in IncidentKind if kind is not IncidentKind.NO_WEB]
+    incidents.append(Incident(IncidentKind.PUSHES_REFUSED, "", "", "cu-1"))
+    expected = {(one.kind, str(one.weight)) for one in incidents if one.weight is not Weight.NOTE}
+    kinds = {kind for kind, _ in expected}
+    found = {
+        (kind, rule["labels"]["severity"])
+        for rule in alert_rules()
+        for kind in kinds
+        if re.search(rf'["|]{kind}["|]', rule["expr"])
+    }
+    assert found == expected
 
 
 @pytest.mark.parametrize("page", PAGES)
