@@ -83,6 +83,9 @@ _BUTTONS: Final = re.compile(
 )
 """The buttons that change something, and the column of them."""
 
+_OVERLAID: Final = 'class="fixed intro"'
+"""A text of fixed height: on a phone the table would lie over its end."""
+
 _ALL_QUEUED: Final = "This list below contains all the queued jobs on queue"
 _ALL_OF_REGISTRY: Final = "These are the {{ registry_name }} jobs of queue"
 
@@ -193,6 +196,7 @@ class _EscapingLoader(DispatchingJinjaLoader):
         """Return a template's source: raw output tags escape, scripts get JSON, the one inline script has a nonce."""
         source, filename, is_current = super().get_source(environment, template)
         source = source.replace(_NAVIGATION, _NAVIGATION + _TO_BOARD).replace(_ALL_QUEUED, _ALL_OF_REGISTRY)
+        source = source.replace(_OVERLAID, 'class="intro"')
         source = _BUTTONS.sub("", source.replace(_INSTANCES, _HOW_TO_CHANGE + _INSTANCES))
         if template.endswith((".js", "/inline_js.html")):
             source = _IN_SCRIPT.sub(r"{{ \2|tojson }}", source)

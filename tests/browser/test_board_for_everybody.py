@@ -88,6 +88,14 @@ def test_board_fits_from_phone_to_wall(stage: Stage, mismatching: str, width: in
     assert_fits(board)
 
 
+def test_rq_dashboard_is_readable_on_a_phone(stage: Stage) -> None:
+    """On a phone no text of the RQ dashboard's first page lies over another one."""
+    page = stage.board(viewport={"width": 390, "height": 844})
+    page.goto(f"{stage.web_url}/rq")
+    expect(page.locator("table#queues [data-role=queue]")).to_be_visible()
+    assert page.locator("p.intro").evaluate("element => element.scrollHeight <= element.clientHeight")
+
+
 def test_board_is_complete_without_its_script(stage: Stage, watched: str) -> None:
     """Without JavaScript the page shows the same lines and status; it is only not updated."""
     live = stage.board()
