@@ -29,6 +29,8 @@ _TEXTS = (
     re.compile(r'"(?:[^"\\]|\\.)*"'),
     re.compile(r"'[^']*'"),
 )
+_MOST_LISTED = 20
+"""So many words are listed beside the one that was probably meant: there are sixty facts."""
 
 
 class Lines:
@@ -203,11 +205,13 @@ class RulesError(Exception):
 
 
 def one_of(allowed: Iterable[str], wrong: object = None) -> str:
-    """Return what is allowed, and the entry most similar to what was written."""
+    """Return what is allowed, and the entry most similar to what was written, alone if a list would bury it."""
     words = list(allowed)
     close = nearest(wrong, words) if isinstance(wrong, str) else None
-    meant = f"did you mean {close!r}? " if close is not None else ""
-    return f"{meant}allowed: {', '.join(words)}"
+    if close is None:
+        return f"allowed: {', '.join(words)}"
+    meant = f"did you mean {close!r}?"
+    return meant if len(words) > _MOST_LISTED else f"{meant} allowed: {', '.join(words)}"
 
 
 @dataclass(slots=True)

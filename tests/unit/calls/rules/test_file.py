@@ -427,3 +427,15 @@ def test_fault_is_said_as_editors_follow_it() -> None:
     assert str(caught.value) == (
         f"deploy/rules.toml:{line}: rule 'mismatch': stage cannot be 'shadows'; did you mean 'shadow'? allowed: shadow, live"
     )
+
+
+def test_misspelt_fact_is_answered_with_the_one_that_was_meant() -> None:
+    """The list of all facts does not follow it; without a similar one, the list is all there is to say."""
+
+    def answer(written: str) -> str:
+        with pytest.raises(RulesError) as caught:
+            parse_rules(SOUND.replace("voice_mismatch = ", f"{written} = ").encode(), name="r")
+        return caught.value.faults[0].allowed
+
+    assert answer("voice_missmatch") == "did you mean 'voice_mismatch'?"
+    assert answer("xyzzy").startswith("allowed: green, manual, red, ")
