@@ -8,7 +8,7 @@ from redis.sentinel import MasterNotFoundError
 
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.calls.store.writable import REFUSALS, RefusalWords, refusal_in
-from callkeeper.service.network_failure import NetworkFailure, certificate_fault, network_failure
+from callkeeper.service.network_failure import CertificateFault, NetworkFailure, certificate_fault, network_failure
 
 _DATABASE: Final = RefusalWords("has no such database", "Correct the number at the end of REDIS_URL.")
 _SAID: Final = {
@@ -21,6 +21,15 @@ _ADVICE: Final = {
     NetworkFailure.NAME: "Correct the host in REDIS_URL.",
     NetworkFailure.REFUSED: "Start it, or correct host and port in REDIS_URL.",
     NetworkFailure.NO_FILE: "Start it, or correct the path in REDIS_URL.",
+}
+_CERTIFICATE: Final = {
+    CertificateFault.EXPIRED: "Renew the server's certificate.",
+    CertificateFault.TOO_NEW: "Is the clock of this machine right? If it is, correct the server's certificate.",
+    CertificateFault.UNKNOWN_AUTHORITY: (
+        "Name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none."
+    ),
+    CertificateFault.OTHER_HOST: "Correct the host in REDIS_URL, or have it added to the server's certificate.",
+    CertificateFault.OTHER: "Correct the server's certificate.",
 }
 
 
@@ -46,7 +55,7 @@ def redis_failure(place: RedisLocation, error: Exception) -> RefusalWords:
 
 
 def _advice(place: RedisLocation, error: Exception, why: str) -> str:
-    if certificate_fault(error) is not None:
-        return "Name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none."
+    if (fault := certificate_fault(error)) is not None:
+        return _CERTIFICATE[fault]
     scheme = "rediss:// is for a port with TLS" if place.uses_tls else "redis:// is for a port without TLS"
     return next((words for kind, words in _ADVICE.items() if kind == why), f"Start it, or correct REDIS_URL: {scheme}.")
