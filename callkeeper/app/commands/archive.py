@@ -132,7 +132,8 @@ def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO 
         if log.unsigned
         else []
     )
-    unreadable = [f"{quantity(log.unreadable, 'line')} of the log could not be read"] if log.unreadable else []
+    because = "could not be read as JSON: CALLKEEPER_LOG_FORMAT of the workers must be json"
+    unreadable = [f"{quantity(log.unreadable, 'line')} of the log {because}"] if log.unreadable else []
     more = [f"and {found.unlisted} more"] if found.unlisted else []
     faults = [*map(str, found.faults), *more, *log.faults, *unsigned, *unreadable]
     if faults:

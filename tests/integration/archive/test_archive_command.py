@@ -118,7 +118,10 @@ def test_verify_names_lines_that_it_could_not_read_and_faults_that_it_does_not_l
     log.write_bytes(b'{"event": "archive_head", "institution": "cu\nnothing\n')
     runner = CliRunner(env={"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"})
     result = runner.invoke(main, ["archive", "verify", "--heads", str(log)])
-    assert (result.exit_code, "1 line of the log could not be read" in result.output) == (1, True)
+    assert (
+        result.exit_code,
+        "1 line of the log could not be read as JSON: CALLKEEPER_LOG_FORMAT" in result.output,
+    ) == (1, True)
     with sqlite_archive(tmp_path) as database, database.writing() as connection:
         connection.execute(text("UPDATE archive_lines SET body = 'x'"))
     result = runner.invoke(main, ["archive", "verify"])
