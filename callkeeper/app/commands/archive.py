@@ -117,7 +117,7 @@ def verify(institution: str | None, heads: BinaryIO | None, former_keys: TextIO 
     say(
         f"{quantity(found.lines, 'line')}, {quantity(found.erased, 'personal value')} erased, "
         f"{quantity(found.emptied, 'line')} emptied by retention"
-        + (f", {len(log.hashes)} logged heads compared" if heads is not None else "")
+        + (f", {quantity(len(log.hashes), 'logged head')} compared" if heads is not None else "")
     )
     say(_unproved(found))
     if heads is None:
