@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.connections import CLUSTER_REMEDY, blocking_redis, is_cluster
-from callkeeper.app.environment import REMOVED, SettingsSection, unknown_variables
+from callkeeper.app.environment import REMOVED, SettingsSection, SettingsWrong, unknown_variables
 from callkeeper.app.extras import how_to_install, missing, require
 from callkeeper.app.logs import divert_crashes, set_up_logging
 from callkeeper.app.redis_location import RedisLocation
@@ -49,7 +49,7 @@ def keep_own_secrets(section: type[SettingsSection]) -> list[str]:
     return [name for name in os.environ.pop(REMOVED, "").split(",") if name]
 
 
-def prepare(section: type[S]) -> tuple[S, FilteringBoundLogger]:
+def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     """Read the settings of a process, and set up its log. It keeps no secret of another process.
 
     Raises:
@@ -58,7 +58,12 @@ def prepare(section: type[S]) -> tuple[S, FilteringBoundLogger]:
         Misset: Redis is a Redis Cluster.
     """
     removed = keep_own_secrets(section)
-    settings = section.load(os.environ)
+    try:
+        settings = section.load(os.environ)
+    except SettingsWrong:
+        with suppress(SettingsWrong):  # those of Redis may be wrong too
+            report_unstarted(StoreSettings.load(os.environ), kind)
+        raise
     require_extras(settings)
     require_single_redis(settings.store.redis)
     log = set_up_logging(settings.store.log_format)

@@ -20,7 +20,7 @@ from callkeeper.calls.rules import RulesError
 )
 def web(host: str | None, port: int | None) -> None:
     """Run the web process: push events, health checks, the desk, the board and the RQ dashboard."""
-    settings, log = prepare(WebSettings)
+    settings, log = prepare(WebSettings, "web")
     if port is not None:
         settings = replace(settings, port=port)
     # A platform gives the port, and its router comes from outside.

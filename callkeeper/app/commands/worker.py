@@ -15,7 +15,7 @@ def worker() -> None:
     """Run one worker: claim what is due, handle every call, until it is stopped."""
     from callkeeper.app.wiring import run_worker  # noqa: PLC0415
 
-    settings, log = prepare(WorkerSettings)
+    settings, log = prepare(WorkerSettings, "worker")
     try:
         with telemetry_of(settings, "worker", log):
             run_worker(settings, log)

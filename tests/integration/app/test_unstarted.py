@@ -1,0 +1,21 @@
+"""Processes that do not start: the board and the doctor learn of them, because their platform may only restart them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from redis import Redis as BlockingRedis
+
+from callkeeper.calls.metrics.writing import host
+from callkeeper.calls.store.keys import Keys
+
+
+@pytest.mark.parametrize("kind", ["web", "worker"])
+def test_process_with_a_wrong_setting_is_reported(kind: str, redis_url: str, blocking_redis: BlockingRedis) -> None:
+    """A process that refuses its settings exits with 2, and the incident *not started* names it and its host."""
+    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, "CALLKEEPER_ADMIN": "ops", "CALLKEEPER_EMAIL": ""}
+    command = [sys.executable, "-m", "callkeeper", kind]
+    ended = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)  # noqa: S603  (our own)
+    assert ended.returncode == 2
+    assert blocking_redis.hkeys(Keys().unstarted) == [f"{kind}:{host()}".encode()]
