@@ -125,7 +125,7 @@ def alerts_of(incidents: Iterable[Incident], attention: Mapping[str, str]) -> li
             Alert(
                 key="attention",
                 title=f"{len(attention)} items need a person" if len(attention) > 1 else "One item needs a person",
-                advice=f"{listed}. The board and `callkeeper calls list` show them.",
+                advice=f"{listed}. The board and callkeeper calls list show them.",
                 weight=Weight.TICKET,
                 section="doctor-attention",
                 size=len(attention),

@@ -364,7 +364,7 @@ def _receiver(signals: Signals) -> Iterator[Incident]:
     elif is_long:
         advice = (
             "It answers and refuses. Outcomes are posted again, for a day each; then they wait for a person. Was its secret "
-            "changed? `callkeeper outcomes log --failed` shows its answers."
+            "changed? callkeeper outcomes log --failed shows its answers."
         )
         yield Incident(_K.RECEIVER_AWAY, "The webhook receiver accepts nothing", advice, since=untaken)
 

@@ -259,6 +259,7 @@ def test_receiver_of_few_messages_is_told_by_its_last_error(words: str, title: s
     errors = {("outcomes", ""): LastError(words=words, first_at=since, at=NOW)}
     [incident] = incidents_of(replace(WELL, untaken_since=since, errors=errors))
     assert (incident.title, incident.since) == (title, since)
+    assert "`" not in incident.advice, "pages, terminals and messages show it as it is"
 
 
 def test_every_kind_is_tested() -> None:
