@@ -66,6 +66,7 @@ def pages(
         auditor=auditor,
         log=log,
         away=board.renderers.away if board is not None else None,
+        denied=board.renderers.denied if board is not None else None,
     )
     routes: list[BaseRoute] = []
     if board is not None:

@@ -369,15 +369,24 @@ def site_routes(redis_url: str, log: FilteringBoundLogger) -> list[tuple[str, st
     return sorted(set(every_route(app)))
 
 
-async def decided(browser: httpx.AsyncClient, method: str, path: str) -> httpx.Response:
+async def decided(browser: httpx.AsyncClient, method: str, path: str, accept: str = "*/*") -> httpx.Response:
     """Send a request and return its answer.
 
     If Redis has not answered within a second, as on a busy machine, the application answers 503: ask again.
     """
     while True:
-        answer = await browser.request(method, path)
+        answer = await browser.request(method, path, headers={"Accept": accept})
         if answer.status_code != 503 or "Redis does not answer" not in answer.text:
             return answer
+
+
+async def test_denied_page_leads_back_to_the_board(site: Site) -> None:
+    """Whoever opens an address that is not for their role reads why, and finds the way back. Programs get plain text."""
+    agent = await site.log_in("some-agent")
+    page = await decided(agent, "GET", "/board/audit", accept="text/html")
+    assert (page.status_code, "Your role does not include this: agent" in page.text) == (403, True)
+    assert 'href="/board">Back to the board' in page.text
+    assert "<" not in (await decided(agent, "GET", "/board/audit")).text
 
 
 async def test_every_role_on_every_route(site: Site) -> None:

@@ -61,6 +61,7 @@ class Doors:
         has_login_page: People log in by name. Otherwise the browser asks for the shared login.
         limiter: Counts wrong passwords.
         away: Makes the page that is shown while Redis is away. It holds no data, so anybody may see it.
+        denied: Makes the page that says to a visitor, in words, why an address is not for them.
     """
 
     sessions: Sessions
@@ -71,6 +72,7 @@ class Doors:
     auditor: Auditor
     log: FilteringBoundLogger
     away: Callable[[], Response] | None = None
+    denied: Callable[[Visitor, str], Response] | None = None
 
 
 class Gate:
@@ -111,7 +113,7 @@ class Gate:
                 answer, scope = self._app, with_note(with_visitor(scope, found), note)
                 send = self._remembering(request, found, send)
             else:
-                answer = self._denied(found.person)
+                answer = self._denied(request, found)
         await answer(scope, receive, send)
 
     async def _recognise(self, request: Request) -> Visitor | Response:
@@ -166,16 +168,19 @@ class Gate:
         if not self._doors.has_login_page:
             scheme = 'Basic realm="callkeeper", charset="UTF-8"' if self._doors.shared else 'Bearer realm="callkeeper"'
             return PlainTextResponse("Login required.\n", 401, {"WWW-Authenticate": scheme})
-        if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+        if _asks_for_page(request):
             query = request.scope["query_string"]
             raw_path = (request.scope.get("raw_path") or quote(request.scope["path"]).encode()).partition(b"?")[0]
             wanted = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
             return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
         return PlainTextResponse("Login required: /login\n", 401, {"WWW-Authenticate": 'Form realm="callkeeper"'})
 
-    def _denied(self, person: Person) -> Response:
-        limits = "" if person.institutions is None else ", limited to institutions"
-        return PlainTextResponse(f"Your role does not include this: {person.role}{limits}.\n", 403)
+    def _denied(self, request: Request, visitor: Visitor) -> Response:
+        limits = "" if visitor.person.institutions is None else ", limited to institutions"
+        words = f"Your role does not include this: {visitor.person.role}{limits}."
+        if self._doors.denied and _asks_for_page(request):
+            return self._doors.denied(visitor, words)
+        return PlainTextResponse(f"{words}\n", 403)
 
     # Browsers that know the shared login
 
@@ -201,6 +206,10 @@ class Gate:
             await send(message)
 
         return send_with_cookie
+
+
+def _asks_for_page(request: Request) -> bool:
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
 
 
 def forms_of(cookie: str) -> Signer:

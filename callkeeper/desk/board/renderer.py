@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules.book import RuleBook
 from callkeeper.desk.access.rights import Person
-from callkeeper.desk.access.visitor import visitor_of
+from callkeeper.desk.access.visitor import Visitor, visitor_of
 from callkeeper.desk.board.alarms import Alarm, merged
 from callkeeper.desk.board.audience import Institutions, frame_for
 from callkeeper.desk.board.form_handlers import FormRefused
@@ -252,6 +252,11 @@ class Renderers:
         renderer = self.of(visitor.person)
         page = renderer.page(template, now=self._now(), visitor=visitor, problem=str(problem or ""), **context)
         return HTMLResponse(page, status, headers)
+
+    def denied(self, visitor: Visitor, words: str) -> HTMLResponse:
+        """Return the page that says to a visitor why an address is not for them."""
+        page = self.of(visitor.person).page("nothing.html", now=self._now(), visitor=visitor, words=words)
+        return HTMLResponse(page, 403)
 
     def away(self) -> HTMLResponse:
         """Return the page that is shown while Redis is unreachable. It holds no data, so anybody may see it."""
