@@ -170,6 +170,14 @@ def test_there_is_one_public_port() -> None:
     assert [each["name"] for each in RENDER["services"] if each["type"] == "web"] == ["callkeeper-web"]
 
 
+def test_every_release_of_keda_accepts_the_scaling() -> None:
+    """KEDA before 2.18 refuses a fallback beside metrics of the type Value."""
+    [scaled] = of_kind("ScaledObject")
+    types = {trigger["metricType"] for trigger in scaled["spec"]["triggers"]}
+    assert types == {"Value"}
+    assert "fallback" not in scaled["spec"]
+
+
 def test_objects_of_the_cluster_find_each_other() -> None:
     """Selectors match the labels of pods, mounts their volumes, references objects that exist; all are applied."""
     labels = {name: pod["metadata"]["labels"] for name, pod in pods().items()}
