@@ -74,7 +74,8 @@ COMMANDS: Final = {
     "schedule": CommandEntry("schedule", "Show when checks are made, and fit the times to your own calls."),
     "secret": CommandEntry("new_secret", "Make credentials."),
     "service": CommandEntry(
-        "service", "Show which requests may not simply go now: of all institutions, of one, or of one kind."
+        "service",
+        "Show which requests to the service are stopped or limited: of all institutions, of one, or of one kind.",
     ),
     "tokens": CommandEntry("people_and_tokens", "Issue, list and revoke the tokens by which software uses the desk."),
     "users": CommandEntry(

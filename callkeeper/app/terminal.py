@@ -23,6 +23,9 @@ from rich.text import Text
 
 from callkeeper.calls.traceback_filter import filtered_traceback
 
+_LONGEST: Final = 400
+"""Characters of a summary."""
+
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
 )
@@ -141,6 +144,15 @@ class Misused(click.UsageError):
 
     def __init__(self, *lines: object) -> None:
         super().__init__("\n".join(map(safe, lines)))
+
+
+class Group(click.Group):
+    """A group of commands, whose help has the first sentence of each: click would cut them off at one line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(_LONGEST)) for name, one in found.items() if one])
 
 
 class WholeNumber(click.IntRange):

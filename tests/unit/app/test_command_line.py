@@ -71,6 +71,13 @@ def test_a_group_without_a_command_prints_its_help(group: str) -> None:
     assert "\\n" not in result.output
 
 
+@pytest.mark.parametrize("group", [*GROUPS, "service", "reseller institutions"])
+def test_the_help_of_a_group_says_of_each_command_what_it_does(group: str) -> None:
+    """No summary is cut off: half a sentence does not say what a command erases."""
+    output = CliRunner().invoke(main, [*group.split(), "--help"]).output
+    assert "..." not in output.partition("\nCommands:\n")[2]
+
+
 def test_a_mistyped_command_is_suggested() -> None:
     """The error names the command that was probably meant."""
     result = CliRunner().invoke(main, ["puase"])
