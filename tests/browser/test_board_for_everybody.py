@@ -2,10 +2,12 @@
 
 import os
 import re
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import expect
 
+from callkeeper.calls.store.keys import Keys
 from tests.harness.browser import SIZES, Stage, action_form, assert_fits, line, serious
 from tests.harness.processes import PATIENCE_S, Stack, end
 from tests.waiting import until
@@ -86,6 +88,28 @@ def test_board_fits_from_phone_to_wall(stage: Stage, mismatching: str, width: in
     line(board, mismatching).locator("a").click()
     expect(board.locator("#story li").first).to_be_visible()
     assert_fits(board)
+
+
+def test_audit_log_with_the_hashes_of_an_archive_fits_a_desktop(stage: Stage, running: Stack) -> None:
+    """The heads of an archive's chains, 64 characters without a blank, push no column out of sight."""
+    head = {
+        "event": "archive_head",
+        "who": "worker",
+        "institution": "harbour-credit-union",
+        "detail": f"12 {'8d' * 32}",
+    }
+    seen = {
+        "event": "viewed",
+        "who": "agent.seven",
+        "operator": "agent.seven",
+        "voice_id": str(uuid4()),
+        "status": "200",
+    }
+    for entry in (head, seen):
+        running.redis.xadd(Keys().audit, entry)
+    page = stage.board("/audit", viewport={"width": 1440, "height": 900})
+    expect(page.get_by_text("8d8d8d")).to_be_visible()
+    assert page.locator(".wide").evaluate("element => element.scrollWidth <= element.clientWidth")
 
 
 def test_rq_dashboard_is_readable_on_a_phone(stage: Stage) -> None:
