@@ -28,6 +28,12 @@ def entry(n: int) -> AuditEntry:
     return AuditEntry(event=AuditEvent.VIEWED, who=f"who-{n % 3}", institution=f"cu-{n % 2}", detail=str(n))
 
 
+def test_repetitions_are_counted_in_words() -> None:
+    """An entry that stands for further ones says for how many."""
+    words = [AuditEntry(event=AuditEvent.VIEWED, detail="board", count=count).words for count in range(3)]
+    assert words == ["board", "board; once more", "board; 2 times more"]
+
+
 async def filled(redis: "Redis", numbers: range) -> AuditLog:
     """Write entries into Redis."""
     log = AuditLog(redis, keys=Keys())
