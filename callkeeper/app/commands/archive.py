@@ -154,9 +154,10 @@ def _unproved(found: Verification) -> str:
     """Return how many lines of all chains no logged head proves, and how old the oldest of them is."""
     tails = [tail for tail in found.tails.values() if tail.lines]
     if not tails:
-        return "Every line lies below a logged head."
+        return "Every line lies below a logged head." if found.lines else "There is no line to prove."
     oldest = _minutes_since(min(tail.since_ms for tail in tails))
-    return f"{sum(tail.lines for tail in tails)} lines are not proved by a logged head, the oldest is {oldest} min old."
+    unproved = quantity(sum(tail.lines for tail in tails), "line is", "lines are")
+    return f"{unproved} not proved by a logged head, the oldest is {oldest} min old."
 
 
 def _minutes_since(at_ms: int) -> int:

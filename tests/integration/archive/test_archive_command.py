@@ -107,6 +107,15 @@ def test_verify_takes_the_keys_of_before_a_rotation(tmp_path: Path) -> None:
     assert (both.exit_code, "Nothing was changed" in both.output) == (0, True), both.output
 
 
+def test_verify_of_an_empty_archive_claims_no_proof(tmp_path: Path) -> None:
+    """Without a line nothing is proved; one line is not "lines"."""
+    runner = CliRunner(env={"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db"})
+    with sqlite_archive(tmp_path) as database:
+        assert "There is no line to prove." in runner.invoke(main, ["archive", "verify"]).output
+        Writer(database).write("cu-1", [content(1)])
+    assert "1 line is not proved by a logged head" in runner.invoke(main, ["archive", "verify"]).output
+
+
 def test_verify_names_lines_that_it_could_not_read_and_faults_that_it_does_not_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
