@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.call_patterns import seen_in_assigned_id, seen_in_effect
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
-from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
     REQUEST_LOST,
@@ -86,6 +86,11 @@ async def intend(claim: Claim, step: Intend) -> None:
     now, verdict, kind = claim.now, step.verdict, step.kind
     if step.decision is not None:
         write_decision(claim, step.decision)
+    if (
+        kind is EffectKind.REJECT and claim.call.ledger.reject.state in DONE
+    ):  # it stays so if this intention is withdrawn
+        seen = replace(claim.call.seen, rejected=True, rejected_by_rule_only=False)
+        claim.call = replace(claim.call, seen=seen)
     effect = replace(
         _emptied(claim.call.effect(kind)),
         state=EffectState.INTENDED,

@@ -184,7 +184,7 @@ def _stands_failed(kind: EffectKind, call: Call) -> bool:
         case EffectKind.ENROLL:
             return not call.seen.enrolled
         case EffectKind.REJECT:
-            return not is_rejected(call)
+            return not is_rejected(call) or is_enrolled(call)
 
 
 def assigned_too_often(effect: Effect) -> bool:
@@ -208,12 +208,21 @@ def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
     """Tell whether an enroll or a reject may be intended: it was never sent, or was turned away or refused and is absent.
 
     One that certainly failed may also be intended if a person has asked for another one since it was sent, also after that
-    intention was withdrawn.
+    intention was withdrawn. So may a reject that was carried out, if the voice was enrolled after it.
     """
-    if effect.state in {*_FAILED, EffectState.NONE} and is_later(word_for(kind, call), effect):
+    is_undone = kind is EffectKind.REJECT and effect.state in DONE and _is_enrolled_after(effect, call)
+    if (is_undone or effect.state in {*_FAILED, EffectState.NONE}) and is_later(word_for(kind, call), effect):
         return True
     is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
     return is_open and _arrived(effect) < MAX_REQUESTS
+
+
+def _is_enrolled_after(reject: Effect, call: Call) -> bool:
+    """Tell whether stored details show an enroll that a reject would have taken back by then, had it come before it."""
+    reading = call.seen.reading
+    if reading is None or reject.sent_at is None or reading.read_at < reject.sent_at + POLICY_SHOWS:
+        return False
+    return is_enrolled(call) and _shows(EffectKind.ENROLL, call.ledger.enroll, reading)
 
 
 def word_for(kind: EffectKind, call: Call) -> Word | Identity | None:

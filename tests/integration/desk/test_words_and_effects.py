@@ -269,6 +269,68 @@ async def test_distrust_of_a_voice_that_was_enrolled_after_a_reject_elsewhere(de
     assert told == ["rejected", "enrolled", "unenrolled"]
 
 
+@pytest.mark.parametrize("end", [60, 900])
+async def test_second_distrust_of_a_voice_that_was_enrolled_after_our_reject(desk: DeskRig, end: float) -> None:
+    """Another tool enrolled the impostor after the first reject. A person's second word rejects once more."""
+    call = await live(desk, H(Kind.ENROLLED, 50, "zed", "p-1"), end=end, run=20)
+    first = await desk.say(call, "distrusted", reason="an impostor")
+    await desk.run(100)
+    assert (call.manual_person_id, desk.ledger(call)["reject_voice"]) == ("p-1", 1)
+    await pause(desk)
+    second = await desk.say(call, "distrusted", reason="an impostor, once more")
+    await desk.run(20)
+    told = [await desk.outcome(one) for one in (first, second)]
+    assert [one["state"] for one in told] == ["done", "held"]
+    await resume(desk)
+    await desk.run(60)
+    assert ((await desk.outcome(second))["state"], desk.ledger(call)["reject_voice"]) == ("done", 2)
+    assert (call.manual_person_id, (await desk.record(call)).seen.unenrolled) == (None, True)
+
+
+async def test_second_distrust_that_is_refused_needs_a_person(desk: DeskRig) -> None:
+    """The voice stays enrolled, although the first reject was carried out."""
+    call = await live(desk, H(Kind.ENROLLED, 50, "zed", "p-1"), run=20)
+    await desk.say(call, "distrusted", reason="an impostor")
+    await desk.run(100)
+    desk.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.REFUSED))
+    second = await desk.say(call, "distrusted", reason="an impostor, once more")
+    await desk.run(60)
+    assert (await desk.outcome(second))["state"] == "refused"
+    assert [why.partition(":")[0] for why in (await desk.queries.attention()).values()] == [
+        "reject refused by the service"
+    ]
+
+
+async def test_second_distrust_without_an_enroll_rejects_nothing_twice(desk: DeskRig) -> None:
+    """It is answered by the reject that was sent."""
+    call = await live(desk, H(Kind.ENROLLED, 10, "zed", "p-1"), run=20)
+    await desk.say(call, "distrusted", reason="an impostor")
+    await desk.run(3)
+    await desk.say(call, "distrusted", reason="an impostor, once more")
+    await desk.run(30)
+    last = await desk.say(call, "distrusted", reason="an impostor, and again")
+    await desk.run(30)
+    assert ((await desk.outcome(last))["state"], desk.ledger(call)["reject_voice"]) == ("done", 1)
+
+
+async def test_second_distrust_that_is_taken_back_leaves_the_voice_rejected(desk: DeskRig) -> None:
+    """The first reject was carried out, though a later status hides it and the second intention was withdrawn."""
+    call = await live(desk, run=20)
+    enrolled = H(Kind.ENROLLED, 0, "zed", "p-1")
+    desk.stage.sandbox.faults.add(Fault(target="details", skip=1, times=1, happening=enrolled))
+    await desk.say(call, "distrusted", reason="an impostor")
+    await desk.run(100)
+    assert not (await desk.record(call)).seen.rejected
+    desk.stage.sandbox.faults.add(Fault(target="details", action=Action.ANSWER, status=503))
+    await desk.say(call, "distrusted", reason="an impostor, once more")
+    await desk.run(3)
+    assert (await desk.record(call)).ledger.reject.state is EffectState.INTENDED
+    await desk.say(call, "withdraw", what="distrusted")
+    desk.stage.sandbox.faults.clear()
+    await desk.run(30)
+    assert (desk.ledger(call)["reject_voice"], facts(desk, await desk.record(call)).rejected) == (1, True)
+
+
 async def test_second_taking_back_is_shown(desk: DeskRig) -> None:
     """Somebody has to look again, although the first time was marked as seen."""
     call = await live(desk, end=1900)

@@ -93,3 +93,14 @@ async def test_person_who_distrusts_once_more_is_obeyed(rig: Rig) -> None:
     await rig.note(first, again, even_settled=True)
     await rig.run(30)
     assert first.rejected, await rig.whats(first)
+
+
+async def test_distrust_of_a_voice_that_is_enrolled_after_a_reject_outlives_a_pause_of_five_hours(rig: Rig) -> None:
+    """Another tool rejected and then enrolled the voice. The call is not given up before Bob's word is carried out."""
+    call = await rig.begin_call(H(Kind.REJECTED, 5), H(Kind.ENROLLED, 15, "zed", "p-1"), H(Kind.END, 60), run_s=30)
+    await pause(rig)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    await rig.run(5 * 3600)
+    await resume(rig)
+    await rig.run(120)
+    assert (rig.ledger(call)["reject_voice"], call.manual_person_id) == (1, None)
