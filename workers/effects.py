@@ -14,6 +14,7 @@ from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_SINCE,
+    NOT_SHOWN,
     REQUEST_LOST,
     after_refusal,
     after_turning_away,
@@ -21,7 +22,7 @@ from callkeeper.calls.effect_resolution import (
     is_repeated,
     word_for,
 )
-from callkeeper.calls.fold import MOST_TEXT
+from callkeeper.calls.fold import MOST_TEXT, unassigned
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
@@ -173,6 +174,10 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str
 def establish(claim: Claim, step: Establish) -> None:
     """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
     kind, state, effect = step.kind, step.state, claim.call.effect(step.kind)
+    if effect.state is EffectState.APPLIED:  # the service has ignored it
+        effect = replace(effect, refusal=NOT_SHOWN if state is EffectState.REFUSED else None)
+        claim.call = unassigned(claim.call)
+        claim.tools.log.warning("assign_ignored")
     claim.set_effect(kind, replace(effect, state=state))
     because = effect.refusal if state is EffectState.REFUSED else None
     if state is EffectState.ABSENT and kind in failures(claim.call):

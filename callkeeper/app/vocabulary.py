@@ -123,6 +123,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "effect_not_sent": _event("an effect was certainly not sent; it is sent later", *_CALL, "kind"),
     "effect_in_doubt": _event("it is unknown if an effect was applied; the call is read", *_CALL, "kind", "said"),
     "effect_unresolved": _event("reading did not show if an effect was applied: a person must look", *_CALL, "kind"),
+    "assign_ignored": _event(
+        "the service accepted an assign, and neither its queue nor details show the member", *_CALL
+    ),
     "effect_refused": _event("the service refused an effect, also when it was repeated", *_CALL, "kind", "said"),
     "enroll_taken_back": _event("a reject of the member undid an enroll: a person must look", *_CALL),
     "person_asked": _event("a rule asks a person to decide; nothing is sent", *_CALL, "rule"),

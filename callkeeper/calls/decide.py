@@ -13,6 +13,7 @@ from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     evidence,
     given_up,
+    ignored,
     is_later,
     may_assign,
     may_begin,
@@ -115,7 +116,8 @@ def _clear_doubt(call: Call, now: datetime) -> Deed | None:
             return Establish(kind, state)
         due = next_doubt_read(effect, call, now)
         return Wait(due) if due > now else Read(f"{kind} in doubt")
-    return None
+    state = ignored(call)
+    return Establish(EffectKind.ASSIGN, state) if state is not None else None
 
 
 def _give_up_doubt(call: Call, now: datetime) -> Deed | None:

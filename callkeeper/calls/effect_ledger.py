@@ -65,6 +65,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     """The service's words, without personal data, if it refused the last request; or why none was sent."""
     person_stood: bool = False
     """An assign: the person stood on the record before, so the person alone does not show that it was carried out."""
+    was_shown: bool = False
+    """An assign that was answered: the queue or the details have shown its person since."""
     is_operators: bool = False
     """An assign: an operator elsewhere had put the person there. The person stays theirs, and is only correlated."""
     status_before: str | None = None

@@ -187,6 +187,28 @@ def _stands_failed(kind: EffectKind, call: Call) -> bool:
             return not is_rejected(call) or is_enrolled(call)
 
 
+NOT_SHOWN = "it answered with success, but neither the queue nor the details show the member"
+"""The ``refusal`` of an assign that the service ignored each time."""
+
+
+def ignored(call: Call) -> EffectState | None:
+    """Return the state of an assign that the service accepted and then ignored; None if it did not.
+
+    Both the queue and the details must have shown the call without its member, after it had time to appear. After an
+    assign the queue's entry becomes a note only if it is not the one that was expected.
+
+    Assumed (`entry-after-assign`): the queue or the details name the member whom we have assigned.
+    """
+    effect, reading, listed_at = call.ledger.assign, call.seen.reading, call.life.listed_at
+    is_open = effect.state is EffectState.APPLIED and not (effect.was_shown or effect.person_stood or is_enrolled(call))
+    if not is_open or effect.sent_at is None:
+        return None
+    shown_by = effect.sent_at + timedelta(seconds=DOUBT_READS_S[-1])
+    if reading is None or reading.read_at < shown_by or listed_at is None or listed_at <= effect.sent_at:
+        return None
+    return EffectState.REFUSED if assigned_too_often(effect) else EffectState.ABSENT
+
+
 def assigned_too_often(effect: Effect) -> bool:
     """Tell whether no further assign may be sent for a call, unless a person asks for it once more."""
     return _arrived(effect) - effect.unauthorized >= MAX_ASSIGNS

@@ -110,7 +110,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
     call = returned(call) if may_return(call) else call
     if call.is_settled:
         return call, []
-    call = _listed_for(call, note.person_id)
+    call = _with_assign_shown(_listed_for(call, note.person_id), note.person_id)
     call = replace(
         call,
         life=replace(
@@ -223,7 +223,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         statements=replace(call.statements, identity=_identity(call, reading, now)),
         written=replace(call.written, held_back=None),
     )
-    call = fold_unenrolled(before, call, reading)
+    call = _with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
     for kind in EffectKind:
         effect = call.effect(kind)
         if effect.state is EffectState.INTENDED:
@@ -405,6 +405,24 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
         by_desk=False,
         established_at=min(reading.read_at, ended_at) if ended_at and call.life.ended_at is None else reading.read_at,
     )
+
+
+def unassigned(call: Call) -> Call:
+    """Return a call that our assign, which the service ignored, gave no member.
+
+    No account was correlated: what the checks said since is about nobody's voice.
+    """
+    shown = call.seen.reading.person_id if call.seen.reading is not None else None
+    seen = call.seen if shown is not None else replace(call.seen, person_id=None, answered_for="")
+    return replace(call, seen=seen, ledger=replace(call.ledger, assigned_person_id=None, assigned_as=None))
+
+
+def _with_assign_shown(call: Call, person_id: str | None) -> Call:
+    """Return a call whose queue entry or details name a person, perhaps the one of our assign."""
+    assign = call.ledger.assign
+    if person_id is None or person_id != assign.person_id or assign.state not in DONE or assign.was_shown:
+        return call
+    return with_effect(call, EffectKind.ASSIGN, replace(assign, was_shown=True))
 
 
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
