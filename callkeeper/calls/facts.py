@@ -715,8 +715,13 @@ def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) 
 def is_suspected(call: Call, policies: Policies) -> bool:
     """Tell whether something spoke against the caller, and the voice was not authenticated."""
     is_suspicious = call.seen.mismatch or call.seen.risky_device or call.seen.red
+    return is_suspicious and not has_green_voice(call, policies)
+
+
+def has_green_voice(call: Call, policies: Policies) -> bool:
+    """Tell whether the voice is that of the member who is assigned now."""
     colours = _colours_by_voice(call.seen, policies)
-    return is_suspicious and not (call.seen.authenticated or (_GREEN in colours and _RED not in colours))
+    return call.seen.authenticated or (_GREEN in colours and _RED not in colours)
 
 
 def _is_in_time(identity: Identity, life: Life) -> bool:

@@ -351,6 +351,8 @@ class Ledger(_Part, frozen=True):
     """The person whose other calls got a note about the reject."""
     kept_marks: Marks | None = None
     """What was stored of this call for later calls of its member or number (``callkeeper.calls.store.earlier_calls``)."""
+    marks_before: tuple[Marks, ...] = ()
+    """What is still stored of it for members who stood on the call before."""
 
     def of(self, kind: EffectKind) -> Effect:
         effect: Effect = getattr(self, kind)

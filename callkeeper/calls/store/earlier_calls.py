@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectState
-from callkeeper.calls.facts import Policies, is_suspected, research_of
+from callkeeper.calls.facts import Policies, has_green_voice, is_suspected, research_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
 from callkeeper.calls.record import Call, Mark, Marks
@@ -80,6 +80,22 @@ def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
     return tuple([mark for mark, is_so in found if is_so])
 
 
+def _still_holding(marks: Marks, call: Call, kinds: tuple[Mark, ...], policies: Policies) -> Marks:
+    """Return which marks of a member who stood on the call before still hold; ``kinds`` are those of the call now.
+
+    A mismatch may only have meant that this was the wrong member. It shows once the caller is known to be the right one.
+    """
+    was_mistaken = has_green_voice(call, policies) or _is_verified_as_member(call)
+    lasting = kinds if was_mistaken or marks.person_id not in call.seen.mismatched_members else (*kinds, Mark.SUSPECTED)
+    return replace(marks, kinds=tuple([kind for kind in marks.kinds if kind in lasting]))
+
+
+def _is_verified_as_member(call: Call) -> bool:
+    """Tell whether a person verified that the caller is the member who stands on the call now."""
+    identity = call.statements.identity
+    return identity is not None and identity.by_desk and identity.person_id == call.seen.person_id
+
+
 def _speaks_of_reject(call: Call) -> bool:
     """Tell whether a person's distrust, our ledger or the provider's feedback speaks of a reject."""
     is_ours = call.statements.distrusted is not None or call.ledger.reject.state in _MAY_BE_APPLIED
@@ -105,10 +121,18 @@ class EarlierCalls:
         if not days or (not kinds and before is None):
             return call
         marks = replace(self._sought(call), kinds=kinds)
-        if marks == before:
+        earlier = {one.person_id: one for one in (*call.ledger.marks_before, *([before] if before else []))}
+        former = [one for person_id, one in earlier.items() if person_id not in {None, marks.person_id}]
+        left = [_still_holding(one, call, kinds, policies) for one in former]
+        lasting = tuple([one for one in left if one.kinds])
+        if marks == before and lasting == call.ledger.marks_before:
             return call
         gone = set(before.kinds if before else ()).difference(kinds)
         pipe, now_s = self._redis.pipeline(transaction=False), now.timestamp()
+        for was, still in zip(former, left, strict=True):
+            if lost := set(was.kinds).difference(still.kinds):
+                place = self._place_of(call_id.institution_key, was.person_id or "")
+                pipe.zrem(place, *(f"{kind}:{call_id.voice_id}" for kind in lost))
         for place in self._places(call_id, call):
             if kinds:
                 pipe.zadd(place, {f"{kind}:{call_id.voice_id}": now_s for kind in kinds}, nx=True)
@@ -118,7 +142,7 @@ class EarlierCalls:
             pipe.zremrangebyrank(place, 0, -MOST - 1)
             pipe.expire(place, days * DAY_S)
         await pipe.execute()
-        return replace(call, ledger=replace(call.ledger, kept_marks=marks))
+        return replace(call, ledger=replace(call.ledger, kept_marks=marks, marks_before=lasting))
 
     def were_looked_up(self, call: Call) -> bool:
         """Tell whether the record says what other calls of its member and number showed."""
@@ -150,10 +174,13 @@ class EarlierCalls:
         has_number = self._number_key is not None and digits_compared(call.names.phone_number) is not None
         return Marks(person_id=call.seen.person_id, has_number=has_number)
 
+    def _place_of(self, institution_key: str, person_id: str) -> str:
+        return self._keys.earlier(institution_key, f"p:{quote(person_id, safe='')}")
+
     def _places(self, call_id: CallId, call: Call) -> Iterator[str]:
         key = call_id.institution_key
         if call.seen.person_id is not None:
-            yield self._keys.earlier(key, f"p:{quote(call.seen.person_id, safe='')}")
+            yield self._place_of(key, call.seen.person_id)
         if (place := place_of_number(self._keys, key, call.names.phone_number, self._number_key)) is not None:
             yield place
 

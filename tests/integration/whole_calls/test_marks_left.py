@@ -1,10 +1,14 @@
 """Marks that a call must not leave: of a withheld number, and of a member whose voice was green."""
 
 import pytest
+from msgspec.structs import replace
 
+from callkeeper.calls.notes import Distrusted, Withdrawn
 from callkeeper.calls.store.earlier_calls import digits_compared
 from callkeeper_sandbox.service.state import GREEN_POLICY, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.integration.whole_calls.test_pause import pause
 from tests.records import facts_of_record
 
 H = Happening
@@ -47,3 +51,42 @@ async def test_member_whose_voice_is_green_leaves_no_suspicion(rig: Rig) -> None
     await rig.push(second)
     await rig.run(20)
     assert not facts_of_record(await rig.record(second), rig.book.policies).suspected_before
+
+
+async def marked(rig: Rig) -> set[str]:
+    """Return the members under suspicion."""
+    places = {f"p-{n}": rig.store.keys.earlier(KEY, f"p:p-{n}") for n in (1, 2)}
+    return {person_id for person_id, place in places.items() if await rig.redis.zcard(place)}
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_distrust_that_is_taken_back_leaves_no_member_of_the_call_suspected(rig: Rig, comes_back: bool) -> None:
+    """The member was corrected between the word and its withdrawal."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    await pause(rig)
+    call = await rig.begin_call(H(Kind.END, 300), run_s=20)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, wish="r1"))
+    await rig.run(10)
+    for person_id in ("p-2", "p-1") if comes_back else ("p-2",):
+        rig.stage.happen(call, Kind.CLAIMED, "zed", person_id)
+        await rig.run(20)
+    assert await marked(rig) == {"p-1", "p-2"}
+    await rig.note(call, Withdrawn(operator="bob", said_at=rig.clock.now, wish="w1", what="distrusted"))
+    await rig.run(20)
+    assert await marked(rig) == set()
+
+
+@pytest.mark.parametrize("shown_by", ["voice", "desk", ""])
+async def test_wrong_member_is_not_suspected_once_the_caller_is_known(rig: Rig, shown_by: str) -> None:
+    """The voice did not match, because the agent had chosen the wrong member. Without a proof it may have been a try."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = await rig.begin_call(H(Kind.MISMATCH, 5), H(Kind.END, 300), run_s=40)
+    call.provider.is_mismatch = False
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(20)
+    if shown_by == "voice":
+        rig.stage.happen(call, Kind.GREEN)
+    elif shown_by == "desk":
+        await rig.note(call, replace(verified(rig), person_id="p-2"))
+    await rig.run(400)
+    assert await marked(rig) == (set() if shown_by else {"p-1"})
