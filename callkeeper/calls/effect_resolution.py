@@ -381,7 +381,7 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     if not was_taken or (is_policy_gone and not is_stated and _is_enrolled_anew(before, reading)):
         if not call.seen.unenrolled or not _is_enrolled_anew(before, reading):
             return call
-        return replace(call, seen=replace(call.seen, unenrolled=False))
+        return replace(call, seen=replace(call.seen, unenrolled=False), ledger=replace(call.ledger, enrolled_for=None))
     enroll = (
         replace(call.ledger.enroll, state=EffectState.TAKEN_BACK)
         if call.ledger.enroll.state in DONE
@@ -389,7 +389,7 @@ def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     )
     return replace(
         call,
-        ledger=replace(call.ledger, enroll=enroll, enrolled_for=None),
+        ledger=replace(call.ledger, enroll=enroll),
         statements=call.statements if before.seen.unenrolled else replace(call.statements, unenroll_closed_by=None),
         seen=replace(call.seen, unenrolled=True, enrolled=False, authenticated=False, full_authentication=False),
         plan=replace(call.plan, recheck_from=None),

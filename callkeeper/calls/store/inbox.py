@@ -44,7 +44,7 @@ class Members:
     async def follow(
         self, call_id: CallId, call: Call, now: datetime, *, enrolled: str | None, rejected: str | None
     ) -> Call:
-        """Store an enroll, or leave a note on the person's other calls after a reject; return the updated record.
+        """Store an enroll until it is taken back, or tell the person's other calls of a reject; return the updated record.
 
         Each writes its own key before it reads the other's, so of an enroll and a reject that are stored at the same
         time, one finds the other. The record is saved after this, so a crash in between makes it run again, which
@@ -59,6 +59,9 @@ class Members:
             if await self.redis.exists(self.keys.rejected(key, enrolled)):
                 await self.leave_note(call_id, MemberRejected(rejected_at=now))
             ledger = replace(ledger, enrolled_for=enrolled)
+        if call.seen.unenrolled and ledger.enrolled_for is not None:
+            await self.redis.zrem(self.keys.enrolled(key, ledger.enrolled_for), call_id.voice_id)
+            ledger = replace(ledger, enrolled_for=None)
         if rejected is not None and ledger.rejected_for is None:
             await self.redis.set(self.keys.rejected(key, rejected), call_id.voice_id, ex=JUST_REJECTED_S)
             for voice_id in await self.redis.zrevrange(self.keys.enrolled(key, rejected), 0, MOST_NOTED - 1):
@@ -71,7 +74,7 @@ class Members:
     async def were_enrolled_since(
         self, institution_key: str, person_id: str, since: datetime, *, but: str = ""
     ) -> bool:
-        """Tell whether an enroll of a person was stored after an instant, in any call."""
+        """Tell whether an enroll of a person that is in force was stored after an instant, in any call."""
         place = self.keys.enrolled(institution_key, person_id)
         found = await self.redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")
         return any(one.decode() != but for one in found)

@@ -104,3 +104,20 @@ async def test_distrust_of_a_voice_that_is_enrolled_after_a_reject_outlives_a_pa
     await resume(rig)
     await rig.run(120)
     assert (rig.ledger(call)["reject_voice"], call.manual_person_id) == (1, None)
+
+
+@pytest.mark.parametrize("is_enrolled_anew", [False, True])
+async def test_enroll_that_a_reject_took_back_holds_no_distrust_up(rig: Rig, is_enrolled_anew: bool) -> None:
+    """Another tool enrolled the member in the pause, and took that back. There is nothing that a reject could undo."""
+    await distrusted_in_a_pause(rig)
+    second = rig.stage.call(H(Kind.ENROLLED, 10, "zed", "p-1"), H(Kind.REJECTED, 30), H(Kind.END, 900))
+    await rig.push(second)
+    await rig.run(60)
+    assert (await rig.record(second)).seen.unenrolled
+    if is_enrolled_anew:
+        rig.stage.happen(second, Kind.ENROLLED, "zed", "p-1")
+        await rig.run(70)
+    await resume(rig)
+    await rig.run(120)
+    attention = "reject not carried out: the member was enrolled since"
+    assert (attention in (await rig.queries.attention()).values()) is is_enrolled_anew
