@@ -635,13 +635,19 @@ def research_of(call: Call) -> tuple[str | None, str | None]:
     Assumed (`research-case`): the case's voice id, real or alternate, is that of the call under investigation;
     ``otherCalls`` are calls that were looked at as well. A case without a voice id is about another call.
     """
-    reading = call.seen.reading
-    if reading is None or reading.research_status is None:
+    reading, frauds = call.seen.reading, call.seen.frauds
+    if reading is None or (reading.research_status is None and not frauds):
         return None, None
-    about, ours = reading.research_voice_id, (call.voice_id, call.names.alternate_id)
-    if about is not None and any(is_same_id(about, one) for one in ours if one is not None):
-        return reading.research_status, None
-    return None, reading.research_status
+    shown, is_ours = reading.research_status, _is_about(call, reading.research_voice_id)
+    ours, other = (shown, None) if is_ours else (None, shown)
+    is_fraud = [_is_about(call, about) for about in frauds]
+    return FRAUD if True in is_fraud else ours, FRAUD if False in is_fraud else other
+
+
+def _is_about(call: Call, voice_id: str | None) -> bool:
+    """Tell whether a research case that names a voice id is about this call."""
+    ours = (call.voice_id, call.names.alternate_id)
+    return voice_id is not None and any(is_same_id(voice_id, one) for one in ours if one is not None)
 
 
 def has_real_voice_id(call: Call) -> bool:

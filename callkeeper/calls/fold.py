@@ -267,6 +267,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     return replace(
         seen,
         reading=with_determination(reading, seen.reading),
+        frauds=_frauds(seen, reading),
         final_since=_final_since(call, reading, now),
         core_username=reading.core_username or seen.core_username,
         authenticated=seen.authenticated
@@ -301,6 +302,18 @@ def with_determination(reading: Reading, last: Reading | None) -> Reading:
     if reading.research_status == FRAUD and reading.research_voice_id == reading.voice_id:
         return reading
     return replace(reading, research_status=FRAUD, research_voice_id=last.research_voice_id)
+
+
+def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
+    """Return the calls whose case was determined as fraud. The record shows one case; another may take its place."""
+    frauds, last = dict.fromkeys(seen.frauds), seen.reading
+    if last is not None and last.research_status == FRAUD:
+        frauds[last.research_voice_id or ""] = None
+    if reading.research_status == FRAUD:
+        frauds[reading.research_voice_id or ""] = None
+    elif reading.research_status not in {None, ARCHIVED}:
+        frauds.pop(reading.research_voice_id or "", None)
+    return tuple(frauds)
 
 
 def _assigned_to(call: Call, person_id: str | None) -> Call:

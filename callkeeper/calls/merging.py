@@ -144,6 +144,7 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         mismatched_members=tuple(mismatched),
         authenticated_members=tuple(authenticated),
         history=ours.history.joined(theirs.history.without_voice() if is_about_another else theirs.history),
+        frauds=tuple(dict.fromkeys((*ours.frauds, *theirs.frauds))),
         failed_feedback=ours.failed_feedback or theirs.failed_feedback,
         voiceprint=ours.voiceprint or voice.voiceprint,
         was_named=ours.was_named or theirs.was_named,

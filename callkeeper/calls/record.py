@@ -300,6 +300,8 @@ class Seen(_Part, frozen=True):
     """A read has shown that the member who is assigned now has a voiceprint."""
     was_named: bool = False
     """Details have named a person. If they name nobody now, somebody has taken that person off the call."""
+    frauds: tuple[str, ...] = ()
+    """The calls whose research case an investigator determined as fraud, and did not refute; "" if it named none."""
     earlier_marks: Marks | None = None
     """What other calls of its member or number showed, when this was last looked up."""
 

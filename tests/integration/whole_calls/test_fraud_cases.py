@@ -1,0 +1,44 @@
+"""Research cases: the service's record shows one, and another may take its place."""
+
+import pytest
+
+from callkeeper.calls.facts import research_of
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.virtual_time import Rig
+
+H = Happening
+HERE, FRAUD = None, "DeterminedFraud"
+
+
+async def show(rig: Rig, call: Call, about: str | None, status: str) -> tuple[str | None, str | None]:
+    """Let the record show a case about a call; None is this one. Return what is known of this call and of others."""
+    call.research_voice_id, call.research_status = about, status
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(20)
+    return research_of(await rig.record(call))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("other-1", "other-2"), ("other-1", HERE), (HERE, "other-1")], ids=["others", "this", "other"]
+)
+async def test_second_fraud_stays_when_the_first_is_refuted(rig: Rig, first: str | None, second: str | None) -> None:
+    """And so does the first when the second is."""
+    call = await rig.begin_call(H(Kind.MFA_VALIDATED, 10), H(Kind.END, 200), run_s=20)
+    await show(rig, call, first, FRAUD)
+    both = await show(rig, call, second, FRAUD)
+    assert both == (FRAUD if HERE in {first, second} else None, FRAUD)
+    refuted = await show(rig, call, first, "FalsePositive")
+    assert refuted[0 if second is HERE else 1] == FRAUD
+    assert first is not HERE or refuted[0] == "FalsePositive"
+    await rig.run(200)
+    assert "enroll" not in rig.ledger(call)
+
+
+async def test_fraud_that_is_refuted_in_both_calls_counts_no_more(rig: Rig) -> None:
+    """Each is refuted by its own case only."""
+    call = await rig.begin_call(H(Kind.END, 200), run_s=20)
+    for about in ("other-1", "other-2"):
+        await show(rig, call, about, FRAUD)
+    assert await show(rig, call, "other-3", "FalsePositive") == (None, FRAUD)
+    assert await show(rig, call, "other-2", "FalsePositive") == (None, FRAUD)
+    assert await show(rig, call, "other-1", "FalsePositive") == (None, "FalsePositive")
