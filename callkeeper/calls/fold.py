@@ -126,6 +126,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
             call.seen,
             core_username=note.core_username or call.seen.core_username,
             candidates=note.candidates,
+            had_several_candidates=call.seen.had_several_candidates or len(note.candidates) > 1,
         ),
     )
     entry = Entry(

@@ -127,6 +127,7 @@ def _seen(ours: Seen, theirs: Seen) -> Seen:
         person_id=ours.person_id or theirs.person_id,
         core_username=ours.core_username or theirs.core_username,
         candidates=ours.candidates or theirs.candidates,
+        had_several_candidates=ours.had_several_candidates or theirs.had_several_candidates,
         authenticated=ours.authenticated or voice.authenticated,
         full_authentication=ours.full_authentication or voice.full_authentication,
         rejected=bool(rejected),

@@ -261,6 +261,8 @@ class Seen(_Part, frozen=True):
     person_id: str | None = None
     core_username: str | None = None
     candidates: tuple[Candidate, ...] = ()
+    had_several_candidates: bool = False
+    """The queue has shown more than one. If it shows one now, that need not be the caller."""
     reading: Reading | None = None
     final_since: datetime | None = None
     """Since when reads after the end have shown the same policies and signs; None before the end."""

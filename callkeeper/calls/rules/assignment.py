@@ -66,6 +66,8 @@ def _obstacle(call: Call, book: RuleBook) -> str | None:
         return "an operator has claimed the call"
     if len(call.seen.candidates) != 1:
         return f"{len(call.seen.candidates) or 'no'} candidates, exactly one is needed"
+    if call.seen.had_several_candidates:
+        return "one candidate, but there were several before: a person chooses"
     return _unfit(call.seen.candidates[0], book)
 
 

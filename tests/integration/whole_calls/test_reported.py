@@ -44,6 +44,18 @@ async def test_an_unassigned_call_spends_its_share_of_checks(sandbox_asgi: Asgi,
     assert said == ["2 candidates, exactly one is needed"]
 
 
+async def test_candidate_who_stands_alone_for_one_listing_is_not_assigned(rig: Rig) -> None:
+    """The queue matches two members, for some seconds only one of them, and then both again."""
+    rig.stage.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")
+    call = await rig.begin_call(Happening(Kind.END, 90), run_s=20)
+    [entry] = await rig.stage.queue()
+    call.persons = entry["persons"][:1]
+    await rig.run(20)
+    call.persons = None
+    await rig.run(20)
+    assert "assign" not in rig.ledger(call)
+
+
 async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Checks spent before the assignment are counted; the schedule begins anew with it."""
     sandbox_asgi.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")

@@ -40,6 +40,7 @@ OBSTACLES = {
     "an operator has claimed the call": (FREE | {"core_username": "ann"}, BOOK),
     "no candidates, exactly one is needed": (FREE | {"candidates": ()}, BOOK),
     "2 candidates, exactly one is needed": (FREE | {"candidates": (ONE, TWO)}, BOOK),
+    "one candidate, but there were several before: a person chooses": (FREE | {"had_several_candidates": True}, BOOK),
     "the only candidate has no person id": (FREE | {"candidates": (Candidate(person_id=""),)}, BOOK),
     "the only candidate is of person type Primary, not among [assign] person_types": (FREE, BOOKS["owners"]),
 }
