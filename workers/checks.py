@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from callkeeper.calls.call_patterns import STARTS_APART, repeats_last, seen_in_reading
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
-from callkeeper.calls.facts import Colour, is_named_by_service, signs_of
+from callkeeper.calls.facts import Colour, is_named_in_answer, signs_of
 from callkeeper.calls.fold import fold_check, fold_reading, reading_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
@@ -72,7 +72,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
     named = phone_call.voice_id
     if not named or is_same_id(named, claim.call_id.voice_id):
         return
-    real_id = await _real_id(claim, canonical_id(named), phone_call.alternate_ids)
+    real_id = await _real_id(claim, phone_call)
     if real_id is not None and await _merge_into(claim, real_id):
         return
     claim.call = replace(claim.call, names=replace(claim.call.names, other_voice_id=named))
@@ -88,21 +88,26 @@ def note_misnamed(claim: Claim, named: str, kind: str) -> None:
     claim.see([Shown("answer-names-call", "another-call", kind)])
 
 
-async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> str | None:
+async def _real_id(claim: Claim, phone_call: PhoneCall) -> str | None:
     """Return the real id if it is certain that this record's id is an alternate id of it.
 
     If the service answers with another caller's call by mistake, the answer looks the same as one about an alternate
     id. Merging then would carry out people's statements for the wrong caller. So a second source must confirm it: a
-    push, or the call's own record. Repeated answers confirm nothing. An id that the queue has listed, or that an answer
-    gave as the call's own, is never an alternate id.
+    push, or the call's own record. Repeated answers confirm nothing. An id that the queue lists, or that an answer gave as
+    the call's own, is never an alternate id. The queue may go on under the real id once somebody has assigned the call;
+    then number and start must be the same, too.
     """
-    voice_id = claim.call_id.voice_id
-    if is_named_by_service(claim.call) or not is_voice_id(named):
+    voice_id, life = claim.call_id.voice_id, claim.call.life
+    may_have_moved = life.is_unlisted and _is_continued(claim.call, phone_call)
+    if is_named_in_answer(claim.call) or not (life.listed_at is None or may_have_moved):
+        return None
+    named = canonical_id(phone_call.voice_id or "")
+    if not is_voice_id(named):
         return None
     pushed = await claim.tools.store.alias(claim.call_id)
     if pushed is not None and is_same_id(pushed, named):
         return named
-    return named if voice_id in map(canonical_id, alternate_ids) else None
+    return named if voice_id in map(canonical_id, phone_call.alternate_ids) else None
 
 
 def _is_continued(call: Call, phone_call: PhoneCall) -> bool:

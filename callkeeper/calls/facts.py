@@ -657,7 +657,12 @@ def has_real_voice_id(call: Call) -> bool:
 
 def is_named_by_service(call: Call) -> bool:
     """Tell whether the service uses this record's id as a call's voice id, in its queue or in an answer."""
-    return call.life.listed_at is not None or call.names.is_confirmed or has_real_voice_id(call)
+    return call.life.listed_at is not None or is_named_in_answer(call)
+
+
+def is_named_in_answer(call: Call) -> bool:
+    """Tell whether an answer of the service has given this record's id as the call's own."""
+    return call.names.is_confirmed or has_real_voice_id(call)
 
 
 def signs_of(reading: Reading) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.notes import CheckWish
+from callkeeper.calls.notes import CheckWish, Distrusted
 from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
+from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
-from tests.harness.virtual_time import Rig
+from tests.harness.virtual_time import KEY, Rig
+from tests.sandbox_fixtures import PHONE
 from workers.effects import TWO_RECORDS
 
 END = Happening(Kind.END, 90)
@@ -74,3 +76,19 @@ async def test_person_is_asked_if_somebody_has_spoken_about_the_other_record(rig
     assert record.voice_id == call.alternate_id
     assert record.ledger.assign.state is EffectState.UNRESOLVED
     assert f"asked by rule {TWO_RECORDS!r}" in (await rig.queries.attention()).values()
+
+
+@pytest.mark.parametrize("is_pushed", [True, False])
+async def test_call_that_another_tool_assigned_goes_on_under_its_voice_id(rig: Rig, is_pushed: bool) -> None:
+    """The record under the alternate id is not told as lost after hours, and what people said under it counts."""
+    rig.stage.world.add_member(KEY, "p-2", [PHONE])
+    claimed = Happening(Kind.CLAIMED, 20, "zed", "p-1")
+    call = await rig.begin_call(claimed, END, run_s=15, is_pushed=is_pushed)
+    said = Distrusted(operator="ann", said_at=rig.clock.now, wish="a" * 32)
+    await rig.store.note(CallId(KEY, call.alternate_id), said)
+    await rig.run(150)
+    new, old = await both(rig, call)
+    assert new is not None
+    assert new == old
+    assert (new.voice_id, new.life.reason) == (call.voice_id, Reason.REJECTED)
+    assert rig.ledger(call)["reject_voice"] == 1
