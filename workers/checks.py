@@ -170,6 +170,8 @@ def take_in(
     before, book = claim.call, claim.tools.book
     if phone_call.voice_id:
         claim.call = replace(claim.call, names=replace(claim.call.names, spelled=spelling_of(phone_call.voice_id)))
+    if claim.call.names.phone_number is None and phone_call.phone_number:
+        claim.call = replace(claim.call, names=replace(claim.call.names, phone_number=phone_call.phone_number))
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))

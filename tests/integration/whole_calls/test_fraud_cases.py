@@ -5,6 +5,7 @@ import pytest
 from callkeeper.calls.facts import research_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
+from tests.records import facts_of_record
 
 H = Happening
 HERE, FRAUD = None, "DeterminedFraud"
@@ -42,3 +43,16 @@ async def test_fraud_that_is_refuted_in_both_calls_counts_no_more(rig: Rig) -> N
     assert await show(rig, call, "other-3", "FalsePositive") == (None, FRAUD)
     assert await show(rig, call, "other-2", "FalsePositive") == (None, FRAUD)
     assert await show(rig, call, "other-1", "FalsePositive") == (None, "FalsePositive")
+
+
+async def test_number_that_only_details_show_is_known_from_an_earlier_call(rig: Rig) -> None:
+    """The fraudster withholds the number; the provider finds it out in the call."""
+    number = "5550100999"
+    await rig.begin_call(H(Kind.CASE, 5, FRAUD), H(Kind.END, 30), run_s=60, phone_number=number, persons=[])
+    claimed = H(Kind.CLAIMED, 15, "zed", "p-1")
+    script = (claimed, H(Kind.MFA_VALIDATED, 50), H(Kind.END, 200))
+    call = await rig.begin_call(*script, run_s=30, phone_number="", persons=[])
+    call.phone_number = number
+    await rig.run(300)
+    assert facts_of_record(await rig.record(call), rig.book.policies).fraud_before
+    assert "enroll" not in rig.ledger(call)
