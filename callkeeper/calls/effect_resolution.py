@@ -206,6 +206,8 @@ def ignored(call: Call) -> EffectState | None:
     shown_by = effect.sent_at + timedelta(seconds=DOUBT_READS_S[-1])
     if reading is None or reading.read_at < shown_by or listed_at is None or listed_at <= effect.sent_at:
         return None
+    if call.seen.person_id not in {effect.person_id, reading.person_id}:  # the queue names whom somebody has put there
+        return None
     return EffectState.REFUSED if assigned_too_often(effect) else EffectState.ABSENT
 
 
