@@ -128,3 +128,15 @@ async def test_member_whom_another_tool_corrects_at_once_was_assigned(sandbox_as
     call = await rig.begin_call(H(Kind.CLAIMED, 4, "zed", "p-2"), H(Kind.END, 200), run_s=100)
     record = await rig.record(call)
     assert (record.seen.person_id, record.ledger.assign.state) == ("p-2", EffectState.APPLIED)
+
+
+async def test_correction_that_the_service_ignores_is_not_told_as_done(rig: Rig) -> None:
+    """An assign over an assigned person succeeds and changes nothing."""
+    rig.stage.sandbox.choose(["assign-over-ignored"])
+    rig.stage.world.add_member(KEY, "p-2", ["5550100222"])
+    call = await rig.begin_call(H(Kind.END, 400), run_s=15)
+    await rig.note(call, AssignWish(person_id="p-2", operator="ann", said_at=rig.clock.now, wish="a1"))
+    await rig.run(60)
+    record = await rig.record(call)
+    assert record.seen.person_id == "p-1"
+    assert statuses_of(record, await rig.trail(call))["a1"].state is ActionState.HELD
