@@ -1,4 +1,4 @@
-"""The changes that a module is tried with. `cosmic-ray` makes them; one kind is ours: a call is left out.
+"""The changes that a Python module is tried with. `cosmic-ray` makes them; one kind is ours: a call is left out.
 
 A change is left out if it could not matter, or not to us: in an annotation, in the options of a record, in what is
 logged. So is one that does not compile.
@@ -72,10 +72,11 @@ def changes(code: str) -> Iterator[Change]:
             essence = _essence(changed)
             if essence is not None and essence not in seen:
                 seen.add(essence)
-                yield Change(*_first_difference(code, changed), changed)
+                yield Change(*first_difference(code, changed), changed)
 
 
-def _first_difference(code: str, changed: str) -> tuple[str, str]:
+def first_difference(code: str, changed: str) -> tuple[str, str]:
+    """Return the first line that a change makes another one, before and after."""
     pairs = zip(code.splitlines(), changed.splitlines(), strict=False)
     return next((before.strip(), after.strip()) for before, after in pairs if before != after)
 

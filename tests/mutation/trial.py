@@ -1,4 +1,4 @@
-"""Runs a module's tests on each of its changes, in a copy of the tree.
+"""Runs the tests of a module, or of a Lua script, on each of its changes, in a copy of the tree.
 
 ``python -m tests.mutation.trial MODULE ONE_IN TESTS...``, started in the copy, prints one line of JSON for each change.
 What the libraries cost to import is paid once: each trial is a fork of a process that has imported them and nothing of
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from tests.mutation.changes import Change, changes
+from tests.mutation import changes, lua_changes
+from tests.mutation.changes import Change
 
 _LIBRARIES: Final = (
     *(
@@ -60,7 +61,8 @@ def main(path: str, one_in: int, tests: Sequence[str]) -> None:
     if _status(path, tests, 600.0, is_changed=False) != 0:
         raise TestsFail(f"{path}: its tests fail without any change\n{Path(_OUTPUT).read_text(encoding='utf-8')}")
     limit_s = max(_LEAST_S, _TIMES * (time.monotonic() - began))
-    for n, change in enumerate(change for change in changes(code) if _is_in_sample(change, one_in)):
+    made = (changes if file.suffix == ".py" else lua_changes).changes(code)
+    for n, change in enumerate(change for change in made if _is_in_sample(change, one_in)):
         file.write_text(change.code, encoding="utf-8")
         # Python knows a module's compiled form by whole seconds and size, which may be those of the change before.
         os.utime(file, (n, n))
@@ -108,7 +110,8 @@ def _run(path: str, tests: Sequence[str], *, is_changed: bool) -> int:
     sys.dont_write_bytecode = is_changed
     os.environ["CI"] = "true"  # Hypothesis tries the same examples each time
     try:
-        importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        if path.endswith(".py"):
+            importlib.import_module(path.removesuffix(".py").replace("/", "."))
     except Exception:  # noqa: BLE001  (whatever it is: a module that cannot be imported reaches nobody)
         return _BROKEN
     import pytest  # noqa: PLC0415  (imported by the parent)

@@ -48,6 +48,9 @@ MODULES: Final = sorted(
 )
 
 
+SCRIPTS: Final = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "callkeeper/calls/lua").glob("*.lua"))
+
+
 def homes(module: str) -> list[Path]:
     """Return where the test file of a module may be."""
     package, _, name = module.rpartition("/")
@@ -78,7 +81,12 @@ def test_test_files_of_the_core_are_named_after_modules() -> None:
 def test_modules_that_are_tried_with_changes_exist_with_their_tests() -> None:
     """tests/mutation/mutants.toml names them."""
     for module in modules():
-        assert module.path in MODULES
+        assert module.path in {*MODULES, *SCRIPTS}
         assert module.tests
         assert all((ROOT / test).exists() for test in module.tests)
         assert module.tried == module.killed + len(module.survivors)
+
+
+def test_every_script_that_decides_something_is_tried_with_changes() -> None:
+    """``token_load.lua`` only calls what is in ``token_prelude.lua``."""
+    assert set(SCRIPTS) - {module.path for module in modules()} == {"callkeeper/calls/lua/token_load.lua"}

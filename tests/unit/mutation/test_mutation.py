@@ -5,6 +5,7 @@ import pytest
 
 from tests.mutation.__main__ import FILE, Module, Survivor, _is_worse, modules, written
 from tests.mutation.changes import changes
+from tests.mutation.lua_changes import changes as lua_changes
 from tests.mutation.trial import _is_in_sample
 
 CODE = '''\
@@ -37,6 +38,42 @@ def test_changes_are_of_operators_constants_conditions_and_calls() -> None:
             ("return call > LIMIT", "return call <=LIMIT"),
         ]
     )
+
+
+SCRIPT = """\
+-- Tell whether 1 is true.
+local known = redis.call('HMGET', key, 'since', '-1')
+if known[1] and not is_late(known[2]) then return 0 end
+while wait(5) do
+    redis.call('ZADD', due, 'LT', math.max(a, -b), member)
+    if known[3] < now then break end
+end
+return true
+"""
+
+
+def test_changes_of_a_script_are_of_the_same_kinds() -> None:
+    """None of comments, of names, or of what only says which value; the last return stays, as it always is noticed."""
+    returns, added = (
+        "if known[1] and not is_late(known[2]) then return 0 end",
+        "redis.call('ZADD', due, 'LT', math.max(a, -b), member)",
+    )
+    assert {change[:2] for change in lua_changes(SCRIPT)} == {
+        (returns, returns.replace("and", "or")),
+        (returns, returns.replace("not ", "")),
+        (returns, returns.replace("return 0", "do end")),
+        (returns, returns.replace("return 0", "return 1")),
+        ("while wait(5) do", "while not (wait(5)) do"),
+        ("while wait(5) do", "while wait(6) do"),
+        (added, "do end"),
+        (added, added.replace("LT", "GT")),
+        (added, added.replace("max", "min")),
+        (added, added.replace("-b", "b")),
+        ("if known[3] < now then break end", "if known[3] <= now then break end"),
+        ("if known[3] < now then break end", "if known[3] >= now then break end"),
+        ("if known[3] < now then break end", "if known[3] < now then do end end"),
+        ("return true", "return false"),
+    }
 
 
 def test_sample_depends_on_the_text_of_a_change_only() -> None:
