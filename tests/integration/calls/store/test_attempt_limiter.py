@@ -7,6 +7,8 @@ import structlog
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.store.attempt_limiter import ALLOWED, EVERY_S, LoginLimiter
 from callkeeper.calls.store.keys import Keys
@@ -31,9 +33,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def process(redis: "Redis", clock: Clock, *, remembered: int = 4096) -> LoginLimiter:
+def process(redis: "Redis", clock: Clock, *, remembered: int = 4096, log: FilteringBoundLogger = LOG) -> LoginLimiter:
     """Return the limiter of a web process that has just started."""
-    return LoginLimiter(redis, LOG, key=bytes(32), keys=Keys(), remembered=remembered, now_ms=clock)
+    return LoginLimiter(redis, log, key=bytes(32), keys=Keys(), remembered=remembered, now_ms=clock)
 
 
 async def test_limit_holds_across_processes_and_restarts(redis: "Redis", clock: Clock) -> None:
@@ -42,6 +44,17 @@ async def test_limit_holds_across_processes_and_restarts(redis: "Redis", clock: 
     assert [wait_s > 0 for wait_s in failures] == [False] * ALLOWED + [True] * 2
     assert await process(redis, clock).wait_s(ADDRESS) > 0
     assert await process(redis, clock).wait_s("203.0.113.8") == 0
+
+
+async def test_failure_that_reaches_the_limit_is_logged(
+    redis: "Redis", clock: Clock, log: FilteringBoundLogger, logged: LogCapture
+) -> None:
+    """Once, by the process that counted it, although that had counted no other. By whichever name it is reached."""
+    for _ in range(ALLOWED - 1):
+        await process(redis, clock, log=log).count(ADDRESS, "ann")
+    assert "attempts_limited" not in [line["event"] for line in logged.entries]
+    await process(redis, clock, log=log).count(ADDRESS, "ann")
+    assert [line["event"] for line in logged.entries].count("attempts_limited") == 1
 
 
 async def test_limit_is_lifted_after_the_wait(redis: "Redis", clock: Clock) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -16,7 +17,7 @@ from callkeeper.calls.pause import EVERYWHERE, Pause, PauseScope
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.pausing import RESTORED, PauseWatch, Pausing
+from callkeeper.calls.store.pausing import KEPT, RESTORED, PauseWatch, Pausing
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig
@@ -63,6 +64,24 @@ async def test_worker_writes_back_the_pauses_that_it_saw(redis: Redis, hand: Han
     await lose(redis, how)
     await other.claim(1)
     assert set(await reasons(redis)) == {"cu-1"}
+
+
+async def test_pause_that_redis_gets_twice_does_not_come_back(redis: Redis) -> None:
+    """The Redis client repeats it after somebody lifted it: one pause and one resumption are all that happened."""
+    pausing = Pausing(redis)
+    await pausing.pause("cu-1", PAUSE)
+    assert await pausing.resume("cu-1", operator="ops", because="over", at=AT)
+    await pausing.pause("cu-1", PAUSE)
+    assert await reasons(redis) == {}
+    assert [change.because for change in await pausing.history()] == ["over", "odd enrolls"]
+    assert not await pausing.resume("cu-2", operator="ops", because="never paused", at=AT)
+
+
+async def test_history_of_pauses_is_bounded(redis: Redis) -> None:
+    """The newest stay."""
+    for n in range(KEPT + 2):
+        await Pausing(redis).pause("cu-1", msgspec.structs.replace(PAUSE, because=str(n)))
+    assert [change.because for change in await Pausing(redis).history()] == [str(n) for n in range(KEPT + 1, 1, -1)]
 
 
 async def test_pause_of_a_person_is_not_replaced(redis: Redis, hand: Hand) -> None:

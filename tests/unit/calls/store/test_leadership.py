@@ -29,3 +29,11 @@ async def test_leader_that_is_gone_is_followed(fake_redis: FakeAsyncRedis) -> No
     """Its time ends by itself."""
     assert await of(fake_redis, "one").lead()
     assert 0 < await fake_redis.pttl("ck:figures:leader") <= 30_000
+
+
+async def test_leader_of_before_the_clock_was_set_back_is_followed(fake_redis: FakeAsyncRedis) -> None:
+    """The end of its time seems to be far ahead then. The next one that asks bounds it."""
+    assert await of(fake_redis, "one").lead()
+    await fake_redis.pexpire("ck:figures:leader", 3_600_000)
+    assert not await of(fake_redis, "other").lead()
+    assert 0 < await fake_redis.pttl("ck:figures:leader") <= 30_000
