@@ -25,6 +25,8 @@ from callkeeper.calls.store.breakers import (
     service_away,
 )
 from callkeeper.calls.store.claims import MOST_OF_ONE, Store
+from callkeeper.calls.store.inbox import SEARCH_EVERY_MS
+from callkeeper.calls.store.keys import CallId, institution_member
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.health import health_routes
@@ -312,6 +314,47 @@ async def test_live_call_in_no_schedule_is_found(store: Store, redis: Redis, han
     hand.ms += 10_000
     await store.enlist([])
     assert names(await store.claim(10)) == {calls[1].member}
+
+
+@pytest.mark.parametrize(
+    ("passed_ms", "is_found"), [(0, False), (SEARCH_EVERY_MS - 1, False), (SEARCH_EVERY_MS, True), (-3_600_000, True)]
+)
+async def test_calls_in_no_schedule_are_searched_every_few_seconds(
+    store: Store, redis: Redis, hand: Hand, passed_ms: int, is_found: bool
+) -> None:
+    """Not with every look, because there may be many. After Redis's clock was set back they are searched at once."""
+    call = CallId("cu-1", "v-1")
+    await due(store, call)
+    for held in await store.claim(10):
+        await store.save(held, b"{}", Placement(1000, listed="live"))
+    await store.enlist([])
+    await redis.zrem(store.keys.due, call.member)
+    hand.ms += passed_ms
+    await store.enlist([])
+    assert (await redis.zscore(store.keys.due, call.member) is not None) == is_found
+
+
+async def test_institution_in_the_schedule_is_not_listed_in_full_again(store: Store, redis: Redis) -> None:
+    """The regular look asks for a full listing only of one that is missing."""
+    for has_note in (True, False):
+        await store.enlist(["cu-1"])
+        assert bool(await redis.exists(store.keys.inbox(institution_member("cu-1")))) == has_note
+        for held in await store.claim(10):
+            await store.save(held, b"{}", Placement(1000))
+
+
+async def test_parked_call_is_in_a_schedule(store: Store, redis: Redis, hand: Hand) -> None:
+    """The regular look does not make a live call due as long as the breaker is open."""
+    call = CallId("cu-1", "v-1")
+    await due(store, call)
+    for held in await store.claim(10):
+        await store.save(held, b"{}", Placement(1000, listed="live"))
+    await fail(store, "cu-1")
+    hand.ms += SEARCH_EVERY_MS
+    await store.claim(10)
+    await store.enlist(["cu-1"])
+    assert await redis.zrange("ck:parked:cu-1", 0, -1) == [call.member.encode()]
+    assert await redis.zscore(store.keys.due, call.member) is None
 
 
 @pytest.mark.parametrize(
