@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -12,8 +13,11 @@ from redis.asyncio import Redis
 from callkeeper.calls.claimed_item import LEASE, ClaimedItem, LostWrites, Placement, WriteRefused, instant
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed, Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
+from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call, Names, Plan, encode_call, parse_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
+from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.script import ScriptName
 from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.calls.trail import Entry
@@ -283,6 +287,32 @@ async def test_clock_that_goes_back_a_little_makes_calls_due(store: Store, hand:
     assert (await claim(store)).member == A.member
 
 
+async def test_keep_writes_record_and_trail_and_removes_what_it_folded(store: Store, redis: Redis, hand: Hand) -> None:
+    """A note that came since the claim stays for the next one."""
+    await store.note(A, HINT)
+    item = await claim(store)
+    await store.note(A, WORD)
+    await store.keep(item, NEWER, entries=[LINE, LINE])
+    assert await redis.llen(store.keys.trail(A.member)) == 2
+    hand.ms += LEASE.ms
+    again = await claim(store)
+    assert (again.record, said(again)) == (NEWER, [WORD])
+
+
+@pytest.mark.parametrize("paused", [PauseScope.EFFECTS, PauseScope.ALL])
+@pytest.mark.parametrize("asked", [None, PauseScope.EFFECTS, PauseScope.ALL])
+async def test_keep_is_refused_under_a_pause_that_covers_it(
+    store: Store, redis: Redis, paused: PauseScope, asked: PauseScope | None
+) -> None:
+    """An effect is not booked under either, a check not while everything is paused."""
+    await live(store)
+    item = await claim(store)
+    await Pausing(redis).pause("cu-1", Pause(scope=paused, operator="ann", because="x", at=START))
+    is_covered = asked is PauseScope.EFFECTS or (asked is PauseScope.ALL and paused is PauseScope.ALL)
+    with pytest.raises(WriteRefused, match="paused") if is_covered else nullcontext():
+        await store.keep(item, NEWER, unless_paused=asked)
+
+
 @pytest.mark.parametrize("back_ms", [30_000, 600_000])
 async def test_clock_that_goes_back_ends_no_lease(store: Store, hand: Hand, back_ms: int) -> None:
     """A held call is not claimed by a second worker because Redis's clock went back, and is after one lease."""
@@ -503,7 +533,8 @@ async def test_claim_after_two_failovers_knows_only_the_end(store: Store, redis:
     assert item.lost == LostWrites(None, instant(hand.ms))
 
 
-async def test_claim_says_so_until_a_record_was_written(store: Store, redis: Redis, hand: Hand) -> None:
+@pytest.mark.parametrize("write", ["save", "keep"])
+async def test_claim_says_so_until_a_record_was_written(store: Store, redis: Redis, hand: Hand, write: str) -> None:
     """A worker that dies between taking over and writing leaves the next one what it has to know."""
     await live(store)
     await fail_over(redis)
@@ -512,7 +543,11 @@ async def test_claim_says_so_until_a_record_was_written(store: Store, redis: Red
     again = await claim(store)
     assert again.lost is not None
     assert again.lost == first.lost
-    await store.save(again, NEWER, Placement(0, listed="live"))
+    if write == "save":
+        await store.save(again, NEWER, Placement(0, listed="live"))
+    else:
+        await store.keep(again, NEWER)
+        hand.ms += LEASE.ms
     assert (await claim(store)).lost is None
 
 
