@@ -16,7 +16,7 @@ from callkeeper.calls.notes import Listed, Merged, Note, Pushed, Statement, Unli
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call, Names, Plan, encode_call, parse_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
-from callkeeper.calls.store.keys import CallId
+from callkeeper.calls.store.keys import KEPT_S, CallId
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.script import ScriptName
 from callkeeper.calls.store.script_runner import Scripts
@@ -429,6 +429,23 @@ async def test_merge_never_counts_past_the_limit(store: Store, redis: Redis) -> 
     await live(store, A)
     await store.merge(await claim(store), record_of(A, checks=12), B)
     assert await redis.hget(store.keys.item(B.member), "checks") == b"20"
+
+
+async def test_merge_loses_nothing_of_either_record(store: Store, redis: Redis) -> None:
+    """Both have an unread hint. The tombstone outlives the other record, which begins to expire later."""
+    await live(store, A)
+    item = await claim(store)
+    await store.keep(item, RECORD, entries=[LINE, LINE, LINE])
+    await store.note(A, HINT)
+    await store.note(B, NEWER_HINT)
+    await store.merge(item, record_of(A), B)
+    assert await redis.llen(store.keys.trail(B.member)) == 3
+    assert await redis.zscore(store.keys.live, A.member) is None
+    assert await store.alias(A) == B.voice_id
+    assert 0 < await redis.ttl(store.keys.trail(A.member)) <= KEPT_S
+    assert KEPT_S < await redis.ttl(store.keys.item(A.member)) <= KEPT_S + 86_400
+    read = said(await claim(store))
+    assert [note for note in (HINT, NEWER_HINT) if note not in read] == []
 
 
 async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from callkeeper.archive.database import Database
 from callkeeper.archive.lines import content_of
 from callkeeper.archive.tables import lines
-from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.claimed_item import Placement, WriteRefused
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.record import NEWER, SCHEMA, NewerRecord, parse_call
 from callkeeper.calls.store.claims import Store
@@ -167,6 +167,8 @@ async def test_late_release_of_a_newer_record_changes_nothing(rig: Rig) -> None:
     due = await rig.redis.zscore(KEYS.due, member)
     await rig.store.handover.leave(item)
     assert await rig.redis.zscore(KEYS.due, member) == due
+    with pytest.raises(WriteRefused):
+        await rig.store.keep(item)
     await handled_by_a_newer_worker(rig, member, stored, 30_000)
     due = await rig.redis.zscore(KEYS.due, member)
     await rig.store.handover.leave(item)
