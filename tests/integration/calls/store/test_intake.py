@@ -1,0 +1,87 @@
+"""What a recorded push leaves in a real Redis."""
+
+import pytest
+from redis.asyncio import Redis
+
+from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.notes import Pushed, parse_note
+from callkeeper.calls.settlement import CONFIRM_LOOKS_S
+from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.keys import CallId, Keys, Retention, institution_member
+from callkeeper.service.push_event import PushEvent
+from tests.integration.calls.hand import Hand
+from tests.integration.calls.store.test_claims import RECORD, A, claim, live
+
+KEYS, INSTITUTION = Keys(), institution_member("cu-1")
+
+
+@pytest.fixture
+def intake(redis: "Redis", hand: Hand) -> Intake:
+    """Return an intake that keeps three events, for a minute."""
+    return Intake(redis, retention=Retention(events=3, calls_s=60), now_ms=hand, within_s=60.0)
+
+
+def event(*, voice_id: str | None = "v-1", alternate: str | None = None, **given: bool) -> PushEvent:
+    """Return the event that a call has started."""
+    return PushEvent(type="CallStart", institution_key="cu-1", voice_id=voice_id, alternate_voice_id=alternate, **given)
+
+
+async def test_event_of_a_known_call_makes_it_due_at_once(
+    store: Store, redis: "Redis", hand: Hand, intake: Intake
+) -> None:
+    """One of an unknown call waits for the look at its queue. Both are dated by Redis's clock."""
+    await live(store, due_in_ms=5000)
+    assert await intake.record(event(), event_id="ev-1")
+    await intake.record(event(voice_id="v-2"), event_id="ev-2")
+    due = {name.decode(): int(at) - hand.ms for name, at in await redis.zrange(KEYS.due, 0, -1, withscores=True)}
+    assert due == {A.member: 0, CallId("cu-1", "v-2").member: CONFIRM_LOOKS_S[0] * 1000, INSTITUTION: 0}
+    [note] = (parse_note(each) for each in await redis.hvals(KEYS.inbox(A.member)))
+    assert isinstance(note, Pushed)
+    assert note.recorded_ms == hand.ms
+
+
+async def test_event_of_a_settled_call_leaves_it_settled(store: Store, redis: "Redis", intake: Intake) -> None:
+    """Only the queue is looked at."""
+    await live(store)
+    await store.save(await claim(store), RECORD, Placement(None, listed="settled"))
+    await intake.record(event(), event_id="ev-1")
+    assert await redis.zrange(KEYS.due, 0, -1) == [INSTITUTION.encode()]
+
+
+async def test_alternate_id_alone_leads_to_the_call_that_it_was_pushed_with(
+    store: Store, redis: "Redis", intake: Intake
+) -> None:
+    """For a day. One that was never pushed with another id is an id of its own."""
+    for number, (voice_id, alternate) in enumerate(
+        (("v-1", "alt-1"), (None, "alt-1"), (None, "alt-2"), ("alt-1", None))
+    ):
+        await intake.record(event(voice_id=voice_id, alternate=alternate), event_id=f"ev-{number}")
+    calls = {name.decode() for name in await redis.zrange(KEYS.due, 0, -1)} - {INSTITUTION}
+    assert calls == {CallId("cu-1", name).member for name in ("v-1", "alt-2", "alt-1")}, (
+        "the last is named as a call's id"
+    )
+    assert await store.alias(CallId("cu-1", "alt-1")) == "v-1"
+    assert await store.alias(CallId("cu-1", "alt-2")) is None
+    assert 0 < await redis.ttl(KEYS.alias("cu-1", "alt-1")) <= 86_400
+
+
+async def test_sample_is_remembered_and_wakes_nobody(redis: "Redis", intake: Intake) -> None:
+    """It shows for a week that the header works. An event is none."""
+    assert not await intake.record(event(is_test=True), event_id="ev-1")
+    assert await redis.zcard(KEYS.due) == await redis.llen(KEYS.wakeup) == 0
+    assert 0 < await redis.ttl(KEYS.sample("cu-1")) <= 604_800
+    await redis.delete(KEYS.sample("cu-1"))
+    await intake.record(event(), event_id="ev-2")
+    assert not await redis.exists(KEYS.sample("cu-1"))
+
+
+async def test_log_of_events_is_bounded(redis: "Redis", hand: Hand, intake: Intake) -> None:
+    """By number, and by age."""
+    for n in range(5):
+        hand.ms += 1000
+        await intake.record(event(), event_id=f"ev-{n}")
+    assert [b'"ev-%d"' % n in line for n, line in enumerate(await redis.zrange(KEYS.events, 0, -1), 2)] == [True] * 3
+    hand.ms += 59_000
+    await intake.record(event(), event_id="ev-5")
+    assert [b'"ev-%d"' % n in line for n, line in enumerate(await redis.zrange(KEYS.events, 0, -1), 4)] == [True] * 2
