@@ -15,6 +15,7 @@ from callkeeper.calls.store.breakers import (
     ACCOUNT,
     FAILURES_THAT_OPEN,
     PROBE_EVERY_MS,
+    PROBES_AT_ONCE,
     WHOLE,
     EndpointKind,
     RequestResult,
@@ -242,6 +243,19 @@ async def test_hundreds_of_failing_institutions_are_tried_by_turns(store: Store,
     assert {tried.count(scope) for scope in calls(*keys)} <= {2, 3, 4}
 
 
+async def test_few_probes_are_taken_at_once(store: Store, hand: Hand) -> None:
+    """The others are taken with the next look."""
+    keys = [f"cu-{n}" for n in range(2 * PROBES_AT_ONCE)]
+    store.breakers.acted_for = frozenset({*keys, "cu-other"})
+    for key in keys:
+        await fail(store, key)
+    await store.breakers.report(RequestResult.ANSWER, "cu-other")
+    hand.ms += 10 * PROBE_EVERY_MS
+    first, second, third = [await store.breakers.take_probes() for _ in range(3)]
+    assert [len(first), third] == [PROBES_AT_ONCE, []]
+    assert {*first, *second} == set(calls(*keys))
+
+
 async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store, hand: Hand) -> None:
     """A holder that renewed its lease while its institution was left alone is not overtaken by a second mover."""
     call = CallId("cu-1", "v-1")
@@ -425,6 +439,7 @@ async def test_retry_lets_everything_be_tried_at_once(store: Store, redis: Redis
     await store.breakers.report(RequestResult.PAUSE, "cu-1", pause_s=60)
     await redis.hset(store.keys.login_gate, mapping={"refused:abc": 10**14, "shut": 10**14, "failures": 3})
     assert [breaker.institution_key for breaker in await retry_service(redis)] == ["cu-1"]
+    assert await Store(redis).breakers.take_probes() == calls("cu-1"), "not only after the pause"
     assert await redis.hgetall(store.keys.login_gate) == {b"failures": b"3"}
     assert await redis.llen(store.keys.wakeup) == 1
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
@@ -249,6 +249,53 @@ async def test_note_for_a_settled_call_is_refused_unless_meant_for_one(store: St
     assert await store.claim(10) == []
     assert (await store.note(A, WORD, even_settled=True))[0] is True
     assert (await claim(store)).member == A.member
+
+
+@pytest.mark.parametrize("listed", ["settled", "unconfirmed", "lost"])
+async def test_call_that_is_settled_expires_until_it_is_opened_again(
+    store: Store, redis: Redis, listed: Literal["settled", "unconfirmed", "lost"]
+) -> None:
+    """Whatever it is settled as. Afterwards it is a live call like any other."""
+    keys = store.keys
+    item, trail = keys.item(A.member), keys.trail(A.member)
+    await live(store)
+    await store.save(await claim(store), RECORD, Placement(None, listed=listed), entries=[LINE])
+    assert [0 < await redis.ttl(key) <= KEPT_S for key in (item, trail)] == [True, True]
+    assert [await redis.zcard(keys.live), await redis.zcard(keys.settled)] == [0, 1]
+    await store.note(A, WORD, even_settled=True)
+    await store.save(await claim(store), RECORD, Placement(0, listed="live"))
+    assert [await redis.ttl(item), await redis.ttl(trail)] == [-1, -1]
+    assert [await redis.zcard(keys.live), await redis.zcard(keys.settled)] == [1, 0]
+    assert not await redis.hexists(item, "settled")
+
+
+async def test_save_counts_checks_up_and_never_down(store: Store) -> None:
+    """What was booked meanwhile counts."""
+    await live(store)
+    for checks, booked in ((1, 1), (4, 4), (2, 4)):
+        await store.save(await claim(store), RECORD, Placement(0), checks=checks)
+        item = await claim(store)
+        assert item.checks == booked
+        await store.save(item, RECORD, Placement(0))
+
+
+async def test_save_appends_entries_and_no_notes(store: Store, redis: Redis) -> None:
+    """However many notes were folded."""
+    for note in (HINT, WORD, LISTED):
+        await store.note(A, note)
+    await store.save(await claim(store), RECORD, Placement(0, listed="live"), entries=[LINE])
+    assert await redis.llen(store.keys.trail(A.member)) == 1
+
+
+async def test_save_keeps_the_entry_that_the_queue_is_expected_to_have(store: Store, redis: Redis) -> None:
+    """Of a call that the queue lists."""
+    opened = store.keys.opened("cu-1")
+    await live(store)
+    await store.save(await claim(store), RECORD, Placement(0, listed="live", entry="print"))
+    assert not await redis.exists(opened)
+    await redis.hset(opened, A.voice_id, "")
+    await store.save(await claim(store), RECORD, Placement(0, listed="live", entry="print"))
+    assert await redis.hget(opened, A.voice_id) == b"print"
 
 
 async def test_note_for_a_forgotten_call_begins_anew(store: Store, redis: Redis) -> None:

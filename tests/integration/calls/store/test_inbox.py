@@ -4,9 +4,9 @@ import asyncio
 
 from redis.asyncio import Redis
 
-from callkeeper.calls.claimed_item import instant
+from callkeeper.calls.claimed_item import Placement, instant
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.notes import MOST_WAITING, Distrusted
+from callkeeper.calls.notes import MOST_WAITING, Distrusted, Pushed
 from callkeeper.calls.store.claims import Store
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.calls.hand import Hand
@@ -34,3 +34,17 @@ async def test_all_statements_that_wait_are_folded(rig: Rig) -> None:
     await rig.run(5)
     assert [line.what for line in await rig.trail(call)].count("said") == MOST_WAITING
     assert not await rig.redis.exists(rig.store.keys.inbox(CallId(KEY, call.voice_id).member))
+
+
+async def test_note_wakes_a_worker_only_if_it_was_accepted_and_is_to(store: Store, redis: Redis) -> None:
+    """A job is enqueued for a note that asks for it, and not for one that a settled call refuses."""
+    call_id, hint = CallId(KEY, "v-1"), Pushed(has_ended=False, event_id="ev-1", received_at=instant(1))
+    assert await store.note(call_id, hint) == (True, False)
+    assert await redis.llen(store.keys.wakeup) == 0
+    assert await store.note(call_id, hint, wake=True) == (True, True)
+    assert await redis.llen(store.keys.wakeup) == 1
+    [item] = await store.claim(1)
+    await store.save(item, b"{}", Placement(None, listed="settled"))
+    await redis.delete(store.keys.wakeup, store.keys.wake)
+    assert await store.note(call_id, hint, wake=True) == (False, False)
+    assert await redis.llen(store.keys.wakeup) == 0
