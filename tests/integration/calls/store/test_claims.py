@@ -269,6 +269,24 @@ async def test_call_that_is_settled_expires_until_it_is_opened_again(
     assert not await redis.hexists(item, "settled")
 
 
+@pytest.mark.parametrize("state", ["claimed", "noted", "of release 0.2.0", ""])
+async def test_tidy_lets_expire_what_nobody_will_save(store: Store, redis: Redis, hand: Hand, state: str) -> None:
+    """What was settled under a longer setting expires, unless it is saved soon, under the lower one."""
+    await live(store)
+    await store.save(await claim(store), RECORD, Placement(None, listed="settled"))
+    if state == "of release 0.2.0":
+        await redis.hdel(store.keys.item(A.member), "over")
+    elif state:
+        await store.note(A, WORD, even_settled=True)
+    if state == "claimed":
+        await claim(store)
+        await redis.delete(store.keys.inbox(A.member))
+    hand.ms += 61_000
+    await Store(redis, kept_s=60, now_ms=hand).tidy()
+    assert (await redis.ttl(store.keys.item(A.member)) > 1) == (state in {"claimed", "noted"})
+    assert await redis.zcard(store.keys.settled) == 0
+
+
 async def test_save_counts_checks_up_and_never_down(store: Store) -> None:
     """What was booked meanwhile counts."""
     await live(store)

@@ -110,6 +110,25 @@ async def test_web_writes_back_what_no_worker_knows(redis: Redis, hand: Hand) ->
     assert await reasons(redis) == {}
 
 
+async def test_web_process_names_data_that_has_no_name(redis: Redis, hand: Hand) -> None:
+    """So that it notices if Redis is emptied before a worker has claimed. A name that is there stays."""
+    watch, epoch = PauseWatch(redis, keys=Keys()), Keys().epoch
+    await watch.poll()
+    first = await redis.hget(epoch, "born")
+    await watch.poll()
+    assert await redis.hmget(epoch, ["born", "replaced"]) == [first, None]
+    await redis.flushall()
+    await watch.poll()
+    born, replaced = await redis.hmget(epoch, ["born", "replaced"])
+    assert replaced == b"1"
+    assert None not in (first, born)
+    assert born != first
+    await Store(redis, now_ms=hand).claim(1)
+    named = await redis.hget(epoch, "born")
+    await PauseWatch(redis, keys=Keys()).poll()
+    assert await redis.hget(epoch, "born") == named
+
+
 async def test_watch_that_was_ended_does_not_connect_again(redis: Redis, redis_url: str) -> None:
     """A look is under way when the process closes its connections: nothing of it is left on the server."""
     client = receiver_redis(RedisLocation(url=Secret(redis_url), sentinels=None, address=redis_url))
