@@ -16,6 +16,8 @@ from callkeeper.calls.store.breakers import (
     FAILURES_THAT_OPEN,
     PROBE_EVERY_MS,
     PROBES_AT_ONCE,
+    THREE,
+    TRY_CHECK_EVERY_MS,
     WHOLE,
     EndpointKind,
     RequestResult,
@@ -241,6 +243,25 @@ async def test_hundreds_of_failing_institutions_are_tried_by_turns(store: Store,
         hand.ms += 250
         tried += await store.breakers.take_probes()
     assert {tried.count(scope) for scope in calls(*keys)} <= {2, 3, 4}
+
+
+async def test_checks_that_bring_no_result_are_made_by_turns(store: Store, hand: Hand) -> None:
+    """Without a limit while they bring results; then one call every eight seconds, whatever Redis's clock does."""
+    every_s = TRY_CHECK_EVERY_MS / 1000
+    assert [await store.breakers.turn_wait_s("cu-1") for _ in range(2)] == [0.0, 0.0]
+    for n in range(THREE):
+        for _ in range(FAILURES_THAT_OPEN):
+            await store.breakers.report(RequestResult.FAILURE, "cu-1", EndpointKind.CHECK, member=f"c:cu-1:v-{n}")
+    hand.ms += TRY_CHECK_EVERY_MS
+    assert [await store.breakers.turn_wait_s("cu-1") for _ in range(2)] == [0.0, every_s]
+    hand.ms += TRY_CHECK_EVERY_MS - 1
+    assert await store.breakers.turn_wait_s("cu-1") == 0.001
+    hand.ms += 1
+    assert await store.breakers.turn_wait_s("cu-1") == 0.0
+    hand.ms -= 3_600_000
+    assert await store.breakers.turn_wait_s("cu-1") == every_s
+    hand.ms += TRY_CHECK_EVERY_MS
+    assert await store.breakers.turn_wait_s("cu-1") == 0.0
 
 
 async def test_few_probes_are_taken_at_once(store: Store, hand: Hand) -> None:
