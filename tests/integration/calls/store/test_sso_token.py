@@ -12,7 +12,7 @@ from callkeeper.service import (
     LoginShut,
     Shut,
 )
-from callkeeper.service.tokens import PROBE_EVERY_S, SUSPICION_S
+from callkeeper.service.tokens import FIRST_WAIT_S, PROBE_EVERY_S, SUSPICION_S
 from tests.integration.service.test_tokens import QUEUE, Clock, bar, clock, issue
 
 __all__ = ["clock"]
@@ -105,6 +105,28 @@ async def test_token_lives_no_longer_when_the_clock_goes_back(redis_store: Redis
     assert loaded.age_s == 1799
     clock.now += 1
     assert await redis_store.load() is None
+
+
+@pytest.mark.parametrize("field", ["generation", "value", "institutions", "issued", "expires"])
+async def test_token_that_cannot_be_read_is_none(redis_store: RedisTokenStore, redis: Redis, field: str) -> None:
+    """Somebody logs in anew."""
+    await issue(redis_store)
+    await redis.hdel("ck:token", field)
+    assert await redis_store.load() is None
+
+
+async def test_try_of_a_barred_scope_that_redis_gets_twice_is_one_try(
+    redis_store: RedisTokenStore, clock: Clock
+) -> None:
+    """However late the repetition comes, it leads to no further request."""
+    await issue(redis_store)
+    await bar(redis_store, clock)
+    clock.now += PROBE_EVERY_S
+    assert await redis_store.probe(QUEUE) == 0.0
+    clock.now += PROBE_EVERY_S
+    redis_store._calls -= 1
+    assert await redis_store.probe(QUEUE) == FIRST_WAIT_S
+    assert await redis_store.probe(QUEUE) == 0.0
 
 
 async def test_old_refusal_bars_nothing_when_the_clock_goes_back(redis_store: RedisTokenStore, clock: Clock) -> None:
