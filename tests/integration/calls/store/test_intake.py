@@ -1,5 +1,7 @@
 """What a recorded push leaves in a real Redis."""
 
+import json
+
 import pytest
 from redis.asyncio import Redis
 
@@ -76,6 +78,17 @@ async def test_sample_is_remembered_and_wakes_nobody(redis: "Redis", intake: Int
     await redis.delete(KEYS.sample("cu-1"))
     await intake.record(event(), event_id="ev-2")
     assert not await redis.exists(KEYS.sample("cu-1"))
+
+
+async def test_log_of_events_has_no_whole_phone_number(redis: "Redis", intake: Intake) -> None:
+    """Nor a type of any length. It tells a sample from an event."""
+    sample = PushEvent(type="T" * 50, institution_key="cu-1", phone_number="5550100001", is_test=True)
+    await intake.record(sample, event_id="ev-1")
+    await intake.record(event(), event_id="ev-2")
+    assert [json.loads(line) for line in await redis.zrange(KEYS.events, 0, -1)] == [
+        {"id": "ev-1", "type": "T" * 40, "institution_key": "cu-1", "phone_last4": "0001", "is_test": True},
+        {"id": "ev-2", "type": "CallStart", "institution_key": "cu-1", "voice_id": "v-1"},
+    ]
 
 
 async def test_log_of_events_is_bounded(redis: "Redis", hand: Hand, intake: Intake) -> None:
