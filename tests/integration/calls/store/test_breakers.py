@@ -378,6 +378,16 @@ async def test_institution_in_the_schedule_is_not_listed_in_full_again(store: St
             await store.save(held, b"{}", Placement(1000))
 
 
+async def test_institution_whose_queue_fails_is_looked_at_later(store: Store, redis: Redis, hand: Hand) -> None:
+    """Not with every claim, and it stays in the schedule."""
+    await store.enlist(["cu-1"])
+    await fail(store, "cu-1", kind=EndpointKind.QUEUE)
+    assert await store.claim(10) == []
+    due_ms = await redis.zscore(store.keys.due, institution_member("cu-1"))
+    assert due_ms is not None
+    assert due_ms > hand.ms
+
+
 async def test_parked_call_is_in_a_schedule(store: Store, redis: Redis, hand: Hand) -> None:
     """The regular look does not make a live call due as long as the breaker is open."""
     call = CallId("cu-1", "v-1")

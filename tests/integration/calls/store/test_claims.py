@@ -116,6 +116,12 @@ async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand)
     assert [item.member for item in await store.claim(10)] == [A.member]
 
 
+async def test_process_that_has_claimed_is_forgotten_in_time(store: Store, redis: Redis) -> None:
+    """Every process has a name of its own, so the names would add up."""
+    await store.claim(1)
+    assert await redis.ttl(store.keys.claimer(store._claimer)) > 0
+
+
 async def test_claim_says_how_late_it_is(store: Store, hand: Hand) -> None:
     """A claim returns how late workers are: with calls of other institutions only if those of two are late."""
     calls = [CallId(institution_key, f"v-{n}") for n, institution_key in enumerate(("a", "a", "b", "c"))]
