@@ -1,6 +1,7 @@
 """What a recorded push leaves in a real Redis."""
 
 import json
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -24,14 +25,14 @@ def intake(redis: "Redis", hand: Hand) -> Intake:
     return Intake(redis, retention=Retention(events=3, calls_s=60), now_ms=hand, within_s=60.0)
 
 
-def event(*, voice_id: str | None = "v-1", alternate: str | None = None, **given: bool) -> PushEvent:
+def event(*, voice_id: str | None = "v-1", alternate: str | None = None, is_test: bool | None = None) -> PushEvent:
     """Return the event that a call has started."""
-    return PushEvent(type="CallStart", institution_key="cu-1", voice_id=voice_id, alternate_voice_id=alternate, **given)
+    return PushEvent(
+        type="CallStart", institution_key="cu-1", voice_id=voice_id, alternate_voice_id=alternate, is_test=is_test
+    )
 
 
-async def test_event_of_a_known_call_makes_it_due_at_once(
-    store: Store, redis: "Redis", hand: Hand, intake: Intake
-) -> None:
+async def test_event_of_a_known_call_makes_it_due_at_once(store: Store, redis: Any, hand: Hand, intake: Intake) -> None:
     """One of an unknown call waits for the look at its queue. Both are dated by Redis's clock."""
     await live(store, due_in_ms=5000)
     assert await intake.record(event(), event_id="ev-1")
@@ -43,7 +44,7 @@ async def test_event_of_a_known_call_makes_it_due_at_once(
     assert note.recorded_ms == hand.ms
 
 
-async def test_event_of_a_settled_call_leaves_it_settled(store: Store, redis: "Redis", intake: Intake) -> None:
+async def test_event_of_a_settled_call_leaves_it_settled(store: Store, redis: Any, intake: Intake) -> None:
     """Only the queue is looked at."""
     await live(store)
     await store.save(await claim(store), RECORD, Placement(None, listed="settled"))
@@ -52,7 +53,7 @@ async def test_event_of_a_settled_call_leaves_it_settled(store: Store, redis: "R
 
 
 async def test_alternate_id_alone_leads_to_the_call_that_it_was_pushed_with(
-    store: Store, redis: "Redis", intake: Intake
+    store: Store, redis: Any, intake: Intake
 ) -> None:
     """For a day. One that was never pushed with another id is an id of its own."""
     told: list[tuple[str | None, str | None, set[str]]] = [
@@ -70,7 +71,7 @@ async def test_alternate_id_alone_leads_to_the_call_that_it_was_pushed_with(
     assert 0 < await redis.ttl(KEYS.alias("cu-1", "alt-1")) <= 86_400
 
 
-async def test_sample_is_remembered_and_wakes_nobody(redis: "Redis", intake: Intake) -> None:
+async def test_sample_is_remembered_and_wakes_nobody(redis: Any, intake: Intake) -> None:
     """It shows for a week that the header works. An event is none."""
     assert not await intake.record(event(is_test=True), event_id="ev-1")
     assert await redis.zcard(KEYS.due) == await redis.llen(KEYS.wakeup) == 0
@@ -80,7 +81,7 @@ async def test_sample_is_remembered_and_wakes_nobody(redis: "Redis", intake: Int
     assert not await redis.exists(KEYS.sample("cu-1"))
 
 
-async def test_log_of_events_has_no_whole_phone_number(redis: "Redis", intake: Intake) -> None:
+async def test_log_of_events_has_no_whole_phone_number(redis: Any, intake: Intake) -> None:
     """Nor a type of any length. It tells a sample from an event."""
     sample = PushEvent(type="T" * 50, institution_key="cu-1", phone_number="5550100001", is_test=True)
     await intake.record(sample, event_id="ev-1")
@@ -91,7 +92,7 @@ async def test_log_of_events_has_no_whole_phone_number(redis: "Redis", intake: I
     ]
 
 
-async def test_log_of_events_is_bounded(redis: "Redis", hand: Hand, intake: Intake) -> None:
+async def test_log_of_events_is_bounded(redis: Any, hand: Hand, intake: Intake) -> None:
     """By number, and by age."""
     for n in range(5):
         hand.ms += 1000
