@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import CheckWish, Distrusted
 from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
-from callkeeper.calls.store.keys import CallId
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig

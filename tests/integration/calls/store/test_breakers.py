@@ -13,11 +13,11 @@ from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.notes import Pushed
 from callkeeper.calls.store.breakers import (
     ACCOUNT,
+    CHECK_TURN_EVERY_MS,
     FAILURES_THAT_OPEN,
     PROBE_EVERY_MS,
     PROBES_AT_ONCE,
     THREE,
-    TRY_CHECK_EVERY_MS,
     WHOLE,
     EndpointKind,
     RequestResult,
@@ -29,7 +29,6 @@ from callkeeper.calls.store.breakers import (
 )
 from callkeeper.calls.store.claims import MOST_OF_ONE, Store
 from callkeeper.calls.store.inbox import SEARCH_EVERY_MS
-from callkeeper.calls.store.keys import CallId, institution_member
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind
 from receiver.health import health_routes
@@ -247,20 +246,20 @@ async def test_hundreds_of_failing_institutions_are_tried_by_turns(store: Store,
 
 async def test_checks_that_bring_no_result_are_made_by_turns(store: Store, hand: Hand) -> None:
     """Without a limit while they bring results; then one call every eight seconds, whatever Redis's clock does."""
-    every_s = TRY_CHECK_EVERY_MS / 1000
+    every_s = CHECK_TURN_EVERY_MS / 1000
     assert [await store.breakers.turn_wait_s("cu-1") for _ in range(2)] == [0.0, 0.0]
     for n in range(THREE):
         for _ in range(FAILURES_THAT_OPEN):
             await store.breakers.report(RequestResult.FAILURE, "cu-1", EndpointKind.CHECK, member=f"c:cu-1:v-{n}")
-    hand.ms += TRY_CHECK_EVERY_MS
+    hand.ms += CHECK_TURN_EVERY_MS
     assert [await store.breakers.turn_wait_s("cu-1") for _ in range(2)] == [0.0, every_s]
-    hand.ms += TRY_CHECK_EVERY_MS - 1
+    hand.ms += CHECK_TURN_EVERY_MS - 1
     assert await store.breakers.turn_wait_s("cu-1") == 0.001
     hand.ms += 1
     assert await store.breakers.turn_wait_s("cu-1") == 0.0
     hand.ms -= 3_600_000
     assert await store.breakers.turn_wait_s("cu-1") == every_s
-    hand.ms += TRY_CHECK_EVERY_MS
+    hand.ms += CHECK_TURN_EVERY_MS
     assert await store.breakers.turn_wait_s("cu-1") == 0.0
 
 

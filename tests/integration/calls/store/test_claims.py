@@ -16,7 +16,7 @@ from callkeeper.calls.notes import Listed, Merged, Note, Pushed, Statement, Unli
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call, Names, Plan, encode_call, parse_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
-from callkeeper.calls.store.keys import KEPT_S, CallId
+from callkeeper.calls.store.keys import KEPT_S
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.script import ScriptName
 from callkeeper.calls.store.script_runner import Scripts

@@ -7,11 +7,12 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.notes import Pushed, parse_note
 from callkeeper.calls.settlement import CONFIRM_LOOKS_S
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.intake import Intake
-from callkeeper.calls.store.keys import CallId, Keys, Retention, institution_member
+from callkeeper.calls.store.keys import Keys, Retention
 from callkeeper.service.push_event import PushEvent
 from tests.integration.calls.hand import Hand
 from tests.integration.calls.store.test_claims import RECORD, A, claim, live
