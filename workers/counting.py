@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from callkeeper.calls.facts import Policies, has_result
+from callkeeper.calls.facts import has_result
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.hourly import Slot, slot_of_delay, slot_of_reason
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.provider_signs import HEARD_ENOUGH, is_voice_expected, is_voice_shown, signs_shown, unknown_names
 from callkeeper.calls.quiet_outages import NOT_OURS
 from callkeeper.calls.record import Call, Phase, Reason

@@ -21,10 +21,11 @@ from callkeeper.calls.effect_resolution import (
     may_begin,
     unresolved,
 )
-from callkeeper.calls.facts import Facts, Policies, facts_of
+from callkeeper.calls.facts import Facts, facts_of
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.law import BRIEF, LAW, forbidden
 from callkeeper.calls.member_evidence import is_rejected
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Reason
 from callkeeper.calls.statement_folding import is_given_up, may_return
 from callkeeper.calls.trail import Entry

@@ -11,9 +11,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
-from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies, research_of
+from callkeeper.calls.facts import research_of
 from callkeeper.calls.fold import with_determination
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call, Phase, Reading
 from callkeeper.calls.settlement import HINT_LIVES, SETTLE_AFTER
 from callkeeper.calls.statuses import STATUSES

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from callkeeper.calls.facts import MANUAL_GREEN
 from callkeeper.calls.member_evidence import (
     enrolled_member,
     is_enrolled,
@@ -24,6 +23,7 @@ from callkeeper.calls.member_evidence import (
     may_be_rejected,
     rejected_member,
 )
+from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.record import Call, Identity, Reading, Reason, Word
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
 from callkeeper.service.enumerations import CallStatus

@@ -8,9 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_kind
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from fnmatch import fnmatchcase
-from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from zlib import crc32
@@ -24,6 +21,7 @@ from callkeeper.calls.member_evidence import enrolled_person, is_assigned, usabl
 from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.notes import statement_order
 from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import (
     CHECK_LIMIT,
     Call,
@@ -40,58 +38,6 @@ from callkeeper.calls.record import (
 from callkeeper.calls.statuses import FRAUD, PERSON_TYPES, RESEARCH, STATUSES, VALIDATION_TYPES, WEEKDAYS
 from callkeeper.service.endpoints import is_same_id
 from callkeeper.service.enumerations import CallStatus
-
-
-class Colour(StrEnum):
-    """What the name of a policy says about the caller."""
-
-    GREEN = "green"
-    RED = "red"
-    NEUTRAL = "neutral"
-    UNCLASSIFIED = "unclassified"
-
-
-MANUAL_GREEN = "Green Manual Authentication"
-"""The policy that an enroll applies: green because of a person, not because of the voice. Spec: States, row enroll."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """The colours of policies, by name or pattern (``*`` matches anything).
-
-    Assumed (`policy-colour`): names of green and red policies begin with the colour, as the one name in the Spec does.
-    """
-
-    green: tuple[str, ...] = ()
-    red: tuple[str, ...] = ()
-    neutral: tuple[str, ...] = ()
-
-    def colour(self, name: str) -> Colour:
-        """Classify a policy. Red wins over green. A name that no pattern matches stays unclassified.
-
-        ``Green Manual Authentication`` is always green, whatever the patterns say (Assumed (`enroll-applies-policy`):
-        an enroll applies it).
-        """
-        return _colour(self, name)
-
-    def colours(self, names: Iterable[str]) -> frozenset[Colour]:
-        return frozenset([self.colour(name) for name in names])
-
-
-@lru_cache(maxsize=4096)
-def _colour(policies: Policies, name: str) -> Colour:
-    """Classify a policy once: patterns are slow, and every answer names the same few policies."""
-    if name == MANUAL_GREEN:
-        return Colour.GREEN
-    for colour, patterns in (
-        (Colour.RED, policies.red),
-        (Colour.GREEN, policies.green),
-        (Colour.NEUTRAL, policies.neutral),
-    ):
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
-            return colour
-    return Colour.UNCLASSIFIED
-
 
 ENOUGH_ANSWERS = 18
 """After how many answered checks the voice had its say. docs/rules.md has the figures behind it."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
-from callkeeper.calls.facts import MANUAL_GREEN, Colour, is_named_by_service, signs_of
+from callkeeper.calls.facts import is_named_by_service, signs_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
@@ -24,6 +24,7 @@ from callkeeper.calls.member_evidence import (
 )
 from callkeeper.calls.merging import continued, merged
 from callkeeper.calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
+from callkeeper.calls.policies import MANUAL_GREEN, Colour
 from callkeeper.calls.record import Call, Identity, Life, Phase, Reading, Reason, Seen, with_effect
 from callkeeper.calls.redis_restart import charge_if_assigned
 from callkeeper.calls.rules.assignment import is_free

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callkeeper.calls.call_query import same_number
-from callkeeper.calls.facts import Policies
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.store.change_stream import START, Changes, is_position, order
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.desk.access.access_changes import AccessChanges

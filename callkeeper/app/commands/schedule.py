@@ -12,8 +12,8 @@ from callkeeper.app.archive_reader import recorded_calls
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings
 from callkeeper.app.terminal import Failed, Group, Misused, say, say_json
-from callkeeper.calls.facts import Policies
 from callkeeper.calls.institutions import KnownInstitutions
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.schedule.drawing import draw_svg, draw_text
 from callkeeper.calls.schedule.estimate import observe

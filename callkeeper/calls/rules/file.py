@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from callkeeper.calls.facts import Policies
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
 from callkeeper.calls.rules.condition_parsing import read_conditions

@@ -13,7 +13,8 @@ from functools import cached_property
 from itertools import product
 from typing import Final
 
-from callkeeper.calls.facts import ENOUGH_ANSWERS, FACTS, LEAST_ANSWERS, MANUAL_GREEN, Colour, Policies, Value
+from callkeeper.calls.facts import ENOUGH_ANSWERS, FACTS, LEAST_ANSWERS, Value
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.rules.book import Condition, Includes, InList, Not, OnChecks, OneOf, Test, tests_in, turns
 from callkeeper.calls.rules.matching import admits, needs_voice_checked

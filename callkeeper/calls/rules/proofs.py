@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.facts import Facts, Policies
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import articles
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.rules.book import EFFECTS, Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
 from callkeeper.calls.rules.condition_parsing import describe_condition
 from callkeeper.calls.rules.matching import holds, is_meant_for, is_valid

@@ -16,7 +16,8 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
 
-from callkeeper.calls.facts import GROWING, MANUAL_GREEN, Colour, Facts, Policies, Value, coloured
+from callkeeper.calls.facts import GROWING, Facts, Value, coloured
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import History
 from callkeeper.calls.rules.book import Outcome, RuleBook
 from callkeeper.calls.rules.matching import Verdict, judge, next_turn, table

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from callkeeper.calls.facts import Colour, Policies
+from callkeeper.calls.policies import Colour, Policies
 from callkeeper.calls.story import would
 from callkeeper.calls.trail import Entry, Recorded, Tried
 

@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from math import ceil, erfc, exp, inf, log, pi, sqrt
 
 from callkeeper.calls.effect_ledger import DONE, EffectKind
-from callkeeper.calls.facts import MANUAL_GREEN, Colour, Policies
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Reason
 from callkeeper.calls.schedule.model import Curve, Lognormal
 from callkeeper.calls.trail import Entry, Recorded

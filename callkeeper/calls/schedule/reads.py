@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from callkeeper.calls.context import Context
-from callkeeper.calls.facts import Policies
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call
 from callkeeper.calls.schedule.plan import READ_AFTER_CHECK, must_read_first
 from callkeeper.calls.stop_rule import may_check

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callkeeper.calls.facts import MANUAL_GREEN
+from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.provider_signs import is_voice_expected, is_voice_shown, signs_shown, unknown_names
 from tests.unit.calls.specimens import BOOK, call, reading
 

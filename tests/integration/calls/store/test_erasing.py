@@ -25,9 +25,9 @@ from callkeeper.archive.lines import content_of
 from callkeeper.archive.tables import metadata
 from callkeeper.archive.verifying import verify
 from callkeeper.archive.writing import Writer
-from callkeeper.calls.facts import Policies
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.earlier_calls import EarlierCalls, number_key

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from callkeeper.calls.facts import Facts, Policies
+from callkeeper.calls.facts import Facts
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, Candidate, History, Reading
 from callkeeper.calls.rules import Outcome, Rule, Stage
 from callkeeper.calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from callkeeper.calls.facts import Policies
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from callkeeper.calls.rules.book import Between
 from callkeeper.calls.rules.replay import Difference, Replay

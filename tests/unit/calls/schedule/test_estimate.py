@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.facts import Policies
+from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.schedule.estimate import Observation, observe
 from callkeeper.calls.trail import Entry, Recorded, What
