@@ -146,7 +146,7 @@ class Misused(click.UsageError):
         super().__init__("\n".join(map(safe, lines)))
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of commands, whose help has the first sentence of each: click would cut them off at one line."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,7 +11,7 @@ from callkeeper.app.alert_courier import AlertCourier
 from callkeeper.app.extras import require
 from callkeeper.app.redis_query import Span, note_command, query_redis
 from callkeeper.app.settings import AlertSettings
-from callkeeper.app.terminal import Failed, Group, Misused, say, say_table
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, say, say_table
 from callkeeper.calls.acknowledgement import LONGEST, SHORTEST, Acknowledgement
 from callkeeper.calls.alerts import AlertMessage, AlertTone, OpenAlert
 from callkeeper.calls.incident import IncidentKind
@@ -24,7 +24,7 @@ from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def alerts() -> None:
     """Show which alerts were sent, acknowledge an incident, send a test."""
 

@@ -15,7 +15,7 @@ from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.parsing import VISIBLE
 from callkeeper.app.redis_query import Span, query_redis, record_command, record_or_warn
 from callkeeper.app.settings import StoreSettings, WorkerArchiveSettings
-from callkeeper.app.terminal import Failed, Group, Misused, printable_json, safe, say
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, printable_json, safe, say
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
 from callkeeper.archive.audited import FILLED, LINE
 from callkeeper.archive.chain_heads import parse_heads
@@ -40,7 +40,7 @@ _operator = click.option("--operator", required=True, help="Who requests it; wri
 _reason = click.option("--reason", required=True, help="Why; written into the chain, so it must name nobody.")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def archive() -> None:
     """Keep calls for years: prepare the tables, verify the chains, erase, hold, retire."""
 

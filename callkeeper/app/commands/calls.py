@@ -15,7 +15,17 @@ from rich.table import Table
 from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.commands.call_lists import EVERYTHING, find, json_of, list_calls
 from callkeeper.app.redis_query import Span, enqueue_reconcile, note_command, query_redis, record_command
-from callkeeper.app.terminal import Failed, Group, Misused, printable_json, safe, say, say_json, shown, terminal_console
+from callkeeper.app.terminal import (
+    CommandGroup,
+    Failed,
+    Misused,
+    printable_json,
+    safe,
+    say,
+    say_json,
+    shown,
+    terminal_console,
+)
 from callkeeper.app.whose_data import erased_in_redis, person_of, problem_of
 from callkeeper.archive.errors import ArchiveAway
 from callkeeper.calls.action_status import statuses_of
@@ -48,7 +58,7 @@ _ARCHIVE_IN_USE: Final = timedelta(days=7)
 """An archive into which nothing was copied for so long is used no more: with one, workers write entries all the time."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def calls() -> None:
     """List and find calls, show one call's story, export calls, resolve effects whose outcome is unknown."""
 

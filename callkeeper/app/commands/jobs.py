@@ -16,7 +16,7 @@ from rq.job import JobStatus
 from rq.results import Result
 
 from callkeeper.app.redis_query import query_jobs, record_command
-from callkeeper.app.terminal import Failed, Group, Misused, WholeNumber, safe, say, say_json, say_table
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, WholeNumber, safe, say, say_json, say_table
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.job_queue import calls_queue
@@ -36,7 +36,7 @@ class JobRow(msgspec.Struct, frozen=True):
     description: str | None
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def jobs() -> None:
     """List the RQ jobs of our queue, enqueue failed ones again, delete jobs."""
 

@@ -8,12 +8,12 @@ import click
 
 from callkeeper.app.credentials import desk_tokens, push_headers
 from callkeeper.app.redis_query import FORCE_HELP, refuse_unknown_institutions
-from callkeeper.app.terminal import Group, say
+from callkeeper.app.terminal import CommandGroup, say
 
 _BYTES = 32
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def secret() -> None:
     """Make credentials."""
 

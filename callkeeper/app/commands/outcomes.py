@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.app.commands.calls import find_call
 from callkeeper.app.redis_query import Span, note_command, query_redis
-from callkeeper.app.terminal import Failed, Group, Misused, WholeNumber, say, say_json, say_table
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, WholeNumber, say, say_json, say_table
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.delivery_log import KEPT_ATTEMPTS, Attempt, DeliveryLog, Replays, place_of
@@ -19,7 +19,7 @@ POLL_EVERY_S = 0.2
 NOBODY_POSTS = "no worker posts outcomes: set CALLKEEPER_OUTCOME_URL and CALLKEEPER_OUTCOME_SECRET for the workers"
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def outcomes() -> None:
     """Show which outcomes were posted, post them again, post a test."""
 

@@ -15,7 +15,7 @@ from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.credentials import TOKEN_NAME, desk_tokens, refuse_weak_password
 from callkeeper.app.extras import require
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
-from callkeeper.app.terminal import Group, Misused, WholeNumber, say, say_json, say_table
+from callkeeper.app.terminal import CommandGroup, Misused, WholeNumber, say, say_json, say_table
 from callkeeper.calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
@@ -73,7 +73,7 @@ def username(text: str) -> str:
 # Users
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def users() -> None:
     """Add, change, list and remove the people who log in by name and password (CALLKEEPER_LOCAL_USERS=yes)."""
 
@@ -161,7 +161,7 @@ def _hash_of_new_password(name: str) -> str:
 # Tokens
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def tokens() -> None:
     """Issue, list and revoke the tokens by which software uses the desk. Changes apply at once, without a restart."""
 

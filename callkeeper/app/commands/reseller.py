@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from callkeeper.app.commands.service_terminal import Terminal, institutions_table, queue_table, service_command
-from callkeeper.app.terminal import Group
+from callkeeper.app.terminal import CommandGroup
 from callkeeper.service import CoreType
 
 _CORE = click.Choice([str(each) for each in CoreType])
@@ -18,7 +18,7 @@ institution_argument = click.argument("institution")
 voice_id_argument = click.argument("voice_id")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def reseller() -> None:
     """Use the service's interface by hand; INSTITUTION is an institution's key."""
 
@@ -74,7 +74,7 @@ def details(terminal: Terminal, institution: str, voice_id: str) -> None:
     )
 
 
-@reseller.group(cls=Group)
+@reseller.group(cls=CommandGroup)
 def institutions() -> None:
     """List, show, add and change institutions; log in as one."""
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from callkeeper.app.archive_reader import recorded_calls
 from callkeeper.app.documents import rules_document
 from callkeeper.app.redis_query import Span, query_redis
-from callkeeper.app.terminal import Failed, Group, Misused, say, say_json, terminal_console
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, say, say_json, terminal_console
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import Result, load_cases, try_cases
@@ -33,7 +33,7 @@ BAD_FILE = 2
 """Exit code: a file has faults. 1 is for cases that fail."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def rules() -> None:
     """Check, test and describe the rules."""
 

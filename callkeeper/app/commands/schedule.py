@@ -11,7 +11,7 @@ import click
 from callkeeper.app.archive_reader import recorded_calls
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings
-from callkeeper.app.terminal import Failed, Group, Misused, say, say_json
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, say, say_json
 from callkeeper.calls.institutions import KnownInstitutions
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
@@ -34,7 +34,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
 _svg = click.option("--svg", type=_FILE, help="Also draw into this file.")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def schedule() -> None:
     """Show when checks are made, and fit the times to your own calls."""
 

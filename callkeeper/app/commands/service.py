@@ -9,14 +9,14 @@ from redis.asyncio import Redis
 from callkeeper.app.commands.certify import certify
 from callkeeper.app.commands.service_survey import survey
 from callkeeper.app.redis_query import note_command, query_redis
-from callkeeper.app.terminal import Group, safe, say, say_json
+from callkeeper.app.terminal import CommandGroup, safe, say, say_json
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.breakers import ACCOUNT, Breaker, retry_service
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.service_gate_table import GateRow, gate_table
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option("--json", "wants_json", is_flag=True, help="As JSON.")
 @click.pass_context
 def service(context: click.Context, *, wants_json: bool) -> None:

@@ -34,7 +34,7 @@ def test_weight_says_who_has_to_come() -> None:
     assert Incident(IncidentKind.PUSHES_REFUSED, "", "").weight is Weight.PAGE
     assert Incident(IncidentKind.PUSHES_REFUSED, "", "", "cu-1").weight is Weight.TICKET
     assert Incident(IncidentKind.VERSIONS_DIFFER, "", "").weight is Weight.NOTE
-    assert Incident(IncidentKind.LATE, "", "").weight is Weight.TICKET
+    assert Incident(IncidentKind.LATE, "", "").weight is Weight.PAGE
 
 
 def test_long_lists_are_cut() -> None:
