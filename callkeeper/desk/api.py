@@ -14,7 +14,7 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,7 +29,7 @@ from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.access.desk_tokens import DeskToken, DeskTokens
 from callkeeper.desk.access.required_roles import rule_of
-from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, place_of, with_note
+from callkeeper.desk.access.visitor import AuditNote, Auditor, note_of, origin_of, place_of, with_note
 from callkeeper.desk.agent_pages import Minting, refuse_other_calls, script
 from callkeeper.desk.archived_calls import ArchivedCalls, known_or_archived
 from callkeeper.desk.bodies import BODIES, LONGEST_NAME, meant, read_body, refuse_fields
@@ -78,7 +78,7 @@ class AuditedAnswers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with an audit entry that its handler can complete."""
         if scope["type"] == "http":
-            note = AuditNote(None, "", "")
+            note = AuditNote(None, "", "", origin=origin_of(HTTPConnection(scope)))
             scope, send = with_note(scope, note), self._auditor.listening(send, note)
         await self._app(scope, receive, send)
 

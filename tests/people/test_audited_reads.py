@@ -21,11 +21,12 @@ from callkeeper.calls.record import Call, Names, encode_call
 from callkeeper.calls.store import audit_log
 from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import Keys
+from callkeeper.desk.access import visitor
 from callkeeper.desk.access.authorization import SESSION
 from callkeeper.desk.access.rights import Role
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.harness.archivist import sqlite_archive
-from tests.people.conftest import Site, web_settings
+from tests.people.conftest import ADMIN, PASSWORD, Site, web_settings
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.people.test_sessions_and_roles import form_token
 
@@ -177,6 +178,42 @@ async def test_wrong_password_in_a_header_is_audited(site: Site) -> None:
     """As one in the form is, without what was typed."""
     await site.browser().get("/board", auth=("canary", "canary"))
     assert await last_entry(site) == ("login_failed", "", "", "", 401)
+
+
+async def test_origin_of_logins_and_refusals_is_audited(site: Site) -> None:
+    """Guesses, logins, the emergency login and refusals name the address; what is merely looked at does not."""
+    wrong = {"name": "some-agent", "password": "canary"}
+    for n in (1, 2):
+        await site.browser(f"198.51.100.{n}").post("/login", data=wrong)
+    agent = site.browser("198.51.100.3")
+    await agent.post("/login", data={"name": "some-agent", "password": PASSWORD})
+    await agent.get("/board/audit")
+    await agent.get("/board/find")
+    await site.browser("198.51.100.4").get("/board", auth=("ops", "canary"))
+    for n in (5, 6, 5):
+        await site.browser(f"2001:db8::{n}").get("/board", auth=("ops", ADMIN.partition(":")[2]))
+    assert [(audited.entry.event, audited.entry.origin) for audited in await site.audited()] == [
+        ("login_failed", "198.51.100.1"),
+        ("login_failed", "198.51.100.2"),
+        ("login", "198.51.100.3"),
+        ("denied", "198.51.100.3"),
+        ("login_failed", "198.51.100.4"),
+        ("emergency_login", "2001:db8::5"),
+        ("viewed", ""),
+        ("emergency_login", "2001:db8::6"),
+    ]
+
+
+async def test_strangers_with_any_number_of_addresses_do_not_fill_the_log(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first addresses get entries of their own; all others share one."""
+    monkeypatch.setattr(visitor, "_MOST_STRANGERS", 3)
+    for n in range(10):
+        headers = {"Authorization": "Bearer " + "x" * 24}
+        assert (await site.browser(f"198.51.100.{n}").get("/desk/calls", headers=headers)).status_code == 401
+    found = [(audited.entry.event, audited.entry.origin) for audited in await site.audited()]
+    assert found == [("denied", f"198.51.100.{n}") for n in range(3)] + [("denied", "")]
 
 
 async def test_entries_hold_only_what_is_known(site: Site, redis_url: str) -> None:

@@ -63,7 +63,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``asked``: the filters of a list or search, such as ``phase=settled q:0f3a6d1c``; after ``:`` is a hash. For a command
     on the archive: the number of the chain's line about it, ``line=13``. ``results``: how many there were; None if that
     is not counted. ``count``: how many equal requests followed an earlier entry, which this one stands for. ``origin``:
-    the system's user and the host of a command.
+    the system's user and the host of a command; the address that a login, a failed one or a refused request came from.
     """
 
     event: AuditEvent

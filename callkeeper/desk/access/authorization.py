@@ -32,7 +32,7 @@ from callkeeper.desk.access.emergency import EmergencyLogin
 from callkeeper.desk.access.people import Sessions
 from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.rights import Person, Role
-from callkeeper.desk.access.visitor import AuditNote, Auditor, Visitor, with_note, with_visitor
+from callkeeper.desk.access.visitor import AuditNote, Auditor, Visitor, origin_of, with_note, with_visitor
 from callkeeper.desk.browser_headers import PAGE, SafeHeaders
 from callkeeper.desk.signed_tokens import Signer, form_tokens
 from callkeeper.service.secret import Secret
@@ -104,7 +104,7 @@ class Gate:
             answer = found
             send = self._doors.auditor.listening(send, AuditNote(None, "", "", page=rule.name))
         else:
-            note = self._doors.auditor.note(found.person, rule, parts)
+            note = self._doors.auditor.note(found.person, rule, parts, origin_of(request))
             send = self._doors.auditor.listening(send, note)
             if request.method not in _SAFE_METHODS and not is_same_site(request.headers):
                 self._doors.log.warning("admin_refused", reason="cross_site")
@@ -149,14 +149,16 @@ class Gate:
         if shared is None or not shared.login.is_sent(authorization):
             if wait_s := await self._doors.limiter.count(who, name):
                 return _too_many(wait_s)
-            failed = AuditNote(AuditEvent.LOGIN_FAILED, "", "", {"detail": "HTTP header"}, is_found=True)
+            failed = AuditNote(
+                AuditEvent.LOGIN_FAILED, "", "", {"detail": "HTTP header"}, is_found=True, origin=origin_of(request)
+            )
             with suppress(RedisError, OSError, TimeoutError):  # the answer holds no data
                 await self._doors.auditor.write(failed, 401)
             return self._login_required(request)
         if wait_s := await self._doors.limiter.wait_s(who, name):
             return _too_many(wait_s)
         try:
-            await shared.note_use(is_alarming=self._doors.has_login_page)
+            await shared.note_use(origin_of(request), is_alarming=self._doors.has_login_page)
         except (RedisError, OSError, TimeoutError):
             return self._away()
         return Visitor(shared.account.person, shared.login.forms)

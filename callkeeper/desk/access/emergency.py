@@ -33,21 +33,25 @@ class EmergencyLogin:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._audit = audit
         self._key = keys.emergency_login
-        self._noted_at: float | None = None
+        self._noted_at: dict[str, float] = {}
 
-    async def note_use(self, *, is_alarming: bool) -> None:
-        """Record a use, once in a quarter of an hour.
+    async def note_use(self, origin: str, *, is_alarming: bool) -> None:
+        """Record a use, once in a quarter of an hour for each address.
 
         ``is_alarming``: people log in by name here, so each use is an incident.
 
         Raises:
             redis.exceptions.RedisError: Redis is away: nobody is let in whose login cannot be recorded.
         """
-        if self._noted_at is not None and time.monotonic() - self._noted_at < _NOTED_EVERY_S:
+        now_s = time.monotonic()
+        self._noted_at = {one: at_s for one, at_s in self._noted_at.items() if now_s - at_s < _NOTED_EVERY_S}
+        if origin in self._noted_at:
             await self._redis.ping()
             return
         event = AuditEvent.EMERGENCY_LOGIN if is_alarming else AuditEvent.LOGIN
-        await self._audit.write(AuditEntry(event=event, who=self.account.id, operator=self.account.operator))
+        await self._audit.write(
+            AuditEntry(event=event, who=self.account.id, operator=self.account.operator, origin=origin)
+        )
         if is_alarming:
             await self._redis.set(self._key, datetime.now(UTC).isoformat(timespec="seconds"), ex=SHOWN)
-        self._noted_at = time.monotonic()
+        self._noted_at[origin] = now_s

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 from redis.exceptions import RedisError, ResponseError
+from starlette.requests import HTTPConnection
 from starlette.types import Message, Scope, Send
 
 from callkeeper.calls.pause import EVERYWHERE
@@ -36,6 +37,9 @@ _CLOSED_LISTS: Final = frozenset({"phase", "state", "outcome"})
 
 _WRITTEN_EVERY_S: Final = 20.0
 _MOST_REPEATED: Final = 4096
+
+_MOST_STRANGERS: Final = 200
+"""From how many addresses strangers' refusals get an entry of their own at a time. Those from others share one."""
 
 _LONGEST_DETAIL: Final = 120
 _BOARD: Final = rule_of("GET", "/board")[0].name
@@ -93,6 +97,8 @@ class AuditNote:
     """What the address names exists, and is shown, even if the answer is a refusal."""
     denied_of: str = ""
     """The institution that a refused request named. The entry has it if there is one of this key."""
+    origin: str = ""
+    """The address that the request came from. A refusal and a failed login are written with it."""
 
     def complete(self, event: AuditEvent | None = None, **parts: str) -> None:
         """Complete the entry: another event, an institution, a call, a detail."""
@@ -131,6 +137,13 @@ def with_note(scope: Scope, note: AuditNote) -> Scope:
     return {**scope, _NOTE: note}
 
 
+def origin_of(request: HTTPConnection) -> str:
+    """Return the address that a request came from, as our outermost router saw it; empty if there is none."""
+    return request.client.host if request.client is not None else ""
+
+
+_WITH_ORIGIN: Final = frozenset({AuditEvent.DENIED, AuditEvent.LOGIN_FAILED})
+
 _REPEATED: Final = frozenset({AuditEvent.VIEWED, AuditEvent.SEARCHED, AuditEvent.DENIED, AuditEvent.LOGIN_FAILED})
 """What may happen very often. Equal ones within ``AGAIN_S`` become one further entry with their number."""
 
@@ -163,10 +176,11 @@ class Auditor:
         self._key = key
         self._repeats: OrderedDict[AuditEntry, _Repeats] = OrderedDict()
 
-    def note(self, person: Person, rule: RouteRule, parts: dict[str, str]) -> AuditNote:
+    def note(self, person: Person, rule: RouteRule, parts: dict[str, str], origin: str = "") -> AuditNote:
         """Begin an entry. Viewers see no personal data, so there is no entry when they look."""
         is_unrecorded = rule.event is AuditEvent.VIEWED and not person.sees_people
-        return AuditNote(None if is_unrecorded else rule.event, person.id, person.operator, parts, rule.name)
+        event = None if is_unrecorded else rule.event
+        return AuditNote(event, person.id, person.operator, parts, rule.name, origin=origin)
 
     def _asked(self, filters: Mapping[str, str]) -> str:
         """Return how filters are written down: typed texts as keyed hashes."""
@@ -215,7 +229,7 @@ class Auditor:
         is_found |= note.is_found
         parts = {name: part[:_LONGEST_DETAIL] for name, part in note.parts.items()} if is_found else {}
         entry = AuditEntry(event=note.event, who=note.who, operator=note.operator, status=status)
-        entry = replace(entry, asked=self._asked(note.filters), **parts)
+        entry = replace(entry, asked=self._asked(note.filters), origin=self._origin(note), **parts)
         if note.event in _REPEATED:
             await self.write_repeats(until_s=time.monotonic())
             if (known := self._repeats.get(entry)) is not None:
@@ -229,6 +243,13 @@ class Auditor:
             self._repeats.setdefault(entry, _Repeats(time.monotonic() + AGAIN_S, is_counted=note.results is not None))
             while len(self._repeats) > _MOST_REPEATED:
                 await self._end(next(iter(self._repeats)))
+
+    def _origin(self, note: AuditNote) -> str:
+        """Return the address of a failed login or a refusal; of strangers only for so many, because they may have any."""
+        if note.event not in _WITH_ORIGIN:
+            return ""
+        strangers = {entry.origin for entry in self._repeats if entry.origin and not entry.who}
+        return note.origin if note.who or note.origin in strangers or len(strangers) < _MOST_STRANGERS else ""
 
     async def write_repeats(self, *, until_s: float = inf) -> None:
         """Write the numbers of what was repeated, for entries whose time was over at an instant of the own clock.

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, quote
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -35,7 +37,7 @@ from callkeeper.desk.access.authorization import (
 from callkeeper.desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from callkeeper.desk.access.password_turns import PasswordTurns, TooManyWait
 from callkeeper.desk.access.people import Account, Accounts, hash_password
-from callkeeper.desk.access.visitor import AuditNote
+from callkeeper.desk.access.visitor import AuditNote, origin_of
 from callkeeper.desk.board.renderer import Renderer
 from callkeeper.desk.bodies import RequestTooLarge, bounded
 from callkeeper.desk.signed_tokens import FORM_FIELD
@@ -105,7 +107,8 @@ class LoginPages:
 
     async def log_in(self, request: Request) -> Response:
         """Check a name and a password."""
-        form, account = await self._identify(request, self._account, "name", "password", "next")
+        recognise = partial(self._account, origin_of(request))
+        form, account = await self._identify(request, recognise, "name", "password", "next")
         return await self._begin(request, account, form.get("next", ""))
 
     async def change_password(self, request: Request) -> Response:
@@ -121,7 +124,7 @@ class LoginPages:
             raise HTTPException(
                 409, "Your password was not changed, because your account was changed meanwhile. Try again."
             )
-        await self._audit(AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
+        await self._audit(request, AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
         return self._page(request, notice="Your password is changed. Log in with the new one.")
 
     async def _identify(
@@ -148,7 +151,7 @@ class LoginPages:
             if not await self.doors.limiter.count(address, name):
                 known = await self.accounts.find(name)
                 who = known.id if known is not None else ""  # what was typed may be a password
-                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
+                await self._audit(request, AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
             raise HTTPException(401, "Wrong name or password.")
 
     @asynccontextmanager
@@ -186,7 +189,7 @@ class LoginPages:
                 await self.accounts.remove(refused.person_id)
             if not self._refused.count(network_of(request.client)):
                 self.doors.log.warning("admin_refused", reason="provider")
-                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
+                await self._audit(request, AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
             answer = self._page(request, str(refused), 403)
         else:
             answer = await self._begin(request, await self.accounts.keep_of_provider(person), wanted)
@@ -201,15 +204,15 @@ class LoginPages:
         person = await self.doors.sessions.renew(cookie)
         await self.doors.sessions.end(cookie)
         if person is not None:
-            await self._audit(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
+            await self._audit(request, AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
         answer = self._page(request, notice="You are logged out.")
         answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
         return answer
 
-    async def _account(self, name: str, password: str) -> Account | None:
+    async def _account(self, origin: str, name: str, password: str) -> Account | None:
         shared = self.doors.shared
         if shared is not None and shared.login.is_typed(name, password):
-            await shared.note_use(is_alarming=True)
+            await shared.note_use(origin, is_alarming=True)
             return shared.account
         return await self.accounts.authenticate(name, password)
 
@@ -219,13 +222,13 @@ class LoginPages:
         if before:
             await self.doors.sessions.end(before)
         cookie = await self.doors.sessions.begin(account)
-        await self._audit(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
+        await self._audit(request, AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
         answer = RedirectResponse(wanted if is_ours(wanted) else "/board", 303)
         answer.headers.append("set-cookie", set_cookie(SESSION, cookie, _COOKIE_S))
         return answer
 
-    async def _audit(self, entry: AuditEntry) -> None:
-        await self.doors.auditor.log.write(entry)
+    async def _audit(self, request: Request, entry: AuditEntry) -> None:
+        await self.doors.auditor.log.write(replace(entry, origin=origin_of(request)))
 
     def _page(self, request: Request, problem: str = "", status: int = 200, *, notice: str = "") -> HTMLResponse:
         wanted = getattr(request.state, "wanted", request.query_params.get("next", ""))
