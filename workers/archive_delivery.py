@@ -32,7 +32,7 @@ from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.calls.trail import parse_trail
 from callkeeper.service.secret import Secret
 from workers.outbox import Outbox
-from workers.retry import STEPS
+from workers.retry_schedule import STEPS
 
 AT_ONCE: Final = 400
 ENOUGH_S: Final = 2.0

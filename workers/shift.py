@@ -34,7 +34,7 @@ from workers.job_summary import JobSummary
 from workers.managed_institutions import RELOAD_AT_ONCE_S, Institutions
 from workers.move import move
 from workers.queue_listing import Listing
-from workers.retry import STEPS
+from workers.retry_schedule import STEPS
 
 APART_S: Final = 0.02
 """Minimum time between claims at due times, in seconds. Work that falls due in between is claimed together."""

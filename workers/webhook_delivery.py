@@ -35,7 +35,7 @@ from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.service.tracing import SpanKind, span
 from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
-from workers.retry import OUTCOMES, STEPS
+from workers.retry_schedule import OUTCOMES, STEPS
 from workers.signed_webhooks import Answer, Posted, WebhookClient
 
 IN_FLIGHT: Final = 16

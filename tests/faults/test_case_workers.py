@@ -16,7 +16,7 @@ from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import Rig
 from tests.sandbox_fixtures import KEY, Asgi
-from workers.retry import STEPS
+from workers.retry_schedule import STEPS
 
 END = Happening(Kind.END, 30)
 SAID_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -22,7 +22,7 @@ from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.retry import STEPS
+from workers.retry_schedule import STEPS
 from workers.shift import Shift, StepsFailed
 
 END = Happening(Kind.END, 60)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from callkeeper.calls.claimed_item import Placement
-from workers.retry import OUTCOMES, STEPS
+from workers.retry_schedule import OUTCOMES, STEPS
 
 DAY = timedelta(days=1)
 
