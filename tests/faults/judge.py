@@ -14,9 +14,10 @@ import httpx
 import msgspec
 
 from callkeeper.calls.claimed_item import LEASE
-from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
+from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.record import Call, Identity, Word
 from callkeeper.calls.trail import Entry
 from callkeeper_sandbox.service.access import Operation
@@ -232,7 +233,8 @@ class Judge(Witness):
         assert answered is not None, f"{kind} without a read"
         age_s = (self._stage.clock.now - answered.at).total_seconds()
         assert age_s <= FRESH_S, f"{kind} on a read {age_s:g} s old"
-        assert answered.record.get("status") != "RejectCallerVoice", f"{kind} after a reject"
+        is_enrolled = kind is EffectKind.REJECT and MANUAL_GREEN in _policies(answered.record)
+        assert answered.record.get("status") != "RejectCallerVoice" or is_enrolled, f"{kind} after a reject"
         if kind is EffectKind.ENROLL:
             assert not any(_is_green(name) for name in _policies(answered.record)), "an enroll of a green voice"
             assert not any(name.startswith("Red") for name in _policies(answered.record)), "an enroll on a red policy"
@@ -335,7 +337,7 @@ class Judge(Witness):
         late = [entry for entry in trail[settled[0] :] if entry.what == "said" and entry.kind == "distrusted"]
         assert 1 <= len(settled) <= 1 + len(late), f"{len(settled)} lines of the settling"
 
-    def is_true(self, call: SandboxCall, record: Call) -> None:
+    def is_true(self, call: SandboxCall, record: Call, trail: tuple[Entry, ...]) -> None:
         """Assert that our ledgers of enroll and reject agree with what the service did.
 
         Effects that a rollback lost are excused. A rollback that lost a reject also removed the traces of the enroll.
@@ -343,6 +345,7 @@ class Judge(Witness):
         tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
         for kind in ONCE:
             state, applied = record.effect(kind).state, tally.applied.get(EFFECTS[kind], 0)
+            applied -= _applied_before(kind, trail)
             assert state not in {EffectState.SENT, EffectState.UNKNOWN}, f"{kind} was left in doubt"
             if state is EffectState.APPLIED:
                 assert applied, f"{kind} applied, says our ledger; the service knows nothing of it"
@@ -352,6 +355,14 @@ class Judge(Witness):
             is_excused = is_forgotten or (call.voice_id, kind) in self.late
             if state in NOTHING_SENT | {EffectState.ABSENT, EffectState.REFUSED} and not is_excused:
                 assert not applied, f"{kind} {state}, says our ledger; the service applied it"
+
+
+def _applied_before(kind: EffectKind, trail: tuple[Entry, ...]) -> int:
+    """Return how often an effect was applied before it was intended the last time: a person may ask for another one."""
+    lines = [entry for entry in trail if entry.kind == kind]
+    intended = [n for n, entry in enumerate(lines) if entry.what == "intended"]
+    earlier = lines[: intended[-1]] if intended else []
+    return sum(entry.what in {"answered", "established"} and entry.state in DONE for entry in earlier)
 
 
 def _policies(record: dict[str, Any]) -> list[str]:

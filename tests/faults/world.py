@@ -459,7 +459,7 @@ class World:
             await self._statements_are_answered(call)
             self.judge.last_statements_count(record, await self._reached(call))
             self.judge.is_told_once(trail)
-            self.judge.is_true(call, record)
+            self.judge.is_true(call, record, trail)
 
     async def _reached(self, call: SandboxCall) -> list[Statement]:
         """Return the statements that are in the call's record. CallStatements under an unconfirmed id are not in it."""
