@@ -87,9 +87,8 @@ async def intend(claim: Claim, step: Intend) -> None:
     now, verdict, kind = claim.now, step.verdict, step.kind
     if step.decision is not None:
         write_decision(claim, step.decision)
-    if (
-        kind is EffectKind.REJECT and claim.call.ledger.reject.state in DONE
-    ):  # it stays so if this intention is withdrawn
+    if kind is EffectKind.REJECT and claim.call.ledger.reject.state in DONE:
+        # The earlier reject is forgotten with its effect; it must still count if this intention is withdrawn.
         seen = replace(claim.call.seen, rejected=True, rejected_by_rule_only=False)
         claim.call = replace(claim.call, seen=seen)
     effect = replace(
@@ -172,9 +171,9 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, refusal: str
 
 
 def establish(claim: Claim, step: Establish) -> None:
-    """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
+    """Record what became of an effect in doubt, if that was shown, or that the service ignored an assign."""
     kind, state, effect = step.kind, step.state, claim.call.effect(step.kind)
-    if effect.state is EffectState.APPLIED:  # the service has ignored it
+    if effect.state is EffectState.APPLIED:  # it was not in doubt, so it is an assign that was ignored
         effect = replace(effect, refusal=NOT_SHOWN if state is EffectState.REFUSED else None)
         claim.call = unassigned(claim.call)
         claim.tools.log.warning("assign_ignored")

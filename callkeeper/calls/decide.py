@@ -106,7 +106,7 @@ def _patiently(step: Deed | None, call: Call, now: datetime) -> Deed | None:
 
 
 def _clear_doubt(call: Call, now: datetime) -> Deed | None:
-    """Resolve an effect with an unknown outcome by reading stored details, before anything else is tried."""
+    """Resolve an effect with an unknown outcome, or an assign that was ignored, before anything else is tried."""
     for kind in _MOST_HARMFUL_FIRST:
         effect = call.effect(kind)
         if effect.state not in IN_DOUBT:

@@ -200,8 +200,8 @@ def ignored(call: Call) -> EffectState | None:
     Assumed (`entry-after-assign`): the queue or the details name the member whom we have assigned.
     """
     effect, reading, listed_at = call.ledger.assign, call.seen.reading, call.life.listed_at
-    is_open = effect.state is EffectState.APPLIED and not (effect.was_shown or effect.person_stood or is_enrolled(call))
-    if not is_open or effect.sent_at is None:
+    is_known = effect.was_shown or effect.person_stood or is_enrolled(call)
+    if effect.state is not EffectState.APPLIED or is_known or effect.sent_at is None:
         return None
     shown_by = effect.sent_at + timedelta(seconds=DOUBT_READS_S[-1])
     if reading is None or reading.read_at < shown_by or listed_at is None or listed_at <= effect.sent_at:
@@ -242,7 +242,7 @@ def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
 
 
 def _is_enrolled_after(reject: Effect, call: Call) -> bool:
-    """Tell whether stored details show an enroll that a reject would have taken back by then, had it come before it."""
+    """Tell whether stored details show an enroll after a reject, which has taken back every earlier one by then."""
     reading = call.seen.reading
     if reading is None or reject.sent_at is None or reading.read_at < reject.sent_at + POLICY_SHOWS:
         return False

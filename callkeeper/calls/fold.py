@@ -423,9 +423,9 @@ def _identity(call: Call, reading: Reading, now: datetime) -> Identity | None:
 
 
 def unassigned(call: Call) -> Call:
-    """Return a call that our assign, which the service ignored, gave no member.
+    """Return a call whose assign the service ignored, without the member whom that assign gave it.
 
-    No account was correlated: what the checks said since is about nobody's voice.
+    No account was correlated, so what checks have shown since is about nobody's voice.
     """
     shown = call.seen.reading.person_id if call.seen.reading is not None else None
     seen = call.seen if shown is not None else replace(call.seen, person_id=None, answered_for="")
@@ -433,7 +433,7 @@ def unassigned(call: Call) -> Call:
 
 
 def _with_assign_shown(call: Call, person_id: str | None) -> Call:
-    """Return a call whose queue entry or details name a person, perhaps the one of our assign."""
+    """Return a call whose queue entry or details name a person. If our assign named the same one, it was shown."""
     assign = call.ledger.assign
     if person_id is None or person_id != assign.person_id or assign.state not in DONE or assign.was_shown:
         return call

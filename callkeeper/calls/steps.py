@@ -86,7 +86,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Establish:
-    """Record in the ledger what stored details show about an effect in doubt."""
+    """Record in the ledger what became of an effect in doubt, or that the service ignored an assign."""
 
     kind: EffectKind
     state: EffectState
