@@ -281,9 +281,9 @@ def _verified(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
 def _effect_or_reasons(call: Call, kind: EffectKind, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     """Return the state of an effect that was begun. Otherwise return what prevents it, by the last decision since."""
     effect = call.effect(kind)
-    is_later = effect.sent_at is None or effect.sent_at < line.at
-    is_undone = effect.state is EffectState.TAKEN_BACK and is_later
-    may_follow = may_begin(kind, effect, call) and (is_later or effect.state not in DONE)
+    was_asked_since = effect.sent_at is None or effect.sent_at < line.at
+    is_undone = effect.state is EffectState.TAKEN_BACK and was_asked_since
+    may_follow = may_begin(kind, effect, call) and (was_asked_since or effect.state not in DONE)
     if effect.state in _STATES and not is_undone and not may_follow:
         if effect.refusal == ENROLLED_SINCE:
             return _held("enrolled_since")
