@@ -100,7 +100,7 @@ async def _real_id(claim: Claim, phone_call: PhoneCall) -> str | None:
     """
     voice_id, life = claim.call_id.voice_id, claim.call.life
     may_have_moved = life.is_unlisted and _is_continued(claim.call, phone_call)
-    if is_named_in_answer(claim.call) or not (life.listed_at is None or may_have_moved):
+    if is_named_in_answer(claim.call) or (life.listed_at is not None and not may_have_moved):
         return None
     named = canonical_id(phone_call.voice_id or "")
     if not is_voice_id(named):
@@ -112,7 +112,7 @@ async def _real_id(claim: Claim, phone_call: PhoneCall) -> str | None:
 
 
 def _is_continued(call: Call, phone_call: PhoneCall) -> bool:
-    """Tell whether a record under the id that assign returned has the number and the start of the call.
+    """Tell whether a record under another id has the number and the start of the call.
 
     Assumed (`start-and-creation`): the service creates the record of a call within a minute of its start in the queue.
     """
