@@ -84,7 +84,8 @@ def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
 def _still_holding(marks: Marks, call: Call, kinds: tuple[Mark, ...], policies: Policies) -> Marks:
     """Return which marks of a member who stood on the call before still hold; ``kinds`` are those of the call now.
 
-    A mismatch may only have meant that this was the wrong member. It shows once the caller is known to be the right one.
+    A mismatch may only have meant that the wrong member was assigned. That is known once the caller turns out to be the
+    one who is assigned now.
     """
     was_mistaken = has_green_voice(call, policies) or _is_verified_as_member(call)
     lasting = kinds if was_mistaken or marks.person_id not in call.seen.mismatched_members else (*kinds, Mark.SUSPECTED)
@@ -122,17 +123,20 @@ class EarlierCalls:
         if not days or (not kinds and before is None):
             return call
         marks = replace(self._sought(call), kinds=kinds)
-        earlier = {one.person_id: one for one in (*call.ledger.marks_before, *([before] if before else []))}
-        former = [one for person_id, one in earlier.items() if person_id not in {None, marks.person_id}]
-        left = [_still_holding(one, call, kinds, policies) for one in former]
-        lasting = tuple([one for one in left if one.kinds])
+        earlier = {one.person_id: one for one in (*call.ledger.marks_before, before) if one is not None}
+        former = [
+            (person_id, was, _still_holding(was, call, kinds, policies))
+            for person_id, was in earlier.items()
+            if person_id is not None and person_id != marks.person_id
+        ]
+        lasting = tuple([still for _, _, still in former if still.kinds])
         if marks == before and lasting == call.ledger.marks_before:
             return call
         gone = set(before.kinds if before else ()).difference(kinds)
         pipe, now_s = self._redis.pipeline(transaction=False), now.timestamp()
-        for was, still in zip(former, left, strict=True):
+        for person_id, was, still in former:
             if lost := set(was.kinds).difference(still.kinds):
-                place = self._place_of(call_id.institution_key, was.person_id or "")
+                place = self._place_of(call_id.institution_key, person_id)
                 pipe.zrem(place, *(f"{kind}:{call_id.voice_id}" for kind in lost))
         for place in self._places(call_id, call):
             if kinds:
