@@ -581,13 +581,13 @@ def research_of(call: Call) -> tuple[str | None, str | None]:
     Assumed (`research-case`): the case's voice id, real or alternate, is that of the call under investigation;
     ``otherCalls`` are calls that were looked at as well. A case without a voice id is about another call.
     """
-    reading, frauds = call.seen.reading, call.seen.frauds
-    if reading is None or (reading.research_status is None and not frauds):
+    reading = call.seen.reading
+    if reading is None:
         return None, None
     shown, is_ours = reading.research_status, _is_about(call, reading.research_voice_id)
     ours, other = (shown, None) if is_ours else (None, shown)
-    is_fraud = [_is_about(call, about) for about in frauds]
-    return FRAUD if True in is_fraud else ours, FRAUD if False in is_fraud else other
+    are_ours = [_is_about(call, about) for about in call.seen.frauds]
+    return FRAUD if True in are_ours else ours, FRAUD if False in are_ours else other
 
 
 def _is_about(call: Call, voice_id: str | None) -> bool:
