@@ -309,7 +309,7 @@ def with_determination(reading: Reading, last: Reading | None) -> Reading:
 def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
     """Return the calls whose case was determined as fraud. The record shows one case; another may take its place."""
     frauds, last = dict.fromkeys(seen.frauds), seen.reading
-    if last is not None and last.research_status == FRAUD:
+    if last is not None and last.research_status == FRAUD:  # records of earlier versions have it only here
         frauds[last.research_voice_id or ""] = None
     if reading.research_status == FRAUD:
         frauds[reading.research_voice_id or ""] = None
