@@ -82,7 +82,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def words(self) -> str:
         """Describe in words what was done, without who and where."""
         results = None if self.results is None else quantity(self.results, "result")
-        repeated = ("once more" if self.count == 1 else f"{self.count} times more") if self.count else ""
+        repeated = {0: "", 1: "once more"}.get(self.count, f"{self.count} times more")
         return "; ".join(part for part in (self.detail, self.asked, results, repeated, self.origin) if part)
 
 
