@@ -76,7 +76,7 @@ def changes(code: str) -> Iterator[Change]:
 
 
 def first_difference(code: str, changed: str) -> tuple[str, str]:
-    """Return the first line that a change makes another one, before and after."""
+    """Return the first line that differs, before and after a change."""
     pairs = zip(code.splitlines(), changed.splitlines(), strict=False)
     return next((before.strip(), after.strip()) for before, after in pairs if before != after)
 

@@ -26,11 +26,16 @@ _OPERATORS: Final = {
     "%": ("*",),
 }
 _PAIRS: Final = (
-    *(("true", "false"), ("min", "max"), ("floor", "ceil")),
-    *(("MIN", "MAX"), ("ZPOPMIN", "ZPOPMAX"), ("NX", "XX"), ("LT", "GT")),
+    ("true", "false"),
+    ("min", "max"),
+    ("floor", "ceil"),
+    ("MIN", "MAX"),
+    ("ZPOPMIN", "ZPOPMAX"),
+    ("NX", "XX"),
+    ("LT", "GT"),
 )
 _WORDS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
-"""Constants, functions, and what Redis's commands are told."""
+"""Constants, functions, Redis's commands and their options."""
 
 _NOTHING: Final = "do end"
 
@@ -66,12 +71,12 @@ def _replacements(node: Node) -> Iterator[tuple[Node, str]]:
 
 
 def _may_be_left_out(node: Node) -> bool:
-    """Tell whether a part is a statement, and not the last one of its function."""
+    """Tell whether a part is a statement, and not the return that ends a function or the script."""
     above = node.parent
     if above is None or above.type not in {"block", "chunk"}:
         return False
-    is_last = above.type == "chunk" or above.parent is None or above.parent.type.startswith("function_")
-    return node.type != "return_statement" or not is_last
+    is_body = above.type == "chunk" or above.parent is None or above.parent.type.startswith("function_")
+    return node.type != "return_statement" or not is_body
 
 
 def _is_index(number: Node) -> bool:
