@@ -39,7 +39,7 @@ _WRITTEN_EVERY_S: Final = 20.0
 _MOST_REPEATED: Final = 4096
 
 _MOST_STRANGERS: Final = 200
-"""From how many addresses strangers' refusals get an entry of their own at a time. Those from others share one."""
+"""How many addresses of strangers are written at a time. Refusals from further ones are entered without an address."""
 
 _LONGEST_DETAIL: Final = 120
 _BOARD: Final = rule_of("GET", "/board")[0].name
@@ -98,7 +98,7 @@ class AuditNote:
     denied_of: str = ""
     """The institution that a refused request named. The entry has it if there is one of this key."""
     origin: str = ""
-    """The address that the request came from. A refusal and a failed login are written with it."""
+    """The address that the request came from. Entries of refusals and failed logins have it."""
 
     def complete(self, event: AuditEvent | None = None, **parts: str) -> None:
         """Complete the entry: another event, an institution, a call, a detail."""
@@ -143,6 +143,7 @@ def origin_of(request: HTTPConnection) -> str:
 
 
 _WITH_ORIGIN: Final = frozenset({AuditEvent.DENIED, AuditEvent.LOGIN_FAILED})
+"""Events whose entries have the address that the request came from."""
 
 _REPEATED: Final = frozenset({AuditEvent.VIEWED, AuditEvent.SEARCHED, AuditEvent.DENIED, AuditEvent.LOGIN_FAILED})
 """What may happen very often. Equal ones within ``AGAIN_S`` become one further entry with their number."""
@@ -245,7 +246,10 @@ class Auditor:
                 await self._end(next(iter(self._repeats)))
 
     def _origin(self, note: AuditNote) -> str:
-        """Return the address of a failed login or a refusal; of strangers only for so many, because they may have any."""
+        """Return the address for an entry of a failed login or a refusal.
+
+        Strangers may use any number of addresses, so of theirs only ``_MOST_STRANGERS`` are written at a time.
+        """
         if note.event not in _WITH_ORIGIN:
             return ""
         strangers = {entry.origin for entry in self._repeats if entry.origin and not entry.who}
