@@ -81,11 +81,11 @@ def recorded_calls(
     except ArchiveAway as away:
         raise archive_failed(away) from None
     if unread:
-        click.get_current_context().call_on_close(partial(_fail, unread))
+        click.get_current_context().call_on_close(partial(_report_left_out, unread))
 
 
-def _fail(unread: Sequence[LineUnreadable]) -> None:
-    """Let a command fail that has done its work. If it fails in any case, add the reason."""
+def _report_left_out(unread: Sequence[LineUnreadable]) -> None:
+    """Let a command fail that has printed its result. If it fails for another reason, print this one too."""
     left_out = f"{quantity(len(unread), 'archived call')} left out"
     failed = Failed(f"{left_out}: {unread[0]}; `callkeeper archive verify` says what was changed")
     if sys.exception() is None:
