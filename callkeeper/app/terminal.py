@@ -23,8 +23,8 @@ from rich.text import Text
 
 from callkeeper.calls.traceback_filter import filtered_traceback
 
-_LONGEST: Final = 400
-"""Characters of a summary."""
+_LONGEST_SUMMARY: Final = 400
+"""Characters of a command's summary in the help of its group."""
 
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
@@ -147,12 +147,13 @@ class Misused(click.UsageError):
 
 
 class CommandGroup(click.Group):
-    """A group of commands, whose help has the first sentence of each: click would cut them off at one line."""
+    """A group of commands. Its help has the whole first sentence of each; click would cut it off at one line."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        """Write the name and the first sentence of each command."""
+        summaries = [(name, one.get_short_help_str(_LONGEST_SUMMARY)) for name, one in sorted(self.commands.items())]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(_LONGEST)) for name, one in found.items() if one])
+            formatter.write_dl(summaries)
 
 
 class WholeNumber(click.IntRange):
