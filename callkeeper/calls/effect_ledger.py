@@ -21,7 +21,7 @@ class EffectState(StrEnum):
     INTENDED = "intended"  # decided and saved; nothing sent
     SENT = "sent"  # saved before the first byte; the answer is not known (yet)
     APPLIED = "applied"  # the service said so
-    REFUSED = "refused"  # the service refused it
+    REFUSED = "refused"  # the service refused it, or accepted an assign and ignored it each time
     UNKNOWN = "unknown"  # sent, but no usable answer; stored details will show the outcome
     CONFIRMED = "confirmed"  # stored details show it
     ABSENT = "absent"  # stored details prove that it was not applied

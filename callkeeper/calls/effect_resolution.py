@@ -1,4 +1,4 @@
-"""What stored details prove about an effect: one whose answer was lost, or an enroll that a reject took back. Pure.
+"""What stored details prove about an effect: whose answer was lost, or that was ignored or taken back. Pure functions.
 
 An enroll leaves three traces (status, policy, flags), and only a reject removes them. A reject leaves one trace, the
 status, and later activities overwrite it. So a reject is proved absent only if nothing was written since the read
