@@ -53,7 +53,7 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     """Read the settings of a process, and set up its log. It keeps no secret of another process.
 
     Raises:
-        SettingsWrong: Settings are missing or wrong.
+        SettingsWrong: Settings are missing or wrong. If those of Redis are right, this is an incident.
         Failed: An extra is missing.
         Misset: Redis is a Redis Cluster.
     """

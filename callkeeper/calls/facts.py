@@ -578,6 +578,8 @@ def _is_nobodys(call: Call) -> bool:
 def research_of(call: Call) -> tuple[str | None, str | None]:
     """Return the state of the record's research case: first if it is about this call, second if about another one.
 
+    A determined fraud counts until it is refuted, also if the record shows another case since.
+
     Assumed (`research-case`): the case's voice id, real or alternate, is that of the call under investigation;
     ``otherCalls`` are calls that were looked at as well. A case without a voice id is about another call.
     """
