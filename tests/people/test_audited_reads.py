@@ -192,6 +192,8 @@ async def test_origin_of_logins_and_refusals_is_audited(site: Site) -> None:
     await site.browser("198.51.100.4").get("/board", auth=("ops", "canary"))
     for n in (5, 6, 5):
         await site.browser(f"2001:db8::{n}").get("/board", auth=("ops", ADMIN.partition(":")[2]))
+    foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+    await site.browser("198.51.100.7").get("/board", headers=foreign)
     assert [(audited.entry.event, audited.entry.origin) for audited in await site.audited()] == [
         ("login_failed", "198.51.100.1"),
         ("login_failed", "198.51.100.2"),
@@ -201,6 +203,7 @@ async def test_origin_of_logins_and_refusals_is_audited(site: Site) -> None:
         ("emergency_login", "2001:db8::5"),
         ("viewed", ""),
         ("emergency_login", "2001:db8::6"),
+        ("denied", "198.51.100.7"),
     ]
 
 

@@ -56,8 +56,8 @@ async def test_person_logs_in_and_out(site: Site) -> None:
     assert (await browser.post("/logout", data={"form_token": form_token(board)})).status_code == 200
     kept = site.browser()
     assert (await kept.get("/board", headers={"Cookie": f"{SESSION}={value}"})).status_code == 303
-    told = ["login", "viewed", "denied", "logout"]
-    assert [entry.entry.event for entry in await site.audited()] == told
+    told = [("login", True), ("viewed", False), ("denied", True), ("logout", False)]
+    assert [(one.entry.event, bool(one.entry.origin)) for one in await site.audited()] == told, "with an address"
 
 
 async def test_session_is_new_at_every_login(site: Site) -> None:
@@ -99,7 +99,7 @@ async def test_person_changes_their_own_password(site: Site) -> None:
     assert (account.role, (account.password or "")[:10]) == (Role.AGENT, "$argon2id$")
     await site.log_in("some-agent", other)
     changed = [entry.entry for entry in await site.audited() if entry.entry.event is AuditEvent.USER_CHANGED]
-    assert [(entry.who, entry.detail) for entry in changed] == [("some-agent", "own password")]
+    assert [(entry.who, entry.detail, entry.origin) for entry in changed] == [("some-agent", "own password", "")]
 
 
 @pytest.mark.parametrize("change", ["removed", "role", "password"])

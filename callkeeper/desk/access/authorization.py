@@ -102,7 +102,8 @@ class Gate:
             answer = self._app
         elif isinstance(found := await self._recognise(request), Response):
             answer = found
-            send = self._doors.auditor.listening(send, AuditNote(None, "", "", page=rule.name))
+            note = AuditNote(None, "", "", page=rule.name, origin=origin_of(request))
+            send = self._doors.auditor.listening(send, note)
         else:
             note = self._doors.auditor.note(found.person, rule, parts, origin_of(request))
             send = self._doors.auditor.listening(send, note)

@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import parse_qsl, quote
 from weakref import WeakValueDictionary
 
-from msgspec.structs import replace
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -124,7 +123,7 @@ class LoginPages:
             raise HTTPException(
                 409, "Your password was not changed, because your account was changed meanwhile. Try again."
             )
-        await self._audit(request, AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
+        await self._audit(AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
         return self._page(request, notice="Your password is changed. Log in with the new one.")
 
     async def _identify(
@@ -151,7 +150,8 @@ class LoginPages:
             if not await self.doors.limiter.count(address, name):
                 known = await self.accounts.find(name)
                 who = known.id if known is not None else ""  # what was typed may be a password
-                await self._audit(request, AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
+                origin = origin_of(request)
+                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401, origin=origin))
             raise HTTPException(401, "Wrong name or password.")
 
     @asynccontextmanager
@@ -189,7 +189,10 @@ class LoginPages:
                 await self.accounts.remove(refused.person_id)
             if not self._refused.count(network_of(request.client)):
                 self.doors.log.warning("admin_refused", reason="provider")
-                await self._audit(request, AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
+                origin = origin_of(request)
+                await self._audit(
+                    AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403, origin=origin)
+                )
             answer = self._page(request, str(refused), 403)
         else:
             answer = await self._begin(request, await self.accounts.keep_of_provider(person), wanted)
@@ -204,7 +207,7 @@ class LoginPages:
         person = await self.doors.sessions.renew(cookie)
         await self.doors.sessions.end(cookie)
         if person is not None:
-            await self._audit(request, AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
+            await self._audit(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
         answer = self._page(request, notice="You are logged out.")
         answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
         return answer
@@ -222,13 +225,14 @@ class LoginPages:
         if before:
             await self.doors.sessions.end(before)
         cookie = await self.doors.sessions.begin(account)
-        await self._audit(request, AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
+        origin = origin_of(request)
+        await self._audit(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator, origin=origin))
         answer = RedirectResponse(wanted if is_ours(wanted) else "/board", 303)
         answer.headers.append("set-cookie", set_cookie(SESSION, cookie, _COOKIE_S))
         return answer
 
-    async def _audit(self, request: Request, entry: AuditEntry) -> None:
-        await self.doors.auditor.log.write(replace(entry, origin=origin_of(request)))
+    async def _audit(self, entry: AuditEntry) -> None:
+        await self.doors.auditor.log.write(entry)
 
     def _page(self, request: Request, problem: str = "", status: int = 200, *, notice: str = "") -> HTMLResponse:
         wanted = getattr(request.state, "wanted", request.query_params.get("next", ""))
@@ -255,7 +259,7 @@ class LoginPages:
         if refused.status_code == HTTPStatus.FORBIDDEN:
             denied = {"detail": f"{request.method} {request.url.path}"}  # one of our routes: nothing that was typed
             with suppress(RedisError, OSError, TimeoutError):  # the answer holds no data
-                note = AuditNote(AuditEvent.DENIED, "", "", denied)
+                note = AuditNote(AuditEvent.DENIED, "", "", denied, origin=origin_of(request))
                 await self.doors.auditor.write(note, HTTPStatus.FORBIDDEN)
         is_missing = refused.status_code in {404, 405}
         answer = self._page(request, "There is no such page." if is_missing else refused.detail, refused.status_code)
