@@ -1,4 +1,4 @@
-"""The conditions of a rule as written in a file: a fact of the closed list, and a test of its value."""
+"""Parses and describes the conditions of a rule: each is a fact of the closed list, and a test of its value."""
 
 import re
 from collections.abc import Iterator, Mapping
