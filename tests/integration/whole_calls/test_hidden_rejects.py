@@ -17,7 +17,7 @@ async def live(rig: Rig, *script: Happening, run: float = 30, end: float = 900) 
     return await rig.begin_call(*script, H(Kind.END, end), run_s=run)
 
 
-@pytest.mark.parametrize("gap", [1, 2, 4])
+@pytest.mark.parametrize("gap", [1, pytest.param(2, marks=pytest.mark.night), pytest.param(4, marks=pytest.mark.night)])
 async def test_reject_elsewhere_just_before_the_end(rig: Rig, gap: int) -> None:
     """A colleague presses reject in another tool. The end, or another activity, hides the status, but not the feedback."""
     call = await live(rig, H(Kind.MFA_VALIDATED, 60), H(Kind.REJECTED, 200 - gap, "agent-9"), end=200, run=300)
@@ -26,7 +26,7 @@ async def test_reject_elsewhere_just_before_the_end(rig: Rig, gap: int) -> None:
     assert "enroll" not in rig.ledger(call)
 
 
-@pytest.mark.parametrize("gap", [1, 4, 30])
+@pytest.mark.parametrize("gap", [1, pytest.param(4, marks=pytest.mark.night), 30])
 async def test_reject_that_only_its_feedback_shows_is_remembered_in_the_next_call(rig: Rig, gap: int) -> None:
     """The caller tries again with a passcode, and is not enrolled, whether or not we read the status in time (gap 30)."""
     first = await live(rig, H(Kind.MFA_VALIDATED, 60), H(Kind.REJECTED, 200 - gap, "agent-9"), end=200, run=300)
@@ -37,7 +37,7 @@ async def test_reject_that_only_its_feedback_shows_is_remembered_in_the_next_cal
     assert facts.rejected_before or facts.suspected_before
 
 
-@pytest.mark.parametrize(("gap", "others"), [(1, 0), (5, 40), (30, 0)])
+@pytest.mark.parametrize(("gap", "others"), [(1, 0), pytest.param(5, 40, marks=pytest.mark.night), (30, 0)])
 async def test_enroll_that_a_hidden_reject_took_back_is_not_told_as_enrolled(
     courier: Courier, gap: int, others: int
 ) -> None:
@@ -54,7 +54,7 @@ async def test_enroll_that_a_hidden_reject_took_back_is_not_told_as_enrolled(
     assert told[-1]["data"]["reason"] in {"unenrolled", "rejected"}
 
 
-@pytest.mark.parametrize("gap", [0.1, 2, 30])
+@pytest.mark.parametrize("gap", [0.1, pytest.param(2, marks=pytest.mark.night), 30])
 async def test_enroll_that_a_hidden_reject_took_back_in_another_call_is_told(courier: Courier, gap: float) -> None:
     """A reject takes back the member's enrolls in all calls: the other ones are looked at again."""
     first = courier.stage.call(H(Kind.END, 60))

@@ -62,7 +62,21 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("name", SHARED)
+AT_NIGHT = {
+    "since when an institution is missing",
+    "when a shift claimed last",
+    "the breaker of no institution",
+    "the token's institutions",
+    "the login's lease",
+    "the listing's failures",
+    "the listing's checks",
+}
+"""Values beside which there is a like one that is tried for every change."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.night) if name in AT_NIGHT else name for name in SHARED]
+)
 async def test_unreadable_shared_value_stops_no_call(rig: Rig, name: str) -> None:
     """Whichever value of Redis is unreadable, a call that begins then is assigned, also by a worker that begins then."""
     await rig.run(20)
