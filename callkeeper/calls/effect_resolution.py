@@ -20,6 +20,7 @@ from callkeeper.calls.member_evidence import (
     enrolled_member,
     is_enrolled,
     is_rejected,
+    is_rejection_standing,
     may_be_rejected,
     rejected_member,
 )
@@ -184,7 +185,7 @@ def _stands_failed(kind: EffectKind, call: Call) -> bool:
         case EffectKind.ENROLL:
             return not call.seen.enrolled
         case EffectKind.REJECT:
-            return not is_rejected(call) or is_enrolled(call)
+            return not is_rejection_standing(call)
 
 
 NOT_SHOWN = "it answered with success, but neither the queue nor the details show the member"

@@ -112,6 +112,11 @@ def is_rejected(call: Call) -> bool:
     return call.ledger.reject.state in DONE or (call.seen.rejected and not call.seen.rejected_by_rule_only)
 
 
+def is_rejection_standing(call: Call) -> bool:
+    """Tell whether a reject of the call is recorded, and no enroll that came after it is in force."""
+    return is_rejected(call) and not is_enrolled(call)
+
+
 def may_be_rejected(call: Call) -> bool:
     """Tell whether the provider got FAILED feedback: perhaps by a reject that a later status hides.
 

@@ -21,7 +21,7 @@ from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import may_begin, unresolved
 from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at, facts_of, has_real_voice_id
 from callkeeper.calls.institutions import FOREIGN, NOT_ACTIVE, UNKNOWN
-from callkeeper.calls.member_evidence import is_enrolled, is_rejected
+from callkeeper.calls.member_evidence import is_rejection_standing
 from callkeeper.calls.record import Call, Reading, Reason
 from callkeeper.calls.rules.book import EFFECTS, Outcome, RuleBook
 from callkeeper.calls.rules.matching import judge, next_turn
@@ -169,8 +169,7 @@ def _waits_for_reject(call: Call) -> bool:
     distrusted, reject = call.statements.distrusted, call.ledger.reject
     is_begun = reject.state is EffectState.INTENDED or reject.state in IN_DOUBT
     is_open = distrusted is not None and not distrusted.in_shadow and has_real_voice_id(call)
-    is_over = is_rejected(call) and not is_enrolled(call)
-    return is_open and not is_over and (is_begun or may_begin(EffectKind.REJECT, reject, call))
+    return is_open and not is_rejection_standing(call) and (is_begun or may_begin(EffectKind.REJECT, reject, call))
 
 
 def must_be_listed_again(call: Call, now: datetime) -> bool:

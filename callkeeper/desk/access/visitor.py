@@ -177,7 +177,7 @@ class Auditor:
         self._key = key
         self._repeats: OrderedDict[AuditEntry, _Repeats] = OrderedDict()
 
-    def note(self, person: Person, rule: RouteRule, parts: dict[str, str], origin: str = "") -> AuditNote:
+    def note(self, person: Person, rule: RouteRule, parts: dict[str, str], origin: str) -> AuditNote:
         """Begin an entry. Viewers see no personal data, so there is no entry when they look."""
         is_unrecorded = rule.event is AuditEvent.VIEWED and not person.sees_people
         event = None if is_unrecorded else rule.event
