@@ -8,7 +8,7 @@ from msgspec.structs import fields, replace
 from callkeeper.calls.context import Context
 from callkeeper.calls.decide import decide
 from callkeeper.calls.facts import Facts, facts_of
-from callkeeper.calls.named_lists import NamedLists
+from callkeeper.calls.person_lists import NamedLists
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, StoredCall
 from callkeeper.calls.rules.book import RuleBook

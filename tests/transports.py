@@ -2,7 +2,7 @@
 
 import httpx
 
-from callkeeper.service.transport import FIRST_BYTE
+from callkeeper.service.aiohttp_transport import FIRST_BYTE
 
 
 class AnnouncingTransport(httpx.AsyncBaseTransport):

@@ -31,7 +31,7 @@ from callkeeper.service import Secret
 from callkeeper.service.network_failure import network_failure
 from callkeeper.service.proxy import Proxy
 from callkeeper.service.tracing import SpanKind, span, trace_headers
-from workers.webhook_answer import beginning_of, parts_of
+from workers.webhook_answer_excerpt import beginning_of, parts_of
 
 DEADLINE_S: Final = 5.0
 """For one post in seconds, from name resolution to the answer's status. Well below the lease."""

@@ -23,8 +23,8 @@ from callkeeper.app.settings import AlertSettings, StoreSettings
 from callkeeper.calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
 from callkeeper.calls.incident import Weight
 from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.metrics.writing import host
 from callkeeper.calls.store.alert_state import AlertState
 from callkeeper.calls.store.keys import Keys
 

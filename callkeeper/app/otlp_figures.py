@@ -40,10 +40,10 @@ from redis.exceptions import RedisError
 from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.connections import worker_redis
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
-from callkeeper.calls.metrics.writing import host
+from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.leadership import Leadership
-from callkeeper.desk.metrics import read_everything
+from callkeeper.desk.prometheus_page import read_everything
 
 SINCE: Final = "since"
 """The field of the totals that holds when they were first sent, in ms. It goes when they go. Readers ignore it."""

@@ -23,7 +23,7 @@ from callkeeper.desk.board.login_page import LoginPages
 from callkeeper.desk.browser_headers import PAGE, SafeHeaders
 from callkeeper.desk.dashboard import dashboard
 from callkeeper.desk.desk import Desk
-from callkeeper.desk.metrics import MetricsPage
+from callkeeper.desk.prometheus_page import MetricsPage
 from callkeeper.desk.quotas import STREAMS_PER_PERSON
 from callkeeper.desk.signed_tokens import key_for
 from receiver.push import utc_now

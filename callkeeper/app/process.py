@@ -19,8 +19,8 @@ from callkeeper.app.logs import divert_crashes, set_up_logging
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings
 from callkeeper.app.terminal import Misset
+from callkeeper.calls.metrics.redis_writer import Kind
 from callkeeper.calls.metrics.signals import note_unstarted
-from callkeeper.calls.metrics.writing import Kind
 
 S = TypeVar("S", WebSettings, WorkerSettings)
 

@@ -38,7 +38,7 @@ from redis.exceptions import RedisError
 from callkeeper.app.collector import DeliveryWatch, collector_session
 from callkeeper.app.settings import StoreSettings, TelemetrySettings
 from callkeeper.calls.claimed_item import WriteRefused
-from callkeeper.calls.metrics.writing import Author, Kind
+from callkeeper.calls.metrics.redis_writer import Author, Kind
 from callkeeper.calls.record import NewerRecord
 from callkeeper.calls.traceback_filter import filtered_traceback
 from callkeeper.service.tracing import SpanAttributes, SpanKind, SpanPlace, TraceSpan, first_span, is_trace, traced_by

@@ -25,7 +25,7 @@ from callkeeper.app.pages import Pages, hiding_key, pages
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.process_activity import Doing
-from callkeeper.calls.metrics.writing import Author, FigureWriter, Reporter
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter, Reporter
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.audit_log import AuditLog
 from callkeeper.calls.store.cancelling import end

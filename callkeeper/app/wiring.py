@@ -15,7 +15,7 @@ from callkeeper.app.process import collect_seldom
 from callkeeper.app.redis_location import RedisLocation
 from callkeeper.app.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter, Reporter, host
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter, Reporter, host
 from callkeeper.calls.rules.book import Stage
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.job_queue import ADVANCE, RECONCILE, Waker

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
 from callkeeper.calls.member_evidence import enrolled_person, is_assigned, usable_answers
-from callkeeper.calls.named_lists import NO_LISTS, NamedLists
 from callkeeper.calls.notes import statement_order
 from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.person_lists import NO_LISTS, NamedLists
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import (
     CHECK_LIMIT,

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
+from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_parsing import Reader, Unreadable, parse
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from callkeeper.service.config import MAX_RETRY_AFTER_S
@@ -48,7 +49,6 @@ from callkeeper.service.errors import (
 )
 from callkeeper.service.phone_calls import PhoneCall
 from callkeeper.service.secret import Secret
-from callkeeper.service.transport import ServiceResponse
 
 _FIELDS = ("error", "title", "detail", "message", "errors", "messages")
 

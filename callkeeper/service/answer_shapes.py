@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_meaning import BASE_LISTS
 from callkeeper.service.answer_parsing import as_utc
 from callkeeper.service.endpoints import (
@@ -29,7 +30,6 @@ from callkeeper.service.endpoints import (
 from callkeeper.service.enumerations import VpnStatus
 from callkeeper.service.open_questions import USUAL, ZONES, See, Shown
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
-from callkeeper.service.transport import ServiceResponse
 
 LOOK_EVERY_S: Final = 2.0
 """How often a successful answer of one endpoint about one institution is looked at, in seconds."""

@@ -11,6 +11,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.service import answer_records, endpoints
+from callkeeper.service.aiohttp_transport import Guard
 from callkeeper.service.answer_meaning import top_level_call
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_shapes import utc_now
@@ -23,7 +24,6 @@ from callkeeper.service.open_questions import See, unseen
 from callkeeper.service.phone_calls import PhoneCall, QueueEntry
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import TokenStore
-from callkeeper.service.transport import Guard
 
 HOUR_S = 3600.0
 

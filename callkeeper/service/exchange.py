@@ -15,6 +15,16 @@ import httpx
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.service.aiohttp_transport import (
+    BodyRefused,
+    FirstByte,
+    Guard,
+    ServiceResponse,
+    effects_transport,
+    http_request,
+    reads_transport,
+    receive,
+)
 from callkeeper.service.answer_meaning import effect_verdict, institution_list, login_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
@@ -36,16 +46,6 @@ from callkeeper.service.open_questions import See
 from callkeeper.service.secret import Secret
 from callkeeper.service.tokens import Login, SsoToken, TokenStore
 from callkeeper.service.tracing import SpanKind, span, trace_headers
-from callkeeper.service.transport import (
-    BodyRefused,
-    FirstByte,
-    Guard,
-    ServiceResponse,
-    effects_transport,
-    http_request,
-    reads_transport,
-    receive,
-)
 
 A = TypeVar("A", bound=BaseAnswer)
 T = TypeVar("T")

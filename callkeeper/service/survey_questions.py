@@ -17,6 +17,7 @@ from uuid import uuid4
 import httpx
 import msgspec
 
+from callkeeper.service.aiohttp_transport import ServiceResponse, http_request, receive
 from callkeeper.service.answer_parsing import as_utc
 from callkeeper.service.answer_shapes import shapes_of
 from callkeeper.service.config import ServiceConfig
@@ -35,7 +36,6 @@ from callkeeper.service.errors import ResellerError, ServiceUnavailable
 from callkeeper.service.network_failure import network_failure
 from callkeeper.service.open_questions import AHEAD, USUAL, See
 from callkeeper.service.tracing import HEADER, new_trace
-from callkeeper.service.transport import ServiceResponse, http_request, receive
 
 MOST: Final = 30
 """How many requests are sent at most."""

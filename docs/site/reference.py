@@ -10,8 +10,8 @@ import click
 
 from callkeeper.app.cli import main
 from callkeeper.calls.metrics.snapshot import Present, Snapshot
-from callkeeper.desk.metrics import Everything
 from callkeeper.desk.openapi import document
+from callkeeper.desk.prometheus_page import Everything
 
 Json = Mapping[str, Any]
 

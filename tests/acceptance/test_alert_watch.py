@@ -16,8 +16,8 @@ from callkeeper.app.alert_watch import POLL_EVERY_S, AlertWatch
 from callkeeper.app.parsing import alert_addresses
 from callkeeper.calls.alerts import AlertMessage
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.store.alert_state import LEADS_MS, AlertState
 from callkeeper.calls.store.keys import Keys
 

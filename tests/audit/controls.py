@@ -815,10 +815,10 @@ CONTROLS: Final = (
     ),
     Control(
         "certificates are verified",
-        "callkeeper/service/transport.py",
+        "callkeeper/service/aiohttp_transport.py",
         "httpx.create_ssl_context(trust_env=False)",
         "httpx.create_ssl_context(verify=False, trust_env=False)",
-        "tests/integration/service/test_transport_tls.py",
+        "tests/integration/service/test_aiohttp_transport_tls.py",
     ),
     Control(
         "foreign webhooks are dropped",

@@ -19,7 +19,7 @@ from redis import Redis
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.hourly import Slot, slot_of_delay
-from callkeeper.calls.metrics.writing import Author, FigureWriter, host
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter, host
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force

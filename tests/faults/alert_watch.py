@@ -1,7 +1,7 @@
 """Scrapes callkeeper's metrics in virtual time, as Prometheus would, and reports which alerts fire."""
 
-from callkeeper.calls.metrics.writing import ALIVE_S
-from callkeeper.desk.metrics import read_everything
+from callkeeper.calls.metrics.redis_writer import ALIVE_S
+from callkeeper.desk.prometheus_page import read_everything
 from tests.harness.virtual_time import Rig
 from tests.promtool import SCRAPE_S, Scrape, firing, scrape_of_families
 

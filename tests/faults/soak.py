@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from callkeeper.calls.metrics import catalogue as figure
+from callkeeper.calls.metrics.redis_writer import EVERY_S, memory_of
 from callkeeper.calls.metrics.snapshot import Snapshot
-from callkeeper.calls.metrics.writing import EVERY_S, memory_of
 from callkeeper.calls.store.keys import Keys
 from tests.faults.deployment import Deployment, deployment
 from tests.faults.redis_server import redis_server

@@ -22,8 +22,8 @@ from callkeeper.calls.claimed_item import Lease
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
-from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.notes import Note
 from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook, load_rules

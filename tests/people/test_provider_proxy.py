@@ -12,7 +12,7 @@ from callkeeper.desk.access.configured_logins import OidcConfig
 from callkeeper.desk.access.oidc import Provider, ProviderAway
 from callkeeper.service import Secret
 from callkeeper.service.proxy import Proxy
-from tests.integration.service.test_transport_tls import AUTHORITY, server_tls
+from tests.integration.service.test_aiohttp_transport_tls import AUTHORITY, server_tls
 from tests.tunnel import tunnel
 
 

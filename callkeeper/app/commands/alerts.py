@@ -16,8 +16,8 @@ from callkeeper.calls.acknowledgement import LONGEST, SHORTEST, Acknowledgement
 from callkeeper.calls.alerts import AlertMessage, AlertTone, OpenAlert
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
+from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.metrics.writing import host
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.alert_state import AlertState
 from callkeeper.calls.store.audit_log import AuditEvent

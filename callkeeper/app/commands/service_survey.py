@@ -12,7 +12,7 @@ from callkeeper.app.certification.evidence import redis_now
 from callkeeper.app.redis_query import note_command, query_redis
 from callkeeper.app.terminal import Failed, safe, say, say_json
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
+from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.keys import Keys
@@ -89,7 +89,7 @@ def _ask() -> None:
     from callkeeper.app.wiring import service_config  # noqa: PLC0415
     from callkeeper.calls.store.claims import Store  # noqa: PLC0415
     from callkeeper.calls.store.request_budget import Permit  # noqa: PLC0415
-    from callkeeper.service.transport import reads_transport  # noqa: PLC0415
+    from callkeeper.service.aiohttp_transport import reads_transport  # noqa: PLC0415
 
     settings = WorkerSettings.load(os.environ)
     config = service_config(settings.service)

@@ -31,9 +31,9 @@ from callkeeper.service import (
     ServiceUnavailable,
     TokenFault,
 )
+from callkeeper.service.aiohttp_transport import reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import ServiceConfig
-from callkeeper.service.transport import reads_transport
 from workers.managed_institutions import Standings, ask_standings, handled_in_test
 
 SKEW_S = 3.0

@@ -68,7 +68,7 @@ elseif settles then
     redis.call('HSET', item_key, 'settled', list == 'settled' and '1' or list)
 end
 -- A settled call expires, but not while it needs a person. One that is given up expires anyway. If there is an archive,
--- it expires only after it was archived (archived.lua).
+-- it expires only after it was archived (expire_archived.lua).
 local is_settled = settles or held[4]
 local archive = is_settled and archive or ''
 if archive ~= '' then

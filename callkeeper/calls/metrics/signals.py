@@ -13,8 +13,8 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.institutions import NOT_ACTIVE
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import field_name, parse_field
+from callkeeper.calls.metrics.redis_writer import ALIVE_S, Kind, host, host_of
 from callkeeper.calls.metrics.snapshot import FigureReader, Minute, Process
-from callkeeper.calls.metrics.writing import ALIVE_S, Kind, host, host_of
 from callkeeper.calls.store.breakers import Breaker, opened
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import Errors, parse_errors

@@ -18,7 +18,7 @@ from callkeeper.calls.effect_resolution import without_service_words
 from callkeeper.calls.metrics.catalogue import Figure
 from callkeeper.calls.metrics.counting import SUM, parse_field, quantile, unscaled
 from callkeeper.calls.metrics.process_activity import Doing
-from callkeeper.calls.metrics.writing import host_of
+from callkeeper.calls.metrics.redis_writer import host_of
 from callkeeper.calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
 from callkeeper.calls.store.job_queue import FAILURE_TTL_S
 from callkeeper.calls.store.keys import KEYS, Keys

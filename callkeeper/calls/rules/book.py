@@ -11,7 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import GROWING, Facts, Value
-from callkeeper.calls.named_lists import NO_LISTS, NamedLists
+from callkeeper.calls.person_lists import NO_LISTS, NamedLists
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT
 from callkeeper.calls.schedule.plan import Schedule

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from callkeeper.calls.named_lists import NamedLists, Numbers
+from callkeeper.calls.person_lists import NamedLists, Numbers
 from callkeeper.calls.rules.book import LOCAL, InList, Rule, tests_in
 from callkeeper.calls.rules.condition_parsing import LIST_NAME
 from callkeeper.calls.rules.toml_reader import Fault, Faults, Section, one_of, shown_value

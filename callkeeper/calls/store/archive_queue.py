@@ -74,7 +74,7 @@ class ArchiveQueue(Store):
         notes = item.note_pairs
         with suppress(WriteRefused):
             await self._scripts.call(
-                "archived",
+                "expire_archived",
                 call_item_key=calls.item(item.member),
                 call_trail_key=calls.trail(item.member),
                 call_attention_key=calls.attention,

@@ -38,7 +38,7 @@ ScriptName = Literal[
     "limit",
     "request_budget",
     "pause",
-    "archived",
+    "expire_archived",
 ]
 """The scripts that follow only the prelude, one file each."""
 

@@ -23,7 +23,7 @@ from callkeeper.app.settings import VARIABLES
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.configured_logins import OidcConfig
@@ -33,7 +33,7 @@ from callkeeper.service.proxy import Proxy
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.http_servers import serving
 from tests.integration.service.raw_service import always, config_of, raw_service, reply
-from tests.integration.service.test_transport_tls import ANSWER, AUTHORITY, server_tls
+from tests.integration.service.test_aiohttp_transport_tls import ANSWER, AUTHORITY, server_tls
 from tests.sandbox_fixtures import ServedSandbox
 from tests.tunnel import tunnel
 from tests.waiting import until

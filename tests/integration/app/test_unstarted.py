@@ -7,7 +7,7 @@ import sys
 import pytest
 from redis import Redis as BlockingRedis
 
-from callkeeper.calls.metrics.writing import host
+from callkeeper.calls.metrics.redis_writer import host
 from callkeeper.calls.store.keys import Keys
 
 

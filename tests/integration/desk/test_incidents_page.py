@@ -31,7 +31,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_errors import ErrorArea, ErrorNotes
 from callkeeper.desk.access.required_roles import rule_of
 from callkeeper.desk.access.rights import Role
-from callkeeper.desk.metrics import read_everything
+from callkeeper.desk.prometheus_page import read_everything
 from tests.harness.desk import BoardRig
 from tests.harness.virtual_time import KEY
 from tests.signed_in import ANN

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from callkeeper.calls.claimed_item import ClaimedItem
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.process_activity import Doing
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.metrics.signals import note_unstarted
 from callkeeper.calls.metrics.snapshot import FigureReader
-from callkeeper.calls.metrics.writing import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force
 from tests.harness.desk import BoardRig

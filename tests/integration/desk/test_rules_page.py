@@ -8,7 +8,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.rules_in_force import put_in_force

@@ -10,9 +10,9 @@ from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import Figure
+from callkeeper.calls.metrics.redis_writer import ALIVE_S, FigureWriter
 from callkeeper.calls.metrics.signals import SignalReader, Signals, note_unstarted
 from callkeeper.calls.metrics.snapshot import FigureReader
-from callkeeper.calls.metrics.writing import ALIVE_S, FigureWriter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import KNOWN_FIELD
 from tests.harness.virtual_time import KEY

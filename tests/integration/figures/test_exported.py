@@ -18,11 +18,11 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.metrics.catalogue import FIGURES
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
 from callkeeper.desk.access.configured_logins import AdminLogin
-from callkeeper.desk.metrics import MetricsPage, read_everything
+from callkeeper.desk.prometheus_page import MetricsPage, read_everything
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import PHONE, Rig

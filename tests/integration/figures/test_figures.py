@@ -11,9 +11,9 @@ from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures, field_name, parse_field
+from callkeeper.calls.metrics.redis_writer import ALIVE_S, Author, FigureWriter, Reporter
 from callkeeper.calls.metrics.signals import SignalReader, note_unstarted
 from callkeeper.calls.metrics.snapshot import FigureReader
-from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script import Arg
 from tests.waiting import until

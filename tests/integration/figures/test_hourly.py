@@ -18,7 +18,7 @@ from callkeeper.calls.metrics.hourly import (
     slot_of_delay,
     slot_of_reason,
 )
-from callkeeper.calls.metrics.writing import HITS_KEPT_S, Author, FigureWriter
+from callkeeper.calls.metrics.redis_writer import HITS_KEPT_S, Author, FigureWriter
 from callkeeper.calls.record import Reason
 from callkeeper.calls.store.keys import Keys
 from tests.integration.figures.test_figures import NOON, Hand

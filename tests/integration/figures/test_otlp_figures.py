@@ -26,9 +26,9 @@ from callkeeper.app.telemetry import ENDS_WITHIN_S, source_of_figures, telemetry
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.catalogue import FIGURES
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.store.keys import Keys
-from callkeeper.desk.metrics import read_everything
+from callkeeper.desk.prometheus_page import read_everything
 from callkeeper.service.tracing import span
 from tests.harness.virtual_time import Rig
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver, words_of

@@ -10,9 +10,9 @@ from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.redis_writer import ALIVE_S, Author, FigureWriter, Reporter
+from callkeeper.calls.metrics.redis_writer import Kind as ProcessKind
 from callkeeper.calls.metrics.signals import SignalReader, Signals
-from callkeeper.calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
-from callkeeper.calls.metrics.writing import Kind as ProcessKind
 from callkeeper.calls.store.keys import Keys
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.virtual_time import KEY, Rig

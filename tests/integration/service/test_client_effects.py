@@ -16,8 +16,8 @@ from callkeeper.service import (
     Unsendable,
     ValidationType,
 )
+from callkeeper.service.aiohttp_transport import Guard
 from callkeeper.service.client import Reseller
-from callkeeper.service.transport import Guard
 from tests.integration.service.raw_service import Arrival, RawService, Respond, always, client, raw_service, reply
 
 Effect = Callable[[Reseller, Guard | None], Awaitable[object]]

@@ -8,7 +8,7 @@ from callkeeper.app.wiring import service_config
 from callkeeper.service import MemoryTokenStore, NotSent, ServiceUnavailable
 from callkeeper.service.proxy import Proxy
 from tests.integration.service.raw_service import client, raw_service
-from tests.integration.service.test_transport_tls import ANSWER, AUTHORITY, server_tls
+from tests.integration.service.test_aiohttp_transport_tls import ANSWER, AUTHORITY, server_tls
 from tests.tunnel import tunnel
 
 

@@ -21,8 +21,8 @@ from callkeeper.app.cli import main
 from callkeeper.calls.incident import IncidentKind
 from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.counting import Figures
+from callkeeper.calls.metrics.redis_writer import COMMAND, Author, FigureWriter
 from callkeeper.calls.metrics.signals import SignalReader
-from callkeeper.calls.metrics.writing import COMMAND, Author, FigureWriter
 from callkeeper.calls.store.acknowledging import Acknowledging
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import Survey

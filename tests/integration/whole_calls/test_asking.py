@@ -8,9 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import EffectState
-from callkeeper.calls.named_lists import NamedLists
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
+from callkeeper.calls.person_lists import NamedLists
 from callkeeper.calls.rules import Outcome, Rule, RuleBook
 from callkeeper.calls.rules.book import Between, Includes, InList, OnChecks
 from callkeeper_sandbox.service.state import Happening, Kind

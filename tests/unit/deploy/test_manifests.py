@@ -207,7 +207,7 @@ def test_workers_are_scaled_by_a_figure_that_is_exported() -> None:
     """Lateness, as /metrics names it: a query for a figure that nobody exports would never start a worker."""
     [scaled] = of_kind("ScaledObject")
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]
-    source = (ROOT / "callkeeper" / "desk" / "metrics.py").read_text(encoding="utf-8")
+    source = (ROOT / "callkeeper" / "desk" / "prometheus_page.py").read_text(encoding="utf-8")
     names = set(re.findall(r"callkeeper_(\w+)", query))
     assert names == {"late_seconds", "service_away"}
     assert all(f'"{name}"' in source for name in names)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import httpx
 
 from callkeeper.service import LoginPolicy, Secret, ServiceConfig, TokenStore
+from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.client import Reseller
 from callkeeper.service.exchange import Observe, unobserved
-from callkeeper.service.transport import ServiceResponse
 from tests.transports import AnnouncingTransport
 
 Reply = Callable[[httpx.Request], httpx.Response]

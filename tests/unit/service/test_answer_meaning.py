@@ -17,11 +17,11 @@ from callkeeper.service import (
     TokenLapsed,
 )
 from callkeeper.service import errors as all_errors
+from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_meaning import effect_verdict, retry_after_s, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer
 from callkeeper.service.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
-from callkeeper.service.transport import ServiceResponse
 from tests.unit.service.service import responded
 
 BASE = Reader(BaseAnswer)

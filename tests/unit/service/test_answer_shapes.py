@@ -7,9 +7,9 @@ import httpx
 import msgspec
 import pytest
 
+from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.answer_shapes import LOOK_EVERY_S, AnswerLooks, shapes_of
 from callkeeper.service.endpoints import DETAILS, INSTITUTION, INSTITUTIONS, QUEUE, TOKEN, Endpoint
-from callkeeper.service.transport import ServiceResponse
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 OK: dict[str, Any] = {"success": True, "error": None, "errors": None, "messages": None, "code": None}

@@ -14,7 +14,7 @@ from callkeeper.calls.claimed_item import ClaimedItem, Placement, WriteRefused
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.metrics.writing import Author, FigureWriter
+from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.notes import CheckWish, Verified
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call, Plan, encode_call

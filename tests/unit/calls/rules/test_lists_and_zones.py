@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.named_lists import NamedLists, Numbers
+from callkeeper.calls.person_lists import NamedLists, Numbers
 from callkeeper.calls.record import Call, Candidate, Names, Seen
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import parse_cases, try_cases

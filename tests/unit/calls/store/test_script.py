@@ -42,7 +42,7 @@ def test_every_caller_passes_what_the_script_names() -> None:
 
 def test_arguments_are_in_the_order_of_the_first_lines() -> None:
     """Callers need not know positions; time, prefix, the keys of a member and keys with a fixed name are filled in."""
-    keys, args = Script(KEYS, "prelude", "archived").arguments(
+    keys, args = Script(KEYS, "prelude", "expire_archived").arguments(
         7,
         {
             "call_item_key": "i",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.service.transport import BodyRefused, receive
+from callkeeper.service.aiohttp_transport import BodyRefused, receive
 
 MIB = 1024 * 1024
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callkeeper.calls.named_lists import NamedLists, Numbers, digits_of
+from callkeeper.calls.person_lists import NamedLists, Numbers, digits_of
 
 NUMBERS = Numbers.of(["+1 900 555 0100", "+1800*"])
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.webhook_answer import HIDDEN, MOST_BYTES, MOST_CHARACTERS, beginning_of, kept, parts_of
+from workers.webhook_answer_excerpt import HIDDEN, MOST_BYTES, MOST_CHARACTERS, beginning_of, kept, parts_of
 
 
 @pytest.mark.parametrize(
