@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
 from callkeeper.calls.facts import research_of
-from callkeeper.calls.fold import with_determination
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call, Phase, Reading
@@ -54,7 +53,7 @@ def repeats_last(before: Call, reading: Reading) -> bool:
         or before.plan.recheck_from is not None
         or before.ledger.enroll.state in DONE
     )
-    return not is_change_due and replace(last, read_at=reading.read_at) == with_determination(reading, last)
+    return not is_change_due and replace(last, read_at=reading.read_at) == reading
 
 
 def seen_in_reading(before: Call, after: Call, phone_call: PhoneCall, policies: Policies, zone: str) -> Iterator[Shown]:

@@ -268,7 +268,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     by_rule_only = seen.rejected_by_rule_only or (status == CallStatus.REJECT_BY_RULE and not seen.rejected)
     return replace(
         seen,
-        reading=with_determination(reading, seen.reading),
+        reading=reading,
         frauds=_frauds(seen, reading),
         final_since=_final_since(call, reading, now),
         core_username=reading.core_username or seen.core_username,
@@ -291,23 +291,11 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
     )
 
 
-def with_determination(reading: Reading, last: Reading | None) -> Reading:
-    """Return a reading whose research case keeps what an investigator determined.
+def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
+    """Return the calls whose case was determined as fraud, until it is refuted. The record shows one case at a time.
 
     Assumed (`research-case`): a case that is archived was not refuted.
     """
-    if last is None or last.research_status != FRAUD:
-        return reading
-    is_same = last.research_voice_id == reading.research_voice_id
-    if is_same and reading.research_status not in {None, ARCHIVED}:
-        return reading
-    if reading.research_status == FRAUD and reading.research_voice_id == reading.voice_id:
-        return reading
-    return replace(reading, research_status=FRAUD, research_voice_id=last.research_voice_id)
-
-
-def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:
-    """Return the calls whose case was determined as fraud. The record shows one case; another may take its place."""
     frauds, last = dict.fromkeys(seen.frauds), seen.reading
     if last is not None and last.research_status == FRAUD:  # records of earlier versions have it only here
         frauds[last.research_voice_id or ""] = None

@@ -53,11 +53,3 @@ def test_first_reading_says_something() -> None:
 def test_same_reading_says_something_where_a_change_was_due(expecting: dict[str, Any]) -> None:
     """After an end, a listing, an effect or a reject of the member, a reading that stays the same is an answer."""
     assert not repeats_last(call(**expecting), reading(**LATER))
-
-
-@pytest.mark.parametrize(("status", "is_repeated"), [("SystemArchived", True), ("FalsePositive", False)])
-def test_archived_case_of_a_determined_fraud_repeats_the_last_reading(status: str, is_repeated: bool) -> None:
-    """The determination stands, so nothing new is shown; one that was refuted is something new."""
-    case = {"research_voice_id": "v-1", "research_status": "DeterminedFraud"}
-    known = call(reading=reading(**case))
-    assert repeats_last(known, reading(**LATER, **{**case, "research_status": status})) is is_repeated

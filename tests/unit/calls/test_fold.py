@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.fold import assigned, fold_note, fold_reading, new_call, reading_of, with_determination
+from callkeeper.calls.fold import assigned, fold_note, fold_reading, new_call, reading_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import (
     AssignWish,
@@ -503,9 +503,9 @@ def test_fold_of_an_epoch_does_nothing_while_redis_is_the_same() -> None:
 @given(any_call=CALLS)
 @examples(40)
 def test_fold_of_a_reading_is_total(any_call: Call) -> None:
-    """A reading can be folded into any record, which then has it, with what an investigator determined before."""
+    """A reading can be folded into any record, which then has it."""
     folded = fold_reading(any_call, reading(), BOOK, NOW)
-    assert folded.seen.reading == with_determination(reading(), any_call.seen.reading)
+    assert folded.seen.reading == reading()
 
 
 def test_case_that_names_the_alternate_id_is_about_this_call() -> None:
