@@ -30,6 +30,7 @@ from callkeeper.calls.outcome_messages import Message, payload_digest
 from callkeeper.service import Secret
 from callkeeper.service.network_failure import network_failure
 from callkeeper.service.proxy import Proxy
+from callkeeper.service.retry_after import retry_after_s
 from callkeeper.service.tracing import SpanKind, span, trace_headers
 from workers.webhook_answer_excerpt import beginning_of, parts_of
 
@@ -210,21 +211,20 @@ class WebhookClient:
             **trace_headers(),
         }
         began_s, took_ms = monotonic(), None
-        status, error, retry_after, said = None, None, "", ""
+        status, error, wait_s, said = None, None, None, ""
         try:
             async with (
                 asyncio.timeout(self.deadline_s),
                 self.client.stream("POST", self.url, content=body, headers=headers) as answer,
             ):
-                status, retry_after = answer.status_code, answer.headers.get("retry-after", "")
+                status, wait_s = answer.status_code, retry_after_s(answer.headers, LONGEST_PAUSE_S)
                 took_ms = _ms_since(began_s)
                 said = await beginning_of(answer, parts_of(self.url))
         except Exception as problem:  # noqa: BLE001  (an answer can make libraries raise anything: post again later)
             error = network_failure(problem) if status is None else None
-        wait_s = min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isascii() and retry_after.isdigit() else 0.0
         judged = Answer.AWAY if status is None else _judge(status)
         took_ms = _ms_since(began_s) if took_ms is None else took_ms
-        return Posted(judged, status, error, took_ms, wait_s, said, payload_digest(body))
+        return Posted(judged, status, error, took_ms, wait_s or 0.0, said, payload_digest(body))
 
     async def aclose(self) -> None:
         await self.client.aclose()

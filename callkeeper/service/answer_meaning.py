@@ -14,7 +14,6 @@ entry are read. The rest, including secrets, is never decoded.
 
 import re
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import msgspec
@@ -48,6 +47,7 @@ from callkeeper.service.errors import (
     TurnedAway,
 )
 from callkeeper.service.phone_calls import PhoneCall
+from callkeeper.service.retry_after import retry_after_s
 from callkeeper.service.secret import Secret
 
 _FIELDS = ("error", "title", "detail", "message", "errors", "messages")
@@ -201,25 +201,10 @@ def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
     if answer.status_code == 401:
         raise TokenLapsed(endpoint.name, "status 401")
     if answer.status_code == 429:
-        raise ServiceBusy(endpoint.name, "status 429", retry_after_s(answer))
+        raise ServiceBusy(endpoint.name, "status 429", retry_after_s(answer.headers, MAX_RETRY_AFTER_S))
     if answer.status_code >= 500:
         # Retry-After of a 503 is ignored, because it guesses when an outage ends. A 429 states a limit.
         raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}", answer.status_code)
-
-
-def retry_after_s(answer: ServiceResponse) -> float | None:
-    """Return the pause that the service asks for, in seconds, at most a minute; None if it does not say.
-
-    A date is compared with the answer's own ``Date``, not with our clock.
-    """
-    text = (answer.headers.get("retry-after") or "").strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), MAX_RETRY_AFTER_S)
-    try:
-        wait = parsedate_to_datetime(text) - parsedate_to_datetime(answer.headers.get("date") or "")
-    except (ValueError, TypeError):
-        return None
-    return min(max(wait.total_seconds(), 0.0), MAX_RETRY_AFTER_S)
 
 
 def _read(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:

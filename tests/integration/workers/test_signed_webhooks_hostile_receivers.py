@@ -117,6 +117,21 @@ async def test_receiver_cannot_hold_a_worker_up(behave: Behave, answer: Answer, 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 64 * 1024
 
 
+@pytest.mark.parametrize(
+    ("asked", "wait_s"),
+    [
+        (b"Retry-After: 90", 90),
+        (b"Retry-After: 999999", 3600),
+        (b"Date: Sat, 21 Nov 2026 12:00:00 GMT\r\nRetry-After: Sat, 21 Nov 2026 12:05:00 GMT", 300),
+    ],
+    ids=["seconds", "too long", "date"],
+)
+async def test_receiver_may_ask_for_a_wait(asked: bytes, wait_s: float) -> None:
+    """In seconds or until a date by its own clock, for an hour at most."""
+    posted = await post(once(b"HTTP/1.1 503 x\r\n%b\r\nContent-Length: 0\r\n\r\n" % asked))
+    assert (posted.answer, posted.retry_after_s) == (Answer.AWAY, wait_s)
+
+
 async def test_receiver_cannot_stop_later_posts_by_a_cookie() -> None:
     """No cookie is kept: one that is not ASCII could not be sent, and each later post would fail before it leaves."""
     heads: list[bytes] = []

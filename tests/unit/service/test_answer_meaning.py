@@ -18,7 +18,7 @@ from callkeeper.service import (
 )
 from callkeeper.service import errors as all_errors
 from callkeeper.service.aiohttp_transport import ServiceResponse
-from callkeeper.service.answer_meaning import effect_verdict, retry_after_s, verdict
+from callkeeper.service.answer_meaning import effect_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_records import BaseAnswer
 from callkeeper.service.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
@@ -128,30 +128,6 @@ def test_error_says_nothing_of_the_body(status: int) -> None:
     assert "Jane" not in f"{error} {error!r} {error.args} {vars(error)}"
     assert error.__cause__ is None
     assert error.__context__ is None
-
-
-@pytest.mark.parametrize(
-    ("retry_after", "date", "expected"),
-    [
-        (None, None, None),
-        ("5", None, 5.0),
-        (" 5 ", None, 5.0),
-        ("0", None, 0.0),
-        ("-5", None, None),
-        ("999999999999999", None, 60.0),
-        ("soon", None, None),
-        ("\u0665", None, None),
-        ("Wed, 21 Oct 2026 07:28:30 GMT", "Wed, 21 Oct 2026 07:28:00 GMT", 30.0),
-        ("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:30 GMT", 0.0),
-        ("Wed, 21 Oct 2026 07:28:30 GMT", None, None),
-        ("Wed, 21 Oct 2026 07:28:30", "Wed, 21 Oct 2026 07:28:00 GMT", None),
-    ],
-)
-def test_retry_after_is_understood_or_none(retry_after: str | None, date: str | None, expected: float | None) -> None:
-    """D5: seconds or a date, at most a minute; nonsense is nothing said."""
-    given = {"retry-after": retry_after, "date": date}
-    headers = [(name.encode(), value.encode()) for name, value in given.items() if value is not None]
-    assert retry_after_s(responded(429, headers=headers)) == expected
 
 
 @pytest.mark.parametrize(
