@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from benchmarks.spread import Spread
-from callkeeper.calls.store.intake import Intake
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 

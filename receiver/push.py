@@ -23,8 +23,8 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
-from callkeeper.calls.store.intake import CALL_END, CALL_START, DOCTOR, Intake
 from callkeeper.calls.store.job_queue import Waker
+from callkeeper.calls.store.push_intake import CALL_END, CALL_START, DOCTOR, Intake
 from callkeeper.service.open_questions import USUAL
 from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
 from callkeeper.service.tracing import HEADER, SpanAttributes, SpanKind, SpanPlace, TraceSpan, place_in, span

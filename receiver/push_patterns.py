@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from callkeeper.calls.store.intake import CALL_END, CALL_START
+from callkeeper.calls.store.push_intake import CALL_END, CALL_START
 from callkeeper.service.endpoints import canonical_id
 from callkeeper.service.open_questions import USUAL, See, unseen
 from callkeeper.service.push_event import PushEvent

@@ -30,9 +30,9 @@ from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.audit_log import AuditLog
 from callkeeper.calls.store.cancelling import end
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.pausing import PauseWatch
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.calls.store.queries import Queries
 from callkeeper.desk.access.visitor import Auditor
 from callkeeper.desk.browser_headers import EVERYWHERE, SafeHeaders

@@ -1,7 +1,7 @@
 """The survey: what traffic says of each assumption about the service. Pure functions of what was seen.
 
-``Survey.parse`` reads what `count.lua` keeps. ``rows_of`` judges each assumption: it holds, it is contradicted, or nothing
-was seen yet. ``contradictions`` are what nobody has acknowledged: an incident, once.
+``Survey.parse`` reads what `add_figures.lua` keeps. ``rows_of`` judges each assumption: it holds, it is contradicted, or
+nothing was seen yet. ``contradictions`` are what nobody has acknowledged: an incident, once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -21,8 +21,8 @@ from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.record import Phase
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.fleet import ManagedProcess
 from tests.faults.crashpoints import MID_REQUEST_S

@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 from callkeeper.app.connections import receiver_redis
 from callkeeper.app.redis_location import parse_location
 from callkeeper.calls.metrics.counting import Figures
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.embedded_redis import embedded_redis
 from tests.faults.sentinel import Watched, watched_redis

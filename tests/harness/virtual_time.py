@@ -29,9 +29,9 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.earlier_calls import number_key
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys, Retention
 from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.store.sso_token import RedisTokenStore
 from callkeeper.calls.trail import Entry

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from callkeeper.app.cli import main
 from callkeeper.calls import notes, record, trail
-from callkeeper.calls.store import intake, last_listing
+from callkeeper.calls.store import last_listing, push_intake
 from callkeeper.calls.store import newer_records as handover
 
 LATE_FIELDS = {
@@ -81,7 +81,7 @@ def become(version: str) -> None:
     """Make this process store and read data as another version does."""
     change = {"newer": newer, "older": older}[version]
     _patch(record, _ENCODER=Writer(record._ENCODER, newer_call if version == "newer" else change))
-    for module in (notes, last_listing, trail, intake):
+    for module in (notes, last_listing, trail, push_intake):
         _patch(module, _ENCODER=Writer(vars(module)["_ENCODER"], change))
     if version == "older":
         _patch(record, _DECODER=Reader(record._DECODER))

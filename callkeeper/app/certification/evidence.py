@@ -21,8 +21,8 @@ from callkeeper.calls.record import Call
 from callkeeper.calls.rules.book import EFFECTS, Stage
 from callkeeper.calls.rules.file import parse_toml
 from callkeeper.calls.store.delivery_log import DeliveryLog, latest_of_each
-from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.store.queries import Queries
 from callkeeper.calls.trail import Entry
 from callkeeper.service.endpoints import canonical_id

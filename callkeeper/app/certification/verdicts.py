@@ -14,7 +14,7 @@ from callkeeper.app.certification.evidence import UNREADABLE, CallEvidence
 from callkeeper.calls.effect_ledger import DONE, EffectKind
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.record import CHECK_LIMIT
-from callkeeper.calls.store.intake import CALL_END, CALL_START
+from callkeeper.calls.store.push_intake import CALL_END, CALL_START
 
 PUSHED_WITHIN: Final = timedelta(seconds=10)
 FOUND_WITHIN: Final = timedelta(seconds=10)

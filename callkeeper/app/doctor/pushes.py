@@ -16,8 +16,8 @@ from callkeeper.app.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.app.settings import WebSettings
 from callkeeper.calls.metrics import catalogue
 from callkeeper.calls.metrics.snapshot import FigureReader, Snapshot
-from callkeeper.calls.store.intake import DOCTOR, EventEntry
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import DOCTOR, EventEntry
 from callkeeper.service.network_failure import network_failure
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.record import Call, Identity, Word, encode_call, readable_call, with_effect
 from callkeeper.calls.store.delivery_log import Attempt
 from callkeeper.calls.store.earlier_calls import place_of_number
-from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.store.queries import follow_tombstones
 from callkeeper.calls.stored_value import readable
 from callkeeper.calls.trail import Entry, encode_entry, parse_trail

@@ -32,7 +32,7 @@ ScriptName = Literal[
     "probe",
     "retry",
     "check_turn",
-    "count",
+    "add_figures",
     "tidy",
     "lead",
     "limit",

@@ -16,8 +16,8 @@ from callkeeper.calls.metrics.snapshot import FigureReader, Minute
 from callkeeper.calls.pause import Pauses, parse_pauses
 from callkeeper.calls.record import Call
 from callkeeper.calls.store.breakers import account_of
-from callkeeper.calls.store.intake import DOCTOR, EventEntry
 from callkeeper.calls.store.last_listing import Standing, parse_standings
+from callkeeper.calls.store.push_intake import DOCTOR, EventEntry
 from callkeeper.calls.store.queries import Lookup, attention_of
 from callkeeper.calls.store.request_budget import BudgetUse, budget_use
 from callkeeper.calls.store.rules_in_force import RulesInForce

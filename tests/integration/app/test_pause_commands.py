@@ -10,9 +10,9 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.app.cli import main
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.last_listing import Listings, Standing
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 
 WHY = ("--because", "drill", "--operator", "jane")

@@ -24,9 +24,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from callkeeper.app.connection_limit import STUCK_S, Deadlines
 from callkeeper.app.http_protocol import MAX_OVERHEAD, BoundedProtocol
 from callkeeper.app.serving import WebServer, listen, url_of
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushEndpoint

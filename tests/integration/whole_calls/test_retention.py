@@ -9,8 +9,8 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper.calls.record import Call, Seen
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys, Retention
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Happening, Kind

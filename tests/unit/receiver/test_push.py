@@ -22,9 +22,9 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.store.attempt_limiter import ALLOWED
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent, parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import BODY_LIMIT, PushCounting, PushEndpoint

@@ -32,8 +32,8 @@ from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.earlier_calls import EarlierCalls, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
-from callkeeper.calls.store.intake import EventEntry
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.trail import Entry, encode_entry
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Call, Happening, Kind

@@ -22,9 +22,9 @@ from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.breakers import RequestResult
 from callkeeper.calls.store.claims import Store
 from callkeeper.calls.store.inbox import Ask
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.pausing import Pausing
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.calls.store.script import Arg, Script, ScriptName
 from callkeeper.calls.store.script_runner import Scripts
 from callkeeper.calls.store.sso_token import RedisTokenStore
@@ -145,7 +145,7 @@ class Life:
         yield
         for _ in range(2):
             self.figures.count(figure.REDIS_FAILED)
-            self.sent.append(("count", *self.writer._arguments(self.figures.batch())))
+            self.sent.append(("add_figures", *self.writer._arguments(self.figures.batch())))
             await self.writer.write_async(self.redis)
             yield
         item = await self.claim(self.store, A)

@@ -18,8 +18,8 @@ from callkeeper.calls.notes import Distrusted, Resolved
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store import script_runner
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.pausing import Pausing
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 from callkeeper_sandbox.demo.embedded_redis import EmbeddedRedis, embedded_redis
 from tests.waiting import until_async

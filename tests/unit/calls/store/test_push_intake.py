@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from fakeredis import FakeAsyncRedis
 
-from callkeeper.calls.store.intake import MOST_TOGETHER, Intake
 from callkeeper.calls.store.keys import Keys
+from callkeeper.calls.store.push_intake import MOST_TOGETHER, Intake
 from callkeeper.service.push_event import PushEvent
 
 

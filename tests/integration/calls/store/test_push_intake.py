@@ -11,8 +11,8 @@ from callkeeper.calls.item_names import CallId, institution_member
 from callkeeper.calls.notes import Pushed, parse_note
 from callkeeper.calls.settlement import CONFIRM_LOOKS_S
 from callkeeper.calls.store.claims import Store
-from callkeeper.calls.store.intake import Intake
 from callkeeper.calls.store.keys import Keys, Retention
+from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.push_event import PushEvent
 from tests.integration.calls.hand import Hand
 from tests.integration.calls.store.test_claims import RECORD, A, claim, live
