@@ -313,6 +313,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     voice_of_another: Annotated[
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False
+    distrusted_as_another: Annotated[
+        bool, Says("the distrust was said while another member stood on the call than the one who is assigned now")
+    ] = False
     history: History = History()
     at: datetime | None = None
     verified_in_shadow: bool = False
@@ -458,6 +461,9 @@ def facts_of(
         distrusted=distrusted is not None,
         verified_in_shadow=identity is not None and identity.in_shadow,
         distrusted_in_shadow=distrusted is not None and distrusted.in_shadow,
+        distrusted_as_another=distrusted is not None
+        and seen.person_id is not None
+        and distrusted.member not in {None, seen.person_id},
         voice_of_another=any(one != seen.person_id for one in seen.authenticated_members),
         opted_out=seen.opted_out,
         opted_in=seen.opted_in,

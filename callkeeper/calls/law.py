@@ -240,6 +240,13 @@ LAW: tuple[Article, ...] = (
             ("reject_of_verified", {"verified_by_desk": True}, "a person verified the caller"),
         )
     ),
+    _article(
+        "distrusted_as_another",
+        {_REJECT},
+        "the caller was distrusted while another member stood on the call, and a reject takes back what the one who stands "
+        "there now has; if it still holds, say it again",
+        distrusted_as_another=True,
+    ),
     _article("determined_fraud", {_ENROLL}, "an investigator found fraud: the voice is not enrolled", fraud=True),
     _article(
         "fraud_elsewhere",

@@ -179,6 +179,8 @@ class Word(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     """The order in which Redis received statements; 0 in records of earlier releases (`notes.statement_order`)."""
     in_shadow: bool = False
     """When a worker took it up, no live rule could act on it. It never causes an effect, whatever later rules say."""
+    member: str | None = None
+    """A distrust: who stood on the call when a worker took it up."""
 
 
 class Mark(StrEnum):

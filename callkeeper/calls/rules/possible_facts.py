@@ -75,6 +75,8 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("voice_pending", True), ("status", CallStatus.VOICE_PENDING.value)),
     (("red", True), ("red_seen", True)),
     (("person_is_candidate", True), ("assigned", True)),
+    (("distrusted_as_another", True), ("distrusted", True)),
+    (("distrusted_as_another", True), ("assigned", True)),
     (("voice_undecided", True), ("green", False)),
     (("voice_undecided", True), ("red", False)),
     (("voice_undecided", True), ("voice_mismatch", False)),

@@ -1,0 +1,68 @@
+"""A distrust is of the caller as one member. If another member stands on the call by then, that one loses nothing."""
+
+import pytest
+from msgspec.structs import replace
+
+from callkeeper.calls.action_status import statuses_of
+from callkeeper.calls.notes import Distrusted
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.virtual_time import KEY, Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.integration.whole_calls.test_pause import pause, resume
+
+H = Happening
+NUMBER = "5550100222"
+
+
+@pytest.fixture
+async def enrolled(rig: Rig) -> Call:
+    """Return an earlier call in which a person verified p-2."""
+    rig.stage.world.add_member(KEY, "p-2", [NUMBER])
+    call = await rig.begin_call(H(Kind.END, 60), phone_number=NUMBER, run_s=20)
+    await rig.note(call, replace(verified(rig), person_id="p-2"))
+    await rig.run(100)
+    assert call.manual_person_id == "p-2"
+    return call
+
+
+def distrust(rig: Rig, wish: str) -> Distrusted:
+    """Return Bob's word."""
+    return Distrusted(operator="bob", said_at=rig.clock.now, reason="not her voice", wish=wish)
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+async def test_member_who_was_put_on_the_call_later_keeps_what_they_have(
+    rig: Rig, enrolled: Call, is_settled: bool
+) -> None:
+    """The number's only candidate was the wrong person: held up by a pause, or said before our record shows it."""
+    call = await rig.begin_call(H(Kind.END, 60 if is_settled else 900), run_s=120 if is_settled else 20)
+    if is_settled:
+        rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+        await rig.note(call, distrust(rig, "r1"), even_settled=True)
+    else:
+        await pause(rig)
+        await rig.note(call, distrust(rig, "r1"))
+        await rig.run(30)
+        rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+        await rig.run(30)
+        await resume(rig)
+    await rig.run(60)
+    assert (call.rejected, enrolled.manual_person_id) == (False, "p-2")
+    told = statuses_of(await rig.record(call), await rig.trail(call))["r1"]
+    assert (told.state, told.reasons) == ("held", ("distrusted_as_another",))
+    await rig.note(call, distrust(rig, "r2"), even_settled=True)
+    await rig.run(30)
+    assert call.rejected, "who says it again knows of the member"
+
+
+async def test_member_who_comes_back_is_the_one_who_was_distrusted(rig: Rig, enrolled: Call) -> None:
+    """Another member stood there by mistake for a while, or nobody did."""
+    await pause(rig)
+    call = await rig.begin_call(H(Kind.END, 900), run_s=20)
+    await rig.note(call, distrust(rig, "r1"))
+    for person_id in ("p-2", "p-1"):
+        rig.stage.happen(call, Kind.CLAIMED, "zed", person_id)
+        await rig.run(30)
+    await resume(rig)
+    await rig.run(30)
+    assert (call.rejected, enrolled.manual_person_id) == (True, "p-2")
