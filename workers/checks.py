@@ -275,7 +275,9 @@ async def read(claim: Claim) -> None:
         phone_call = await _details(claim, "read", claim.bot)
     except ResellerError as error:
         _read_failed(claim, error)
-        if must_be_listed_again(claim.call, claim.now):
+        is_intended = claim.call.ledger.assign.state is EffectState.INTENDED
+        # Under the alternate id that the queue lists, only the queue can show that the call is still free.
+        if must_be_listed_again(claim.call, claim.now) or (is_intended and isinstance(error, AnswerMisnamed)):
             await claim.tools.store.ask_whether_listed(claim.call_id)
         return
     if not claim.is_over:

@@ -8,7 +8,7 @@ import pytest
 
 from callkeeper.calls.effect_ledger import EffectState
 from callkeeper.calls.item_names import CallId
-from callkeeper.calls.notes import CheckWish, Distrusted
+from callkeeper.calls.notes import AssignWish, CheckWish, Distrusted
 from callkeeper.calls.record import CHECK_LIMIT, Call, Reason
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
@@ -47,6 +47,19 @@ async def test_call_goes_on_under_the_id_that_assign_returned(rig: Rig, is_pushe
     )
     assert rig.ledger(call)["assign"] == 1
     assert rig.ledger(call)["check"] == new.plan.checks_used <= CHECK_LIMIT
+
+
+@pytest.mark.parametrize("is_pushed", [True, False])
+async def test_person_chooses_the_member_of_a_call_that_goes_on_under_another_id(rig: Rig, is_pushed: bool) -> None:
+    """A household: nobody is assigned before Bob says who calls, and details answer under the id of later only."""
+    rig.stage.world.add_member(KEY, "p-2", [PHONE])
+    call = await rig.begin_call(END, run_s=20, is_pushed=is_pushed)
+    chosen = AssignWish(operator="bob", said_at=rig.clock.now, person_id="p-2", wish="a1")
+    await rig.store.note(CallId(KEY, call.alternate_id), chosen)
+    await rig.run(20)
+    new, old = await both(rig, call)
+    assert new is not None
+    assert (new, call.person_id, new.ledger.assign.state) == (old, "p-2", EffectState.CONFIRMED)
 
 
 @pytest.mark.parametrize("other", ["another number", pytest.param("another start", marks=pytest.mark.night)])
