@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
-from callkeeper.calls.facts import is_named_by_service, signs_of
+from callkeeper.calls.facts import has_green_voice, is_named_by_service, signs_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,
@@ -225,6 +225,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         statements=replace(call.statements, identity=_identity(call, reading, now)),
         written=replace(call.written, held_back=None),
     )
+    call = _recognised(call, book)
     call = _with_assign_shown(fold_unenrolled(before, call, reading), reading.person_id)
     for kind in EffectKind:
         effect = call.effect(kind)
@@ -289,6 +290,14 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         was_named=seen.was_named or reading.person_id is not None,
         of_another=of_another,
     )
+
+
+def _recognised(call: Call, book: RuleBook) -> Call:
+    """Return a call that remembers as whom the voice is authenticated, also if only a green policy shows it."""
+    member, known_as = call.seen.person_id, call.seen.authenticated_members
+    if member is None or member in known_as or not has_green_voice(call, book.policies):
+        return call
+    return replace(call, seen=replace(call.seen, authenticated_members=(*known_as, member)))
 
 
 def _frauds(seen: Seen, reading: Reading) -> tuple[str, ...]:

@@ -298,7 +298,7 @@ class Seen(_Part, frozen=True):
     mismatched_members: tuple[str, ...] = ()
     """Members who stood on the call before, and whose voice it was not."""
     authenticated_members: tuple[str, ...] = ()
-    """Members who stood on the call before, and as whom the voice was authenticated."""
+    """Members as whom the voice was authenticated in this call."""
     failed_feedback: bool = msgspec.field(name="failed_feedback_seen", default=False)
     voiceprint: bool = msgspec.field(name="voiceprint_seen", default=False)
     """A read has shown that the member who is assigned now has a voiceprint."""
