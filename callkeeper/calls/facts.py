@@ -131,6 +131,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     unclassified: Annotated[
         bool, Says("a policy is applied that the rules file gives no colour", by_check=True, by_voice=True)
     ]
+    unclassified_seen: Annotated[
+        bool, Says("the same at any time in this call, for the member who is assigned now", by_voice=True)
+    ] = False
     policies: Annotated[
         tuple[str, ...], Says("the names of the policies applied, as last read", by_check=True, by_voice=True)
     ] = ()
@@ -439,11 +442,13 @@ def facts_of(
     has_voiceprint_or_pending = seen.pending or seen.voiceprint or reading.is_voice_enrolled
     research, research_elsewhere = research_of(call)
     earlier = seen.earlier_marks.kinds if seen.earlier_marks is not None else ()
+    history = coloured(seen.history, policies) if seen.history.policies else seen.history
     return Facts(
         green=authenticated or (_GREEN in colours and not red),
         manual=by_hand and _is_for_assigned(call),
         red=red,
         unclassified=_UNCLASSIFIED in colours,
+        unclassified_seen=_UNCLASSIFIED in colours or "unclassified" in history.signs,
         red_seen=red or seen.red,
         rejected=is_rejected_by_anyone(call),
         enrolled=by_hand,
@@ -520,7 +525,7 @@ def facts_of(
         green_policy=_GREEN in policies.colours(names),
         policies=names,
         assigned_s=(_seconds_since(plan.watch_from, now) or 0) if seen.person_id is not None else None,
-        history=coloured(seen.history, policies) if seen.history.policies else seen.history,
+        history=history,
         at=now,
     )
 

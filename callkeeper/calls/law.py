@@ -168,6 +168,15 @@ LAW: tuple[Article, ...] = (
         unclassified=True,
     ),
     _article(
+        "unclassified_policy_seen",
+        {_ENROLL},
+        "a policy without a colour was applied in this call, and might be a red one: only a person's verification leads to "
+        "an enroll",
+        unclassified=False,
+        unclassified_seen=True,
+        verified_by_desk=False,
+    ),
+    _article(
         "voice_of_another",
         {_ENROLL},
         "the voice was authenticated as another member in this call: only a person's verification leads to an enroll",

@@ -74,6 +74,7 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("status", CallStatus.VOICE_PENDING.value), ("voice_pending", True)),
     (("voice_pending", True), ("status", CallStatus.VOICE_PENDING.value)),
     (("red", True), ("red_seen", True)),
+    (("unclassified", True), ("unclassified_seen", True)),
     (("person_is_candidate", True), ("assigned", True)),
     (("distrusted_as_another", True), ("distrusted", True)),
     (("distrusted_as_another", True), ("assigned", True)),

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec.structs import replace as with_fields
 
@@ -107,8 +108,10 @@ class _Court:
 
     def coloured(self, facts: Facts) -> Facts:
         """Return facts with the colours that these rules give the policies."""
-        uncoloured = with_fields(facts, green=False, red=False, red_seen=False, unclassified=False, green_policy=False)
-        return with_colours(uncoloured, self.book.policies)
+        return with_colours(with_fields(facts, **dict.fromkeys(_BY_COLOURS, False)), self.book.policies)
+
+
+_BY_COLOURS: Final = ("green", "red", "red_seen", "unclassified", "unclassified_seen", "green_policy")
 
 
 def with_colours(facts: Facts, policies: Policies) -> Facts:
@@ -122,7 +125,8 @@ def with_colours(facts: Facts, policies: Policies) -> Facts:
         authenticated=facts.authenticated and not red,
         red=red,
         red_seen=facts.red_seen or red or bool(history.signs.get("red")),
-        unclassified=facts.unclassified or Colour.UNCLASSIFIED in colours,
+        unclassified=(unclassified := facts.unclassified or Colour.UNCLASSIFIED in colours),
+        unclassified_seen=facts.unclassified_seen or unclassified or "unclassified" in history.signs,
         green_policy=facts.green_policy or Colour.GREEN in colours or MANUAL_GREEN in facts.policies,
         history=history,
     )

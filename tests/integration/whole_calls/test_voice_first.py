@@ -62,6 +62,23 @@ async def test_stolen_passcode_enrolls_nobody(
     assert (await rig.record(call)).ledger.enroll.state is EffectState.NONE
 
 
+@pytest.mark.parametrize("is_by_desk", [False, True])
+@pytest.mark.parametrize("book", BOOKS)
+async def test_policy_without_a_colour_counts_also_when_it_is_gone(
+    sandbox_asgi: Asgi, redis: Redis, book: str, is_by_desk: bool
+) -> None:
+    """It might be a red one, and a red one is remembered. Whoever verifies the caller after it decides."""
+    rig, call = await live_until(
+        sandbox_asgi, redis, book, PASSCODE, Happening(Kind.POLICY, 5, "Yellow Review"), END, run_s=30
+    )
+    call.policies = call.provider.policies = []
+    if is_by_desk:
+        await say(rig, call)
+    await rig.run(100)
+    assert rig.ledger(call).get("enroll", 0) == int(is_by_desk)
+    assert (await rig.record(call)).life.reason == (Reason.ENROLLED if is_by_desk else Reason.UNDECIDED)
+
+
 @pytest.mark.parametrize("at_s", [12.0, 60.0, 79.5])
 async def test_voice_that_authenticates_in_time_is_not_enrolled(sandbox_asgi: Asgi, redis: Redis, at_s: float) -> None:
     """A member with a good voiceprint gives a passcode first: the voice is waited for, up to the final analysis."""

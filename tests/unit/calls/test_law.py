@@ -37,6 +37,7 @@ EXPECTED = {
         "fully_authenticated": {"fully_authenticated": True},
         "red_policy": {"red": True},
         "unclassified_policy": {"unclassified": True},
+        "unclassified_policy_seen": {"unclassified": False, "unclassified_seen": True, "verified_by_desk": False},
         "voice_rejected": {"rejected": True},
         "failed_feedback": {"failed_feedback": True, "verified_by_desk": False},
         "reject_in_doubt": {"reject_in_doubt": True},
