@@ -457,8 +457,8 @@ async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_d
 
     It is planned for the person who asked for it, if any.
 
-    A check that was answered with 401 was not made, so the data of the last check is restored. "Not found" counts
-    as an answer. After any other failure the next check is planned from the last answer.
+    A check that was answered with 401 was not made, so the data of the last check is restored. After any other failure
+    the next check is planned from the last answer, and waits until stored details can be read.
     """
     if isinstance(error, TokenLapsed) and await claim.renew_token():
         next_check_at = claim.call.plan.next_check_at if by_desk else claim.now
@@ -468,6 +468,5 @@ async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_d
             plan=replace(claim.call.plan, last_check_at=before.plan.last_check_at, next_check_at=next_check_at),
         )
         return True
-    if not isinstance(error, CallNotFound):
-        claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)
+    claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)
     return False

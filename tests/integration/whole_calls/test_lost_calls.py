@@ -157,3 +157,15 @@ async def test_word_about_a_call_that_is_too_old_is_acted_on_if_it_can_be_read(r
     assert record.life.phase is Phase.SETTLED
     await rig.run(120)
     assert await rig.record(call) == record, "listing it again opens nothing"
+
+
+async def test_checks_wait_while_details_are_not_found(rig: Rig) -> None:
+    """The queue lists the call for minutes before its record is found: its checks are not spent on "not found"."""
+    call = await rig.begin_call(Happening(Kind.GREEN, 200), Happening(Kind.END, 600), run_s=5)
+    rig.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED, body=NOT_FOUND))
+    await rig.run(160)
+    record = await rig.record(call)
+    assert (record.life.phase, record.plan.checks_used) == (Phase.LIVE, 1)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(450)
+    assert (await rig.record(call)).life.reason is Reason.AUTHENTICATED
