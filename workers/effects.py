@@ -123,12 +123,39 @@ async def intend(claim: Claim, step: Intend) -> None:
         await claim.keep()
 
 
-def _give_up_reject(claim: Claim) -> None:
-    """Refuse a reject that would take back a later enroll. Only a later word of a person asks for it once more."""
-    effect, word = claim.call.effect(EffectKind.REJECT), claim.call.statements.distrusted
+def _give_up(claim: Claim, kind: EffectKind) -> None:
+    """Refuse an effect because the member was enrolled. Only a later word of a person asks for it once more."""
+    effect, word = claim.call.effect(kind), word_for(kind, claim.call)
     last_word = word.number if word is not None else effect.last_word
-    claim.set_effect(EffectKind.REJECT, replace(effect, refusal=ENROLLED_SINCE, last_word=last_word))
-    establish(claim, Establish(EffectKind.REJECT, EffectState.REFUSED))
+    claim.set_effect(kind, replace(effect, refusal=ENROLLED_SINCE, last_word=last_word))
+    establish(claim, Establish(kind, EffectState.REFUSED))
+
+
+async def _is_against_an_enroll(claim: Claim, kind: EffectKind) -> bool:
+    """Tell whether an enroll in another call of the member, which has come since, speaks against an effect."""
+    match kind:
+        case EffectKind.ENROLL:
+            return await _was_enrolled_beside(claim)
+        case EffectKind.REJECT:
+            return await _would_undo_an_enroll(claim)
+        case EffectKind.ASSIGN:
+            return False
+
+
+async def _was_enrolled_beside(claim: Claim) -> bool:
+    """Tell whether the member was enrolled in a call that went on while this one did: one of the two is not the member.
+
+    Whoever verified this caller in person has decided that.
+    """
+    call, key, began_at = claim.call, claim.call_id.institution_key, claim.call.life.first_seen_at
+    if call.ledger.enroll.operator is not None or call.seen.person_id is None or began_at is None:
+        return False
+    store = claim.tools.store
+    for voice_id in await store.members.enrolled_since(key, call.seen.person_id, began_at):
+        other = await store.record(CallId(key, voice_id)) if voice_id != claim.call_id.voice_id else None
+        if other is not None and (other.life.ended_at is None or other.life.ended_at > began_at):
+            return True
+    return False
 
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:
@@ -139,10 +166,9 @@ async def _would_undo_an_enroll(claim: Claim) -> bool:
         since = received_at(word, claim.now)
     if call.seen.person_id is None or since is None:
         return False
-    members = claim.tools.store.members
-    return await members.were_enrolled_since(
-        claim.call_id.institution_key, call.seen.person_id, since, but=claim.call_id.voice_id
-    )
+    key = claim.call_id.institution_key
+    found = await claim.tools.store.members.enrolled_since(key, call.seen.person_id, since)
+    return any(one != claim.call_id.voice_id for one in found)
 
 
 _KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "last_word")
@@ -219,8 +245,8 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     Raises:
         WriteRefused: Another worker holds the call now; nothing was sent.
     """
-    if kind is EffectKind.REJECT and await _would_undo_an_enroll(claim):
-        _give_up_reject(claim)
+    if await _is_against_an_enroll(claim, kind):
+        _give_up(claim, kind)
         return
     intended = claim.call
     effect = _booked(claim, kind)

@@ -146,7 +146,8 @@ def without_service_words(why: str) -> str:
 
 REQUEST_LOST = "its request was lost"
 ENROLLED_SINCE = "the member was enrolled since"
-"""The ``refusal`` of a reject that is given up, because it would take that enroll back."""
+"""The ``refusal`` of an effect that is given up: of a reject, because it would take that enroll back; of an enroll, because
+two callers at once were verified as the member."""
 NOT_CARRIED_OUT = f"not carried out: {REQUEST_LOST}"
 GIVEN_UP = f"not carried out: {ENROLLED_SINCE}"
 """The rest of the attention reason of a call with such an effect. The kind stands before it."""

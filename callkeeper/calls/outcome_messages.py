@@ -130,8 +130,8 @@ MEANINGS: Final[dict[str, str]] = {
     "call.asked": "A rule asks a person about the call; `reason` is its sentence.",
     "call.refused": "The service refused the effect for good (`reason` has its words); a person has to look.",
     "call.not_carried_out": (
-        "The effect was not applied (`reason`): its request was lost, a person looked, or a reject would take back a later "
-        "enroll. Nothing repeats it by itself."
+        "The effect was not applied (`reason`): its request was lost, a person looked, a reject would take back a later "
+        "enroll, or two callers at once were verified as the member. Nothing repeats it by itself."
     ),
     "call.unresolved": "Nothing proves whether the effect was applied: a person has to look at the service.",
     "call.settled": "The call has ended and is settled; `reason` says with which result.",

@@ -20,8 +20,11 @@ async def test_queue_that_fails_stops_no_check_and_no_effect(rig: Rig, idle: lis
     rig = Rig(rig.stage, rig.redis, EAGER)
     for key in idle:
         rig.stage.world.add_institution(key, key)
-    verified = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 120), Happening(Kind.END, 295)) for _ in range(3)]
-    rig.stage.world.add_member(KEY, "p-9", ["5550100999"])
+    script = (Happening(Kind.MFA_VALIDATED, 120), Happening(Kind.END, 295))
+    numbers = [f"555010099{n}" for n in (6, 7, 8, 9)]
+    for number in numbers:
+        rig.stage.world.add_member(KEY, f"p-{number}", [number])
+    verified = [rig.stage.call(*script, phone_number=number) for number in numbers[:3]]
     distrusted = await rig.begin_call(Happening(Kind.END, 295), phone_number="5550100999", run_s=15, is_pushed=False)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=500))
     await rig.run(60)

@@ -71,13 +71,10 @@ class Members:
             ledger = replace(ledger, rejected_for=rejected)
         return call if ledger is call.ledger else replace(call, ledger=ledger)
 
-    async def were_enrolled_since(
-        self, institution_key: str, person_id: str, since: datetime, *, but: str = ""
-    ) -> bool:
-        """Tell whether an enroll of a person that is in force was stored after an instant, in any call."""
+    async def enrolled_since(self, institution_key: str, person_id: str, since: datetime) -> list[str]:
+        """Return the calls in which an enroll of a person that is in force was stored after an instant."""
         place = self.keys.enrolled(institution_key, person_id)
-        found = await self.redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")
-        return any(one.decode() != but for one in found)
+        return [one.decode() for one in await self.redis.zrangebyscore(place, f"({since.timestamp()}", "+inf")]
 
 
 SEARCH_EVERY_MS = 4000

@@ -261,7 +261,10 @@ async def test_call_of_a_worker_that_died_over_its_first_write_is_listed(rig: Ri
 
 async def test_two_workers_on_one_call_are_one_mover(rig: Rig) -> None:
     """Several workers at once make every effect and every check once (C8)."""
-    calls = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END) for _ in range(5)]
+    numbers = [f"555010020{n}" for n in range(5)]
+    for number in numbers:
+        rig.stage.world.add_member(KEY, f"p-{number}", [number])
+    calls = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END, phone_number=number) for number in numbers]
     others = [replace(rig.tools, store=Store(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease)) for _ in range(3)]
     shifts = [Shift(tools, rig.institutions, rig.shift.listing, rig.tools.log) for tools in others]
     for _ in range(140):

@@ -1,0 +1,52 @@
+"""Two callers who are verified as one member at the same time: one of them is not the member."""
+
+import pytest
+
+from callkeeper_sandbox.service.state import Call, Happening, Kind
+from tests.harness.virtual_time import Rig
+from tests.integration.whole_calls.test_outcomes_told import verified
+
+H = Happening
+
+
+async def second_call(rig: Rig, *, after_s: float) -> Call:
+    """Let p-1 call and prove a passcode, and so many seconds later somebody else whom an agent takes for p-1."""
+    first = await rig.begin_call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100), run_s=after_s)
+    script = (H(Kind.MFA_VALIDATED, 30), H(Kind.END, 120))
+    second = await rig.begin_call(*script, run_s=5, phone_number="5559999999", persons=[])
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.run(105 - after_s if after_s < 100 else 40)
+    assert rig.ledger(first)["enroll"] == 1
+    return second
+
+
+@pytest.mark.parametrize("after_s", [0.0, 60.0])
+async def test_second_of_two_callers_at_once_is_not_enrolled_without_a_person(rig: Rig, after_s: float) -> None:
+    """Both proved a passcode, and nothing is known of either voice: a person has to find out who is the member."""
+    second = await second_call(rig, after_s=after_s)
+    await rig.run(200)
+    assert "enroll" not in rig.ledger(second)
+    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
+    await rig.note(second, verified(rig), even_settled=True)
+    await rig.run(30)
+    assert rig.ledger(second).get("enroll") == 1, "a person has decided"
+    assert not await rig.queries.attention()
+
+
+async def test_caller_who_rings_again_at_once_is_enrolled_as_before(rig: Rig) -> None:
+    """The line dropped. The first call's enroll comes ten seconds after its end, when the second one has begun."""
+    second = await second_call(rig, after_s=103.0)
+    await rig.run(200)
+    assert rig.ledger(second).get("enroll") == 1
+    assert not await rig.queries.attention()
+
+
+async def test_callers_whom_persons_have_verified_are_both_enrolled(rig: Rig) -> None:
+    """A person's word is enough, also beside an enroll elsewhere."""
+    first, second = (rig.stage.call(H(Kind.END, 200)) for _ in range(2))
+    await rig.run(20)
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    for wish, call in (("e1", first), ("e2", second)):
+        await rig.note(call, verified(rig, wish))
+        await rig.run(20)
+    assert [rig.ledger(call).get("enroll") for call in (first, second)] == [1, 1]
