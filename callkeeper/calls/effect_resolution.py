@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from callkeeper.calls.member_evidence import (
+    ENROLLED,
     enrolled_member,
     is_enrolled,
     is_rejected,
@@ -351,8 +352,6 @@ TAKEN_BACK = "enroll taken back"
 ENROLLED_AS_ANOTHER = "voice enrolled as another member's"
 """The attention reason of a call whose member somebody changed after the enroll: the voice may stand for a stranger."""
 
-_ENROLLED_ANEW = frozenset({CallStatus.ACCEPT_CALLER_VOICE, CallStatus.FULL_AUTHENTICATION})
-
 
 def enroll_trouble(call: Call) -> str:
     """Return what a person must learn of the call's enroll; empty if nothing, or if a reject of that member answers it."""
@@ -410,7 +409,7 @@ def _is_enrolled_anew(before: Call, reading: Reading) -> bool:
     if last is not None and has_policy and MANUAL_GREEN not in last.policies and last.updated_at != reading.updated_at:
         return True
     is_new = last is None or last.status != reading.status or has_policy
-    return is_new and reading.status in _ENROLLED_ANEW
+    return is_new and reading.status in ENROLLED
 
 
 def _showed_policy(before: Call, reading: Reading) -> bool:

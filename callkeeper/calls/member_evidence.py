@@ -9,11 +9,15 @@ and a mismatch counts again for the member it was of, if they come back.
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT
+from callkeeper.calls.policies import MANUAL_GREEN
 from callkeeper.calls.record import Call, Reading, Seen
 from callkeeper.service.enumerations import CallStatus
 
 MISMATCH, FULL_AUTHENTICATION = "voice_mismatch", "full_authentication"
 """What ``Seen.of_another`` can hold besides names of policies."""
+
+ENROLLED = frozenset({CallStatus.ACCEPT_CALLER_VOICE, CallStatus.FULL_AUTHENTICATION})
+"""The activities that an enroll writes. Spec: States, row enroll."""
 
 
 def shown_of_voice(reading: Reading | None) -> tuple[str, ...]:
@@ -99,7 +103,15 @@ def enrolled_person(call: Call) -> str | None:
     """Return for whom the voice was enrolled; None if for nobody, or if that is not known."""
     enroll = call.ledger.enroll
     is_ours = enroll.state in DONE or enroll.state in IN_DOUBT
-    return (enroll.person_id if is_ours else None) or call.ledger.enrolled_for
+    return (enroll.person_id if is_ours else None) or call.ledger.enrolled_for or _enrolled_before(call.seen)
+
+
+def _enrolled_before(seen: Seen) -> str | None:
+    """Return the member before, if the policy of an enroll was first read with the next one, whose claim came later."""
+    reading = seen.reading
+    if reading is None or MANUAL_GREEN not in seen.of_another or reading.status in ENROLLED:
+        return None
+    return seen.member_before
 
 
 def is_enrolled(call: Call) -> bool:

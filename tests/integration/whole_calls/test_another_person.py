@@ -79,6 +79,28 @@ async def test_enroll_of_one_member_vouches_for_no_other(sandbox_asgi: Asgi, red
     assert not await rig.queries.attention()
 
 
+@pytest.mark.parametrize("comes_first", ["enroll", "correction"])
+async def test_enroll_that_is_read_with_the_next_member_is_the_one_befores(rig: Rig, comes_first: str) -> None:
+    """No read came between an enroll in another tool and the correction of the member: the later one is the status."""
+    call = await rig.begin_call(Happening(Kind.END, 900), run_s=40)
+    if comes_first == "enroll":
+        rig.stage.happen(call, Kind.ENROLLED, "zed", "p-1")
+        rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    else:
+        rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+        rig.stage.happen(call, Kind.ENROLLED, "zed", "p-2")
+    await rig.run(20)
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(80)
+    record = await rig.record(call)
+    assert (record.seen.person_id, facts_of_record(record, rig.book.policies).manual) == (
+        "p-2",
+        comes_first == "correction",
+    )
+    told = [ENROLLED_AS_ANOTHER] if comes_first == "enroll" else []
+    assert list((await rig.queries.attention()).values()) == told
+
+
 async def test_mismatch_with_one_member_rejects_no_other(sandbox_asgi: Asgi, redis: Redis) -> None:
     """The number's only candidate was the wrong person. The voice was not theirs, which says nothing of the right one."""
     rig = Rig(sandbox_asgi, redis, DEMO)
