@@ -208,7 +208,10 @@ def _rules_differ(signals: Signals) -> Iterator[Incident]:
     for kind in ("worker", "web"):
         digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
         if len(digests) > 1:
-            advice = f"{_counted(digests)}. Which rules decide a call is random. Give all processes the same rules."
+            advice = (
+                f"{_counted(digests)}. Which rules decide a call is random. This is normal during a deployment; if it "
+                "lasts, give all processes the same rules."
+            )
             yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
             return
     # Other check times than those of the file are set for workers only.
@@ -216,7 +219,7 @@ def _rules_differ(signals: Signals) -> Iterator[Incident]:
     if len(files) > 1:
         advice = (
             f"{_counted(files)}. The workers' rules decide. Pages show what the web processes' rules would, so they "
-            "may be wrong. Give both the same CALLKEEPER_RULES."
+            "may be wrong. This is normal during a deployment; if it lasts, give both the same CALLKEEPER_RULES."
         )
         yield Incident(_K.RULES_DIFFER, "Web and workers use different rules", advice)
 

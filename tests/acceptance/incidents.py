@@ -313,7 +313,7 @@ INCIDENTS = (
         "Worker processes use different rules",
         "rules_differ",
         "rules",
-        "CallkeeperProcessesDiffer",
+        "CallkeeperRulesDiffer",
     ),
     Case("clocks apart", troubles.clock_ahead, "Clocks differ", "clocks_apart", "clock", "CallkeeperProcessesDiffer"),
     Case(

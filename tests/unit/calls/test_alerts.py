@@ -82,6 +82,16 @@ def test_what_passes_at_once_is_told_to_nobody() -> None:
         assert watcher.look(seconds=9) == []
 
 
+def test_rules_that_differ_during_a_deployment_are_told_to_nobody() -> None:
+    """New rules, and a release with other shipped rules, raise no alert unless processes differ for ten minutes."""
+    watcher = Watcher()
+    differ = alert("rules_differ", weight=Weight.TICKET)
+    assert watcher.look(differ, seconds=590) == []
+    assert watcher.look(seconds=60) == []
+    assert watcher.look(differ, seconds=660) == [("1", "rules_differ", False)]
+    assert watcher.look(seconds=60) == [("1", "rules_differ", True)]
+
+
 def test_alert_that_flaps_is_told_once() -> None:
     """A problem that is absent for a moment and comes back has not ended."""
     watcher = Watcher()
