@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from secrets import token_hex
 from types import FrameType
 from typing import Any
@@ -169,7 +170,8 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
     def born() -> None:
         nonlocal logged
         logged = ""
-        log.info("worker_started", worker=worker.name if worker else None)
+        name = worker.name if worker else None
+        log.info("worker_started", worker=name, release=metadata.version("callkeeper"))
 
     while worker is None or not worker.has_stop_request:
         try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import metadata
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -85,7 +86,7 @@ class WebServer(Server):
         """Start listening, and log the address."""
         await super().startup(sockets)
         if self.started:
-            self._log.info("web_listening", url=url_of(self._listener))
+            self._log.info("web_listening", url=url_of(self._listener), release=metadata.version("callkeeper"))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close streams, finish requests in progress, and log when that is done."""

@@ -82,14 +82,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "board_failed": _event("a bug: the board could not be built; open pages reconnect and it starts again"),
     "feed_away": _event("the stream of changes cannot be read; listeners wait"),
     # callkeeper web
-    "web_listening": _event("the web process takes requests", "url"),
+    "web_listening": _event("the web process takes requests", "url", "release"),
     "connection_limit_reached": _event(
         "the connection limit is reached: clients that do not read, that send slowly or that are idle are cut",
         "connections",
     ),
     "web_stopped": _event("the web process has answered its last request"),
     # workers
-    "worker_started": _event("a worker takes jobs", "worker"),
+    "worker_started": _event("a worker takes jobs", "worker", "release"),
     "rules_in_force": _event(
         "the rules by which this worker decides; live, shadow: how many act, and how many only say what they would do",
         "rules",

@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from importlib import metadata
 
 import pytest
 from redis import Redis as BlockingRedis
@@ -433,9 +434,11 @@ async def test_serving_leaves_nothing_to_the_garbage_collector(dial: Dial) -> No
 
 
 async def test_serving_says_where_and_when(app: Starlette, log: FilteringBoundLogger, logged: LogCapture) -> None:
-    """The real port is logged once requests are taken, also when any free one was asked for; so is the end."""
+    """The real port, also of any free one, and the release are logged once requests are taken; so is the end."""
     async with serving(app, log) as port:
-        assert logged.entries == [{"event": "web_listening", "log_level": "info", "url": f"http://127.0.0.1:{port}"}]
+        [entry] = logged.entries
+        assert (entry["event"], entry["url"]) == ("web_listening", f"http://127.0.0.1:{port}")
+        assert entry["release"] == metadata.version("callkeeper")
     assert logged.entries[-1]["event"] == "web_stopped"
 
 

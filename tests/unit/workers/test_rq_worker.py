@@ -1,9 +1,11 @@
 """The loop of a worker process: it ends when it was told to, whatever Redis does."""
 
+from importlib import metadata
 from typing import Any
 
 import structlog
 from redis.exceptions import ConnectionError as RedisAway
+from structlog.testing import capture_logs
 
 from workers.rq_worker import work
 
@@ -16,7 +18,8 @@ class FakeWorker:
     has_stop_request = False
 
     def work(self) -> None:
-        """Be told to stop."""
+        """Begin, and be told to stop."""
+        self.on_birth()
         self.has_stop_request = True
 
 
@@ -32,3 +35,17 @@ def test_work_goes_on_when_redis_is_away_as_a_worker_is_made() -> None:
 
     work(make, structlog.get_logger(), pause_s=0.0)
     assert [worker.has_stop_request for worker in attempts] == [False, False, True]
+
+
+def test_worker_that_starts_logs_its_release() -> None:
+    """While a deployment goes on, the log tells which worker is of which release."""
+
+    def make() -> Any:
+        return FakeWorker()
+
+    with capture_logs() as logged:
+        work(make, structlog.get_logger(), pause_s=0.0)
+    assert [(entry["event"], entry.get("release")) for entry in logged] == [
+        ("worker_started", metadata.version("callkeeper")),
+        ("worker_stopped", None),
+    ]
