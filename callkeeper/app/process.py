@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
@@ -58,6 +58,7 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
         Misset: Redis is a Redis Cluster.
     """
     removed = keep_own_secrets(section)
+    signal.signal(signal.SIGTERM, _leave)
     try:
         settings = section.load(os.environ)
     except SettingsWrong:
@@ -73,6 +74,14 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
     return settings, log
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    """End as by the signal, before the server or worker runs and takes signals itself.
+
+    For the first process of a container the kernel does nothing at a signal that the process does not take.
+    """
+    sys.exit(128 + number)
 
 
 def report_unstarted(store: StoreSettings, kind: Kind) -> None:

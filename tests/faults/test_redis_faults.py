@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socketserver
 import threading
 import time
@@ -203,6 +204,16 @@ def test_worker_survives_a_restart_of_redis_without_an_error_in_its_log(own_stag
     away = [line["because"] for line in lines if line["event"] == "redis_away"]
     assert away == ["connection refused; the worker tries again", "timed out; the worker tries again"]
     assert [line for line in lines if line["level"] == "error"] == []
+
+
+def test_worker_that_waits_for_redis_can_be_stopped(own_stage: Stage) -> None:
+    """A worker that has never reached Redis takes SIGTERM itself, as the first process of a container must."""
+    own_stage.site.redis.kill()
+    member = own_stage.worker()
+    member.wait_for(lambda line: line if '"redis_away"' in line else None)
+    member.stop()
+    own_stage.site.redis.start()
+    assert member.process.poll() == 128 + signal.SIGTERM
 
 
 def _started(line: str) -> str | None:
