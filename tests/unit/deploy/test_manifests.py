@@ -203,6 +203,14 @@ def test_objects_of_the_cluster_find_each_other() -> None:
     assert on_disk == {*KUSTOMIZATION["resources"], "kustomization.yaml", "secret.example.yaml", "network-web.yaml"}
 
 
+def test_release_step_is_applied_without_the_pods_that_it_must_precede() -> None:
+    """The selector of the page leaves out the Deployments and nothing else: the release step runs before they change."""
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    [(label, names)] = re.findall(r"kubectl apply -k deploy/kubernetes -l '(\S+) notin \((.+)\)'", page)
+    left_out = [each for each in objects() if each["metadata"].get("labels", {}).get(label) in names.split(", ")]
+    assert left_out == of_kind("Deployment")
+
+
 def test_workers_are_scaled_by_a_figure_that_is_exported() -> None:
     """Lateness, as /metrics names it: a query for a figure that nobody exports would never start a worker."""
     [scaled] = of_kind("ScaledObject")
