@@ -70,6 +70,17 @@ _NAMED_SCRIPT = """<script nonce="{{ g.nonce }}">
 $("script[name=job-row]").text((_n, row) => row.replace(" ellipsify", ""));
 """
 
+_END_OF_HEAD: Final = "</head>"
+_STYLED: Final = """<style nonce="{{ g.nonce }}">
+p.intro { color: #666; }
+.creation_date { white-space: nowrap; }
+@media (prefers-color-scheme: dark) { :root { filter: invert(0.93) hue-rotate(180deg); } }
+</style></head>"""
+"""Texts that can be read; dark where the reader's system is, as the board: lightness is inverted, hues stay."""
+
+_WHAT_IT_SAYS_OF_QUEUES: Final = re.compile(r"This list below contains all the registered queues.*?(?=</p>)", re.DOTALL)
+_WHAT_JOBS_ARE: Final = "A job is a shift of a worker. Finished ones say what they did. The calls are on the board."
+
 _NAVIGATION: Final = '<ul class="navbar-nav mr-auto">'
 _TO_BOARD: Final = '<li class="nav-item"><a href="/board" class="nav-link">\u2039 Board</a></li>'
 
@@ -90,7 +101,7 @@ _ALL_QUEUED: Final = "This list below contains all the queued jobs on queue"
 _ALL_OF_REGISTRY: Final = "These are the {{ registry_name }} jobs of queue"
 
 _POLICY = (
-    "default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self'; "
+    "default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'nonce-{nonce}'; "
     "style-src-attr 'unsafe-inline'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
@@ -193,10 +204,11 @@ class _EscapingLoader(DispatchingJinjaLoader):
     """Loads the pages' templates so that text of a job or an address is escaped."""
 
     def get_source(self, environment: Environment, template: str) -> tuple[str, str | None, Any]:
-        """Return a template's source: raw output tags escape, scripts get JSON, the one inline script has a nonce."""
+        """Return a template's source: raw output tags escape, scripts get JSON, what is inline has a nonce."""
         source, filename, is_current = super().get_source(environment, template)
         source = source.replace(_NAVIGATION, _NAVIGATION + _TO_BOARD).replace(_ALL_QUEUED, _ALL_OF_REGISTRY)
-        source = source.replace(_OVERLAID, 'class="intro"')
+        source = source.replace(_OVERLAID, 'class="intro"').replace(_END_OF_HEAD, _STYLED)
+        source = _WHAT_IT_SAYS_OF_QUEUES.sub(_WHAT_JOBS_ARE, source)
         source = _BUTTONS.sub("", source.replace(_INSTANCES, _HOW_TO_CHANGE + _INSTANCES))
         if template.endswith((".js", "/inline_js.html")):
             source = _IN_SCRIPT.sub(r"{{ \2|tojson }}", source)
@@ -239,6 +251,6 @@ def _name_the_script() -> None:
 
 
 def _add_policy(response: Response) -> Response:
-    """Allow a page its one script and nothing else that is inline."""
+    """Allow a page its one script, its one style and nothing else that is inline."""
     response.headers["Content-Security-Policy"] = _POLICY.format(nonce=g.nonce)
     return response

@@ -120,6 +120,17 @@ def test_rq_dashboard_is_readable_on_a_phone(stage: Stage) -> None:
     assert page.locator("p.intro").evaluate("element => element.scrollHeight <= element.clientHeight")
 
 
+def test_rq_dashboard_is_dark_where_the_system_is(stage: Stage) -> None:
+    """The RQ dashboard follows the system's colours, as the board does; its policy lets that style pass."""
+    page = stage.page(color_scheme="dark")
+    page.goto(f"{stage.web_url}/rq")
+    shown = "getComputedStyle(document.documentElement).filter"
+    assert "invert" in page.evaluate(shown)
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(shown) == "none"
+    assert stage.heard.complaints == []
+
+
 def test_board_is_complete_without_its_script(stage: Stage, watched: str) -> None:
     """Without JavaScript the page shows the same lines and status; it is only not updated."""
     live = stage.board()

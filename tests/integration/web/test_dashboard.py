@@ -100,6 +100,13 @@ async def test_dashboard_leads_back_to_the_board(ops: httpx.AsyncClient) -> None
         assert '<a href="/board" class="nav-link">' in (await ops.get(f"/rq/0/view/{page}")).text
 
 
+async def test_dashboard_says_what_jobs_are(ops: httpx.AsyncClient) -> None:
+    """The first page says that a job is a shift, and where the calls are; its own text named what is not there."""
+    page = (await ops.get("/rq/0/view/queues")).text
+    assert "A job is a shift of a worker." in page
+    assert "Select a queue from above" not in page
+
+
 async def test_dashboard_shows_why_a_job_failed(ops: httpx.AsyncClient, queue: Queue) -> None:
     """A failed job is readable with its traceback, alone and in the list of failed ones."""
     job_id = failed_job(queue)
@@ -305,14 +312,15 @@ async def test_dashboard_escapes_what_jobs_say(ops: httpx.AsyncClient, queue: Qu
 
 
 async def test_dashboard_forbids_frames_and_other_hosts(ops: httpx.AsyncClient) -> None:
-    """No other page can show ours in a frame, ours asks nobody else for anything, and runs one inline script: its own."""
+    """No page can show ours in a frame; ours asks nobody else for anything, and has one inline script and style: its own."""
     page = await ops.get("/rq/")
     assert page.headers["x-frame-options"] == "DENY"
     [policy] = page.headers.get_list("content-security-policy")
     assert "frame-ancestors 'none'" in policy
     assert "default-src 'none'" in policy
-    [nonce] = re.findall("'nonce-([^']+)'", policy)
+    [nonce] = set(re.findall("'nonce-([^']+)'", policy))
     assert re.findall("<script(?! name| src)[^>]*>", page.text) == [f'<script nonce="{nonce}">']
+    assert re.findall("<style[^>]*>", page.text) == [f'<style nonce="{nonce}">']
     assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
     assert nonce not in (await ops.get("/rq/")).headers["content-security-policy"]
 
