@@ -68,6 +68,9 @@ class ArchiveDeliveries(Outbox):
     figures: Figures = field(default_factory=Figures)
     sleep: Callable[[float], Any] = asyncio.sleep
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _away_for: set[str] = field(default_factory=set)
+    """The reasons for which the database could not be used since it was written last."""
+    _audit_refused_for: str = ""
 
     def _room(self) -> int:
         return 0 if self._tasks else AT_ONCE
@@ -115,7 +118,7 @@ class ArchiveDeliveries(Outbox):
             await self.store.breakers.report(RequestResult.FAILURE)
             await self.store.errors.note(ErrorArea.ARCHIVE, ACCOUNT, str(away))
             self.figures.count(figure.ARCHIVED, "put_off", n=len(pairs))
-            self.log.warning("archive_away", error=str(away), calls=len(pairs))
+            self._log_away(away)
             await self._let_go([item for item, _ in pairs], AGAIN_MS)
             return
         except Exception as error:  # noqa: BLE001  (a fault in one call must not stop the others)
@@ -130,6 +133,7 @@ class ArchiveDeliveries(Outbox):
             await self.store.breakers.report(RequestResult.ANSWER)
         self.figures.count(figure.ARCHIVED, "written", n=written)
         await asyncio.gather(*(self.store.archived(item) for item, _ in pairs))
+        await self._log_back()
 
     def _write_now(self, key: str, calls: Sequence[Stored]) -> int:
         return self.writer.write(key, [content_of(parse_call(record), parse_trail(trail)) for record, trail in calls])
@@ -155,6 +159,18 @@ class ArchiveDeliveries(Outbox):
 
         await asyncio.gather(*map(save, items))
 
+    def _log_away(self, error: Exception) -> None:
+        """Log why the database cannot be used: each reason once, until it can be written again."""
+        if str(error) not in self._away_for:
+            self._away_for.add(str(error))
+            self.log.warning("archive_away", error=str(error))
+
+    async def _log_back(self) -> None:
+        """Log that the database was written again, and how many calls still wait."""
+        if self._away_for:
+            self._away_for.clear()
+            self.log.info("archive_back", calls=(await self.store.waiting()).calls)
+
     async def _copy_audit(self) -> None:
         """Copy the audit log into the archive. Redis trims no entry before."""
         log = self.store.audit_log
@@ -164,8 +180,13 @@ class ArchiveDeliveries(Outbox):
                     entries = [audit_content(each.id, msgspec.json.encode(each).decode()) for each in found]
                     await asyncio.to_thread(self.writer.write, AUDIT_LOG, entries)
                     await log.archived(found[-1])
-            except (ArchiveAway, ValueRefused) as error:
-                self.log.warning("archive_away", error=str(error), calls=0)
+                    await self._log_back()
+            except ArchiveAway as error:
+                self._log_away(error)
+            except ValueRefused as error:
+                if str(error) != self._audit_refused_for:
+                    self._audit_refused_for = str(error)
+                    self.log.warning("archive_refused", error=str(error), where="audit log")
 
     async def _log_heads(self) -> None:
         """Log the heads that are new, so that a copy exists out of reach of anyone who can change the database.
@@ -176,7 +197,7 @@ class ArchiveDeliveries(Outbox):
             try:
                 await self._log_new_heads()
             except ArchiveAway as error:
-                self.log.warning("archive_away", error=str(error), calls=0)
+                self._log_away(error)
                 await self.store.next_turn("heads", HEADS_AGAIN_S)
             else:
                 await self.store.next_turn("heads", HEADS_EVERY_S)

@@ -137,9 +137,16 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "outcome_put_off": _event("the receiver did not accept an outcome; it is sent again", *_CALL, "type", "attempts"),
     "outcomes_failed": _event("a bug: a call's outcomes could not be made", *_CALL, "where", "failures", "parked"),
     "outbox_failed": _event("a bug: sending outcomes, or writing to the archive, raised an error", "where"),
-    "archive_away": _event("the archive's database cannot be used; calls wait in Redis and do not expire", "calls"),
+    "archive_away": _event(
+        "a worker cannot use the archive's database, logged once for each error; calls wait in Redis and do not expire"
+    ),
+    "archive_back": _event("a worker writes into the archive again; calls: how many still wait", "calls"),
     "archive_refused": _event(
-        "a call could not be written into the archive; the others were", *_CALL, "where", "failures", "parked"
+        "a call, or an entry of the audit log, could not be written into the archive; other calls were",
+        *_CALL,
+        "where",
+        "failures",
+        "parked",
     ),
     "archive_head": _event(
         "the head of an institution's chain; `callkeeper archive verify --heads` compares it",

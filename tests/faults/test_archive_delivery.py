@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from callkeeper.archive.writing import Writer
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted
 from callkeeper.calls.store.archive_queue import ArchiveQueue, waiting_calls
-from callkeeper.calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
+from callkeeper.calls.store.audit_log import AuditEntry, AuditEvent, AuditFilter, AuditLog
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.state import Happening, Kind
@@ -210,6 +211,33 @@ async def test_nothing_is_lost_while_the_database_is_away(archivist: Archivist, 
     await archivist.run(20)
     assert versions(database) == {call.voice_id: 1 for call in calls}
     assert min(await ttl(archivist.redis, archivist.call_id(calls[0]))) > 0
+
+
+async def test_outage_of_the_database_is_logged_when_it_begins_and_ends(archivist: Archivist) -> None:
+    """However often writes are tried: one line for each reason, and one when they work, which says what still waits."""
+    refusals = cycle([ArchiveAway("OperationalError (08006)"), ArchiveAway("OperationalError (53100)")])
+    archivist.archiving.writer.fails = lambda _calls: next(refusals)  # type: ignore[attr-defined]
+    for _ in range(6):
+        archivist.stage.call(GREEN, END)
+    await archivist.run(300)
+    archivist.archiving.writer.fails = lambda _calls: None  # type: ignore[attr-defined]
+    await archivist.run(60)
+    logged = [line for line in archivist.log.entries if line["event"] in {"archive_away", "archive_back"}]
+    assert [(line["event"], line.get("error"), line.get("calls")) for line in logged] == [
+        ("archive_away", "OperationalError (08006)", None),
+        ("archive_away", "OperationalError (53100)", None),
+        ("archive_back", None, 5),
+    ]
+
+
+async def test_audit_log_that_is_refused_is_logged_once(archivist: Archivist) -> None:
+    """An entry that the database refuses is tried every ten seconds: the log says so once, and that it is a fault."""
+    archivist.archiving.writer.fails = lambda _calls: ValueRefused("DataError (22021)")  # type: ignore[attr-defined]
+    await archivist.archiving.store.audit_log.write(AuditEntry(event=AuditEvent.VIEWED, who="ann"))
+    for _ in range(3):
+        await archivist.archiving._copy_audit()
+    logged = [line for line in archivist.log.entries if line["event"].startswith("archive_")]
+    assert [(line["event"], line["where"]) for line in logged] == [("archive_refused", "audit log")]
 
 
 async def test_commit_whose_answer_was_lost_is_not_written_twice(archivist: Archivist, database: Database) -> None:

@@ -68,6 +68,10 @@ class ArchiveQueue(Store):
             for (record, settled), trail in zip(answers[::2], answers[1::2], strict=True)
         ]
 
+    async def waiting(self) -> Waiting:
+        """Return what waits to be archived."""
+        return await waiting_calls(self._redis, self._call_keys)
+
     async def archived(self, item: ClaimedItem) -> None:
         """Remove a call from the queue. Its record expires from now on. If another worker holds it, do nothing."""
         calls = self._call_keys
