@@ -80,7 +80,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "desk_refused": _event("a desk request had no valid token or ticket", "reason"),
     "desk_heard": _event("a person's statement about a call was stored; desk: the token", *_CALL, "action", "desk"),
     "board_failed": _event("a bug: the board could not be built; open pages reconnect and it starts again"),
-    "feed_away": _event("the stream of changes cannot be read; listeners wait"),
+    "feed_away": _event("a web process cannot read the stream of changes in Redis; listeners wait"),
+    "feed_back": _event("a web process reads the stream of changes again"),
     # callkeeper web
     "web_listening": _event("the web process takes requests", "url", "release"),
     "connection_limit_reached": _event(

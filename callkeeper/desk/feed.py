@@ -125,6 +125,8 @@ class Feed:
         while True:
             try:
                 await self._follow()
+                if is_away:
+                    self._log.info("feed_back")
                 is_away = False
             except (RedisError, OSError, TimeoutError) as error:
                 if not is_away:

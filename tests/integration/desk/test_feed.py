@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisAway
+from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.item_names import CallId
@@ -14,6 +16,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
 from callkeeper.desk.feed import Feed
 from tests.unit.calls.specimens import call
+from tests.waiting import until_async
 
 MEMBER = CallId("cu-1", "v-1").member
 
@@ -55,6 +58,28 @@ async def test_feed_tells_every_listener(wire: Wire) -> None:
             assert change is not None
             assert (change.id, change.call_id.voice_id) == (last, "v-1")
             assert change.call is not None
+
+
+async def test_feed_logs_when_redis_goes_and_comes_back(
+    redis_url: str, log: FilteringBoundLogger, logged: LogCapture
+) -> None:
+    """However often Redis is asked in vain: one line when it cannot be read, one when it can."""
+    async with Redis.from_url(redis_url, socket_timeout=8) as redis:
+        wire = Wire(redis, log)
+        wait, attempts = wire.changes.wait, 0
+
+        async def fails_twice(after: str, *, for_ms: int) -> Any:
+            nonlocal attempts
+            attempts += 1
+            if attempts <= 2:
+                raise RedisAway
+            return await wait(after, for_ms=min(for_ms, 10))
+
+        wire.changes.wait = fails_twice  # type: ignore[method-assign]
+        wire.feed.start()
+        await until_async(lambda: attempts > 3)
+        await wire.feed.stop()
+    assert [entry["event"] for entry in logged.entries] == ["feed_away", "feed_back"]
 
 
 async def test_slow_listener_is_let_go_and_holds_up_nobody(wire: Wire) -> None:
