@@ -152,6 +152,13 @@ def _write(file: Path, text: str) -> None:
 
 
 def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
+    contradicted, hold, unseen, hidden = (sum(row.verdict is verdict for row in rows) for verdict in VERDICTS)
+    listed = "" if shows_all else " (--all lists them)"
+    say(
+        f"{len(rows)} assumptions: {contradicted} contradicted, {hold} hold, {unseen} not yet seen, {hidden} cannot be seen"
+        f"{listed}.",
+        "",
+    )
     for verdict in VERDICTS if shows_all else VERDICTS[:-1]:
         of_it = [row for row in rows if row.verdict is verdict]
         say(f"{verdict.capitalize()}: {len(of_it)} of {len(rows)}")

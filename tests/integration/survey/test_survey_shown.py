@@ -213,6 +213,8 @@ def test_command_shows_table_json_and_file(redis_url: str, tmp_path: Path) -> No
     """It exits with 1 if something is contradicted; the file names the variants for the sandbox, and nothing else."""
     clean = survey(redis_url)
     assert clean.exit_code == 0, clean.output
+    summary, *_ = clean.output.splitlines()
+    assert re.fullmatch(r"\d+ assumptions: 0 contradicted, 0 hold, \d+ not yet seen, \d+ cannot be seen .+", summary)
     assert "Contradicted: 0 of " in clean.output
     with BlockingRedis.from_url(redis_url) as redis:
         figures = Figures()
@@ -221,6 +223,7 @@ def test_command_shows_table_json_and_file(redis_url: str, tmp_path: Path) -> No
         FigureWriter(figures, Author.here(COMMAND)).write(redis, is_last=True)
     table = survey(redis_url)
     assert table.exit_code == 1
+    assert " assumptions: 1 contradicted, 2 hold, " in table.output
     assert "contradicts: it is refused (assign-over-refused), 1 time at cu-1" in table.output
     assert "setting: [assign] automatic of the rules file" in table.output
     file = tmp_path / "service.toml"
