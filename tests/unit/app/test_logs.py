@@ -42,9 +42,10 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_log_line_is_json_with_a_utc_time(stream: io.StringIO) -> None:
-    """One event is one line of JSON with UTC time, level, process, name and keys."""
+    """One event is one line of JSON with UTC time, level and name, in this order, and then keys and process."""
     set_up_logging("json", stream=stream).info("push_accepted", voice_id="voice-1", is_test=False)
     [line] = lines(stream)
+    assert list(line)[:3] == ["timestamp", "level", "event"]
     assert line.pop("timestamp").endswith("Z")
     assert isinstance(line.pop("process"), int)
     assert line == {"event": "push_accepted", "level": "info", "voice_id": "voice-1", "is_test": False}
