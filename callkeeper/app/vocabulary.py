@@ -76,7 +76,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "variables",
     ),
     # desk
-    "admin_refused": _event("a page was requested without a login or with a wrong one, or from another site", "reason"),
+    "admin_refused": _event(
+        "a page was requested without a login (no_login), with a wrong one (credentials), or from another site",
+        "reason",
+    ),
     "desk_refused": _event("a desk request had no valid token or ticket", "reason"),
     "desk_heard": _event("a person's statement about a call was stored; desk: the token", *_CALL, "action", "desk"),
     "board_failed": _event("a bug: the board could not be built; open pages reconnect and it starts again"),

@@ -144,7 +144,7 @@ class Gate:
         who, name = self._who(request)
         if not authorization:
             if not self._without_login.count(who):
-                self._doors.log.warning("admin_refused", reason="credentials")
+                self._doors.log.info("admin_refused", reason="no_login")  # as a browser asks before it knows of one
             return self._login_required(request)
         shared = self._doors.shared
         if shared is None or not shared.login.is_sent(authorization):

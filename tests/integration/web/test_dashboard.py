@@ -166,7 +166,9 @@ async def test_dashboard_needs_the_login_everywhere(
     answer = await browser.get(path, headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Basic ")
-    assert [(entry["event"], entry["reason"]) for entry in logged.entries] == [("admin_refused", "credentials")]
+    told = ("info", "no_login") if authorization is None else ("warning", "credentials")
+    [entry] = logged.entries
+    assert (entry["event"], entry["log_level"], entry["reason"]) == ("admin_refused", *told)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
