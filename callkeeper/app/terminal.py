@@ -168,6 +168,23 @@ class WholeNumber(click.IntRange):
             self.fail(f"must be a whole number, {wanted}", param, ctx)
 
 
+class Moment(click.DateTime):
+    """A day, or a minute of it, on the command line; its help and errors show examples and not the formats of a library."""
+
+    def __init__(self) -> None:
+        super().__init__(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"])
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the time."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail("must be a day or a time such as 2026-11-22 or 2026-11-22T10:40 (UTC)", param, ctx)
+
+
 def safe_error(error: click.ClickException) -> click.ClickException:
     """Return an error that prints safely: as one line, except for our own line breaks."""
     if isinstance(error, Failed | Misused | click.exceptions.NoArgsIsHelpError):  # the latter is our own help

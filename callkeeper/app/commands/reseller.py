@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from callkeeper.app.commands.service_terminal import Terminal, institutions_table, queue_table, service_command
-from callkeeper.app.terminal import CommandGroup
+from callkeeper.app.terminal import CommandGroup, Moment
 from callkeeper.service import CoreType
 
 _CORE = click.Choice([str(each) for each in CoreType])
@@ -35,8 +35,8 @@ def token(terminal: Terminal) -> None:
 @click.option("--search", metavar="TEXT", help="Part of a phone number or of a member's name.")
 @click.option("--from", "continue_from", type=int, default=0, show_default=True, help="Where the page starts.")
 @click.option("--size", type=int, default=50, show_default=True, help="How many calls at most.")
-@click.option("--start", type=click.DateTime(), help="Only calls that started since, UTC.")
-@click.option("--end", type=click.DateTime(), help="Only calls that started before, UTC.")
+@click.option("--start", type=Moment(), help="Only calls that started since, UTC.")
+@click.option("--end", type=Moment(), help="Only calls that started before, UTC.")
 @service_command
 def queue(
     terminal: Terminal,

@@ -15,7 +15,7 @@ from rich.table import Table
 from callkeeper.app.archive_reader import recorded_calls
 from callkeeper.app.documents import rules_document
 from callkeeper.app.redis_query import Span, query_redis
-from callkeeper.app.terminal import CommandGroup, Failed, Misused, say, say_json, terminal_console
+from callkeeper.app.terminal import CommandGroup, Failed, Misused, Moment, say, say_json, terminal_console
 from callkeeper.calls.quantity import quantity
 from callkeeper.calls.rules import RuleBook, RulesError, load_rules
 from callkeeper.calls.rules.cases import Result, load_cases, try_cases
@@ -63,9 +63,7 @@ def docs() -> None:
 
 
 @rules.command()
-@click.option(
-    "--at", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M"]), help="Which decided on this day, or minute (UTC)."
-)
+@click.option("--at", type=Moment(), help="Which decided on this day, or minute (UTC).")
 @click.option("--text", "wants_text", is_flag=True, help="Print the text of the rules as well.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def history(at: datetime | None, *, wants_text: bool, as_json: bool) -> None:

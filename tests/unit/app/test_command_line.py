@@ -121,3 +121,14 @@ def test_number_that_cannot_be_used_is_answered_with_what_can(command: list[str]
     """The error says what is wanted, as that of a setting does."""
     result = CliRunner().invoke(main, command)
     assert (result.exit_code, words in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    "command", [["rules", "history", "--at"], ["reseller", "queue", "cu-1", "--start"]], ids=" ".join
+)
+def test_time_that_cannot_be_read_is_answered_with_one_that_can(command: list[str]) -> None:
+    """The error and the help show a time, and not the placeholders of a library."""
+    result = CliRunner().invoke(main, [*command, "yesterday"])
+    assert result.exit_code == 2
+    assert "2026-11-22T10:40 (UTC)" in result.output
+    assert "%Y" not in result.output + CliRunner().invoke(main, [*command[:2], "--help"]).output
