@@ -218,11 +218,11 @@ def establish(claim: Claim, step: Establish) -> None:
         claim.tools.log.error("effect_unresolved", kind=kind)
 
 
-UNSENT_RETRY = timedelta(seconds=3)
-"""The wait after a failure before the first byte was written."""
+UNSENT_WAITS_S = (3.0, 3.0, 3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
+"""The waits after failures before the first byte was written, in seconds.
 
-MOST_UNSENT_RETRY = timedelta(seconds=60)
-"""The longest such wait of an enroll or a reject: each try is written down, and a refused login can last for hours."""
+They grow because each try of an enroll or a reject is written down, and a refused login can last for hours.
+"""
 
 _STOPPED_BY = {
     EffectKind.ASSIGN: PauseScope.ALL,
@@ -277,13 +277,12 @@ async def send(claim: Claim, kind: EffectKind) -> None:
 
 
 def _unsent_wait(kind: EffectKind, effect: Effect) -> timedelta:
-    """Return how long an effect waits whose request could not be sent: 3 s three times, then twice as long each time.
+    """Return how long an effect waits whose request could not be sent.
 
     The wait of an assign does not grow: a caller waits for it.
     """
-    doublings = 0 if kind is EffectKind.ASSIGN else min(max(0, effect.unsent - 3), 9)
-    wait_s = UNSENT_RETRY.total_seconds() * 2.0**doublings
-    return min(timedelta(seconds=wait_s), MOST_UNSENT_RETRY)
+    tries = 1 if kind is EffectKind.ASSIGN else min(effect.unsent, len(UNSENT_WAITS_S))
+    return timedelta(seconds=UNSENT_WAITS_S[tries - 1])
 
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:

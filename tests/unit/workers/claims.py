@@ -1,5 +1,6 @@
 """A claimed call without a store: what a step writes stays where a test can see it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import SimpleNamespace
@@ -8,17 +9,42 @@ from typing import Any, cast
 import structlog
 from structlog.testing import LogCapture
 
-from callkeeper.calls.claimed_item import Placement
+from callkeeper.calls.claimed_item import LEASE, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.context import Context
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, with_effect
+from callkeeper.service import NotSent
 from tests.unit.calls.specimens import BOOK, NOW, call, seconds
 from workers.claimed_call import Claim
 
 
 @dataclass
+class Answering:
+    """Stands for the service: every effect has one outcome. ``sent`` has what was asked, each with its operator."""
+
+    outcome: str | Exception = "v-1"
+    sent: list[Any] = field(default_factory=list)
+
+    async def _answer(self, *about: str, requested_by: str, guard: Callable[[], None], **more: str) -> str:
+        try:
+            guard()
+        except Exception as error:
+            raise NotSent("effect", "the guard") from error
+        self.sent.append((*about, *more.values(), requested_by))
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    assign = enroll = reject_voice = _answer
+
+
+@dataclass
 class HeldClaim:
-    """Stands for `Claim`. ``saved`` has what ended it: an instant, None, a placement, or "forgotten"."""
+    """Stands for `Claim`. ``saved`` has what ended it: an instant, None, a placement, or "forgotten".
+
+    ``kept`` has the records that were written before, with their conditions; the write takes ``keeps_s``, and is refused
+    because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey.
+    """
 
     call: Call = field(default_factory=call)
     age_s: float = 0.0
@@ -30,12 +56,20 @@ class HeldClaim:
     saved: list[Any] = field(default_factory=list)
     wanted: list[Any] = field(default_factory=list)
     institutions: Any = None
+    service: Answering = field(default_factory=Answering)
+    keeps_s: float = 0.0
+    refused_by: RefusedBy | None = None
+    kept: list[Any] = field(default_factory=list)
+    noted: list[Any] = field(default_factory=list)
+    shown: list[Any] = field(default_factory=list)
 
+    bot = "bot"
+    spelled_id = "v-1"
     call_id = CallId("cu-1", "v-1")
     pause = None
 
     def __post_init__(self) -> None:
-        self.log = LogCapture()
+        self.log, self._seconds = LogCapture(), LEASE.first_byte_s  # twice as much is exact
         self.item = SimpleNamespace(member="c:cu-1:v-1", late=seconds(0), now=NOW - seconds(self.age_s))
         self.summary = SimpleNamespace(add=self.counted.append)
         self.tools = SimpleNamespace(
@@ -46,7 +80,9 @@ class HeldClaim:
             gate=SimpleNamespace(
                 ask=self._ask, patterns=SimpleNamespace(established=self._note, turned_away=self._note)
             ),
-            store=SimpleNamespace(keep_alias=self._keep_alias),
+            store=SimpleNamespace(keep_alias=self._keep_alias, lease=LEASE),
+            service=self.service,
+            monotonic=lambda: self._seconds,
         )
 
     @property
@@ -78,11 +114,12 @@ class HeldClaim:
     async def _keep_alias(self, institution_key: str, alternate_id: str) -> None:
         self.saved.append((institution_key, alternate_id))
 
-    def _note(self, *_what: Any) -> None:
-        """Take what is watched for the survey."""
+    def _note(self, *what: Any) -> None:
+        self.noted.append(what)
 
-    def see(self, _shown: Any) -> None:
-        """Take what an answer shows for the survey."""
+    def see(self, shown: Any) -> None:
+        """Note what an answer shows."""
+        self.shown.extend(shown)
 
     def set_effect(self, kind: Any, effect: Any) -> None:
         """Replace a ledger."""
@@ -94,6 +131,13 @@ class HeldClaim:
 
     async def look_up_earlier(self, *, anew: bool = False) -> None:
         """Find no earlier calls."""
+
+    async def keep(self, **conditions: Any) -> None:
+        """Write the record, and keep the claim."""
+        self._seconds += self.keeps_s
+        if self.refused_by is not None:
+            raise WriteRefused(self.item.member, self.refused_by)
+        self.kept.append((self.call, conditions))
 
     async def let_go(self, until: datetime | None) -> None:
         """Release the claim."""

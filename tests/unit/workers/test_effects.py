@@ -1,17 +1,22 @@
-"""What the steps of an effect write, without a service."""
+"""What the steps of an effect write, without a store."""
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from callkeeper.calls.claimed_item import LEASE, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.steps import Establish, Withdraw, WriteDecision
 from callkeeper.calls.trail import Entry
+from callkeeper.service import NotSent, OutcomeUnknown, ServiceRefused, TokenLapsed, Unsendable
 from tests.unit.calls.specimens import NOW, call, seconds
-from tests.unit.workers.claims import HeldClaim, as_claim
-from workers.effects import establish, withdraw, write_decision
+from tests.unit.workers.claims import Answering, HeldClaim, as_claim
+from workers.effects import establish, send, withdraw, write_decision
 
 ASKING = Verdict(Outcome.ASK, "look", "it is strange", asked=Outcome.ASK)
 OPEN = Asked(rule="look", because="it was strange", asked_at=NOW - seconds(9))
@@ -70,3 +75,102 @@ def test_outcome_that_was_proved_is_told_as_it_is() -> None:
     held = HeldClaim(call(reject=Effect(state=EffectState.UNKNOWN, refusal="no such voice")))
     establish(as_claim(held), Establish(EffectKind.REJECT, EffectState.UNRESOLVED))
     assert (held.entries[0].because, held.events) == (None, ["effect_unresolved"])
+
+
+INTENDED = Effect(
+    state=EffectState.INTENDED, person_id="p-1", validation_type="Other", operator="ann", because="she said so"
+)
+ASKED_FOR = {
+    EffectKind.ASSIGN: ("cu-1", "p-1", "v-1", "ann"),
+    EffectKind.ENROLL: ("cu-1", "v-1", "p-1", "Other", "she said so", "ann"),
+    EffectKind.REJECT: ("cu-1", "v-1", "ann"),
+}
+"""Whom each request is about, and in whose name it is made."""
+
+
+async def sent(kind: EffectKind, outcome: str | Exception = "v-1", *, unsent: int = 0, **more: Any) -> HeldClaim:
+    """Return a claim after an intended effect was sent."""
+    known = call(**{kind.value: replace(INTENDED, unsent=unsent)}, person_id=None)
+    held = HeldClaim(known, service=Answering(outcome), **more)
+    await send(as_claim(held), kind)
+    return held
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+async def test_effect_is_written_as_sent_and_then_sent_once(kind: EffectKind) -> None:
+    """The write has all its conditions, and the request what the intention says. What was applied is in force."""
+    held = await sent(kind)
+    ((written, conditions),) = held.kept
+    assert (written.effect(kind).state, written.effect(kind).attempts) == (EffectState.SENT, 1)
+    scope = PauseScope.ALL if kind is EffectKind.ASSIGN else PauseScope.EFFECTS
+    assert conditions == {"only_if_no_notes": True, "unless_paused": scope, "replicated": True}
+    assert held.service.sent == [ASKED_FOR[kind]]
+    assert held.call.effect(kind) == replace(written.effect(kind), state=EffectState.APPLIED)
+    assert ([entry.what for entry in held.entries], held.counted) == (["sent", "answered"], [kind])
+    assert (held.entries[0].n, held.entries[0].operator, held.entries[1].state) == (1, "ann", EffectState.APPLIED)
+    assert (held.saved, held.events) == ([], ["effect_answered"])
+
+
+async def test_effect_of_nobody_is_sent_in_the_name_of_the_bot() -> None:
+    """An enroll has a person's own remark if she made one, and else says why it is made."""
+    rules = replace(INTENDED, operator=None, validation_type=None, remark="knows her")
+    held = HeldClaim(call(enroll=rules))
+    await send(as_claim(held), EffectKind.ENROLL)
+    assert held.service.sent == [("cu-1", "v-1", "p-1", "Other", "knows her", "bot")]
+
+
+async def test_effect_that_no_request_can_carry_is_refused_and_says_that_nothing_was_sent() -> None:
+    """Nobody else will tell: the person at the desk reads it."""
+    held = await sent(EffectKind.ENROLL, Unsendable("enroll", "a line break"))
+    effect = held.call.ledger.enroll
+    assert (effect.state, effect.refusal) == (EffectState.REFUSED, "nothing was sent: a line break")
+    assert [entry.what for entry in held.entries] == ["sent", "answered", "established"]
+    assert held.entries[-1].because == effect.refusal
+    assert held.noted == [("cu-1", "c:cu-1:v-1", EffectKind.ENROLL, EffectState.REFUSED)]
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+async def test_effect_that_could_not_be_sent_waits_longer_each_time(kind: EffectKind) -> None:
+    """Three seconds three times, then twice as long up to a minute. An assign is not made to wait: a caller is."""
+    waits = []
+    for unsent in (0, 1, 2, 3, 4, 5, 6, 7, 5000):
+        held = await sent(kind, NotSent("effect", "no connection"), unsent=unsent)
+        assert (held.call.effect(kind).state, held.call.effect(kind).unsent) == (EffectState.INTENDED, unsent + 1)
+        waits += [(until - NOW).total_seconds() for until in held.saved]
+    assert waits == ([3.0] * 9 if kind is EffectKind.ASSIGN else [3, 3, 3, 6, 12, 24, 48, 60, 60])
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+async def test_effect_whose_outcome_is_unknown_is_in_doubt(kind: EffectKind) -> None:
+    """A refusal is kept for people, a 401 is counted: both may be followed by one more request. Nothing is in force."""
+    unknown, refused, lapsed = OutcomeUnknown("e", "reset"), ServiceRefused("e", status=200), TokenLapsed("e", "401")
+    for error in (unknown, refused, lapsed):
+        held = await sent(kind, error)
+        effect = held.call.effect(kind)
+        assert (effect.state, effect.attempts, held.counted) == (EffectState.UNKNOWN, 1, ["effects_in_doubt"])
+        assert effect.refusal == (refused.plain if error is refused else None)
+        assert effect.unauthorized == (1 if error is lapsed else 0)
+        assert (effect.retry_at is None) is (error is unknown)
+        assert (held.entries[-1].what, held.entries[-1].because) == ("answered", effect.refusal)
+        assert (held.noted, held.saved) == ([("c:cu-1:v-1", kind, error)], [])
+
+
+async def test_effect_of_a_process_that_stood_still_is_not_sent() -> None:
+    """The lease is counted from before the write, and its last moment still counts."""
+    in_time = await sent(EffectKind.REJECT, keeps_s=LEASE.first_byte_s)
+    assert in_time.call.ledger.reject.state is EffectState.APPLIED
+    late = await sent(EffectKind.REJECT, keeps_s=LEASE.first_byte_s + 0.01)
+    assert (late.service.sent, late.call.ledger.reject.state) == ([], EffectState.INTENDED)
+
+
+@pytest.mark.parametrize("why", RefusedBy)
+async def test_effect_is_not_sent_if_its_write_is_refused(why: RefusedBy) -> None:
+    """A note or a pause leaves the intention as it was, and the call is claimed again at once. Else the claim is over."""
+    held = HeldClaim(call(reject=INTENDED), refused_by=why)
+    if why in {RefusedBy.NOTES, RefusedBy.PAUSED}:
+        await send(as_claim(held), EffectKind.REJECT)
+        assert (held.call.ledger.reject, held.entries, held.saved) == (INTENDED, [], [NOW])
+    else:
+        with pytest.raises(WriteRefused):
+            await send(as_claim(held), EffectKind.REJECT)
+    assert held.service.sent == []
