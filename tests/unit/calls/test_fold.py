@@ -26,7 +26,6 @@ from callkeeper.calls.notes import (
 )
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
-from callkeeper.calls.redis_restart import fold_epoch
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
 from callkeeper.service.phone_calls import ResearchCase, VendorCall, VendorEvent
@@ -482,22 +481,6 @@ def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
     assert folded.ledger.enroll == confirmed
     assert folded.statements.asked is not None
     assert folded.statements.asked.closed_by == "bob"
-
-
-def test_fold_of_an_epoch_takes_an_intention_for_sent() -> None:
-    """After a Redis restart an intention may have been sent, just now by a worker that still waits: it is in doubt (C15)."""
-    intended = Effect(state=EffectState.INTENDED, person_id="p-1", intended_at=NOW - seconds(40))
-    folded, lines = fold_epoch(call(epoch="old", enroll=intended), "new", must_verify=True, now=NOW)
-    assert (folded.ledger.enroll.state, folded.ledger.enroll.sent_at) == (EffectState.UNKNOWN, NOW)
-    assert folded.plan.needs_verifying
-    assert [line.what for line in lines] == ["verifying"]
-
-
-def test_fold_of_an_epoch_does_nothing_while_redis_is_the_same() -> None:
-    """The first claim and every claim under the same server verify nothing."""
-    for stored in (call(epoch=""), call(epoch="now")):
-        folded, lines = fold_epoch(stored, "now", must_verify=False, now=NOW)
-        assert (folded.plan.needs_verifying, lines) == (False, [])
 
 
 @given(any_call=CALLS)

@@ -21,6 +21,7 @@ from callkeeper.calls.redis_restart import (
     charge_if_assigned,
     charge_lost_writes,
     charge_unknown_age,
+    fold_epoch,
     most_automatic,
     set_back,
     spent_checks,
@@ -41,7 +42,7 @@ from callkeeper.calls.statement_folding import with_identity
 from callkeeper.calls.story import story_of
 from callkeeper.calls.trail import recorded
 from tests.records import with_stored
-from tests.unit.calls.specimens import verified
+from tests.unit.calls.specimens import NOW, call, verified
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)
@@ -169,6 +170,20 @@ def test_charge_of_a_call_without_a_person_waits_until_the_service_shows_one() -
     assert automatic_checks(charge_if_assigned(charged, SHIPPED)) >= 11
 
 
+def test_check_whose_answer_is_not_known_may_have_failed() -> None:
+    """It is repeated sooner than the next one is due, so one more may have been made in the time that Redis forgot."""
+    booked = check_booked(watched(SHIPPED), SHIPPED, at(8))
+    window = Window(at(8), check_failed(booked, SHIPPED, at(8)).plan.next_check_at or at(8))
+    counts = [most_automatic(each, BOOK, window, has_person=True) for each in (booked, check_answered(booked))]
+    assert counts == [1, 0]
+
+
+def test_charge_never_passes_the_limit_for_a_call_that_got_its_person_late() -> None:
+    """What was spent while nobody was assigned is not there for the watch."""
+    spent = most_automatic(nobody(), book_of(SHIPPED, 5), Window(START, at(600)), has_person=True)
+    assert spent == SHIPPED.automatic_limit
+
+
 def test_failover_that_loses_two_seconds_leaves_a_call_its_automatic_checks() -> None:
     """Two seconds cost two automatic checks at the most: one of a slot, and one more if the first had no answer."""
     for second in range(240):
@@ -270,6 +285,12 @@ def test_charge_of_a_listed_call_is_what_a_lost_record_can_have_spent(
     assert charged.plan.next_check_at > at(60)
 
 
+def test_call_that_seems_older_than_any_call_is_not_given_up() -> None:
+    """A clock or a zone differs: it counts as seen for half of the longest life."""
+    charged = charge_earlier_record(LISTED, BOOK, Epoch("new", at(60)), at(60), age=timedelta(hours=9))
+    assert charged.life.first_seen_at == at(60 - BOOK.maximum_age_s / 2)
+
+
 def test_call_that_began_after_redis_was_known_is_charged_nothing() -> None:
     """A call whose push was lost, or that somebody else assigned first, has all its checks."""
     assert charge_earlier_record(LISTED, BOOK, Epoch("known", at(-1)), at(60), age=timedelta(seconds=60)) == LISTED
@@ -292,6 +313,36 @@ def test_call_of_unknown_age_is_charged_no_more_than_fits_into_the_lost_time() -
     assert charged == charge_earlier_record(LISTED, BOOK, lost, at(60), age=timedelta(seconds=60))
     late = at(61 + BOOK.maximum_age_s)
     assert charge_earlier_record(LISTED, BOOK, Epoch("new", at(60), is_replaced=True), late, age=None) == LISTED
+
+
+def test_intention_of_another_epoch_counts_as_sent() -> None:
+    """A worker may have sent it, just now, and may still wait for the answer, so it is in doubt (C15)."""
+    known = with_stored(
+        call(epoch="old"), enroll=Effect(state=EffectState.INTENDED, person_id="p-1", intended_at=START)
+    )
+    folded, lines = fold_epoch(known, "new", must_verify=False, now=NOW)
+    assert (folded.ledger.enroll.state, folded.ledger.enroll.sent_at) == (EffectState.UNKNOWN, NOW)
+    assert [line.what for line in lines] == ["verifying"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "must_verify", "phase", "is_verified"),
+    [
+        ("new", False, Phase.LIVE, False),
+        ("", False, Phase.LIVE, False),
+        ("old", False, Phase.LIVE, True),
+        ("new", True, Phase.LIVE, True),
+        ("", True, Phase.LIVE, True),
+        ("old", True, Phase.SETTLED, False),
+    ],
+    ids=["same", "first", "another", "same, lost writes", "first, lost writes", "settled"],
+)
+def test_call_is_verified_if_redis_is_another_or_has_lost_writes(
+    epoch: str, must_verify: bool, phase: Phase, is_verified: bool
+) -> None:
+    """The first claim, and every claim under the same server, verify nothing. A settled call is over."""
+    folded, lines = fold_epoch(call(epoch=epoch, phase=phase), "new", must_verify=must_verify, now=NOW)
+    assert (folded.plan.needs_verifying, len(lines), folded.epoch) == (is_verified, int(is_verified), "new")
 
 
 def test_every_instant_of_a_plan_goes_back_with_the_clock() -> None:

@@ -1,4 +1,4 @@
-"""Records after Redis's clock was set back."""
+"""Records after Redis's clock was set back, or jumped ahead."""
 
 from datetime import datetime
 from typing import Any
@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from callkeeper.calls.claimed_item import CLOCK_TOLERANCE
+from callkeeper.calls.claimed_item import CLOCK_TOLERANCE, Jump
 from callkeeper.calls.decide import FRESH
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import evidence
 from callkeeper.calls.record import Call
-from callkeeper.calls.redis_restart import NEVER_FRESH, set_back
+from callkeeper.calls.redis_restart import NEVER_FRESH, catch_up, set_back
 from callkeeper.calls.steps import Send
 from tests.records import decide_record, stored_values
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified
@@ -71,3 +71,16 @@ def test_set_back_never_turns_an_old_reading_into_a_proof() -> None:
     )
     stale = call(reading=reading(read_at=NOW - seconds(5)), identity=verified(), enroll=intended)
     assert not isinstance(decide_record(set_back(stale, NOW, then), BOOK, then), Send)
+
+
+def test_record_of_before_a_jump_ahead_keeps_every_distance_from_the_present() -> None:
+    """One that was saved after it is right. Later jumps shift what earlier ones have shifted."""
+    first, second = Jump(NOW, seconds(3600)), Jump(NOW + seconds(3700), seconds(60))
+    before = call(saved_at=NOW - seconds(1), next_check_at=NOW + seconds(5))
+    between = call(saved_at=NOW + seconds(3600), next_check_at=NOW + seconds(3605))
+    after = call(saved_at=NOW + seconds(3760), next_check_at=NOW + seconds(3765))
+    for known, late_s in ((before, 3660), (between, 60), (after, 0)):
+        caught_up = catch_up(known, (first, second))
+        expected = _instants(known)
+        assert _instants(caught_up) == {name: at + seconds(late_s) for name, at in expected.items()}
+    assert catch_up(call(saved_at=None), (first, second)) == call(saved_at=None)
