@@ -1,17 +1,25 @@
 """Steps of one claim: when it is released, how a call is settled, and when a hint is dropped."""
 
+from dataclasses import replace
+
 import pytest
 
 from callkeeper.calls.claimed_item import Placement
-from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Phase, Reason
+from callkeeper.calls.rules import Outcome
+from callkeeper.calls.rules.assignment import Assignment
+from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.settlement import HINT_LIVES
+from callkeeper.calls.steps import Establish, Intend, Send, Settle, Step, Wait, WriteDecision, WriteFacts
+from callkeeper.calls.trail import Entry
+from callkeeper.service.tracing import SpanAttributes
 from tests.records import with_stored
 from tests.unit.calls.specimens import NOW, call, seconds
 from tests.unit.workers.claims import HeldClaim, as_claim
 from workers import move as steps
-from workers.move import ASK_LATER, LISTED_WITHIN, SILENT_LOOKS, drop, settle
+from workers.move import LISTED_WITHIN, drop, settle
 from workers.service_gate import Held, Why
 
 HINT = call(phase=Phase.HINTED, hinted_at=NOW - seconds(20), listed_at=None, reading=None)
@@ -72,10 +80,10 @@ async def test_hint_is_dropped_once_a_late_enough_look_did_not_list_it() -> None
     hinted_at = NOW - seconds(20)
     early = HeldClaim(HINT, last_listed_at=hinted_at + LISTED_WITHIN - seconds(0.001))
     await drop(as_claim(early))
-    assert early.saved == [NOW + ASK_LATER]
+    assert early.saved == [NOW + seconds(5)]
     never = HeldClaim(HINT)
     await drop(as_claim(never))
-    assert never.saved == [NOW + ASK_LATER]
+    assert never.saved == [NOW + seconds(5)]
     proved = HeldClaim(HINT, last_listed_at=hinted_at + LISTED_WITHIN)
     await drop(as_claim(proved))
     assert (proved.saved, proved.counted, proved.entries[0].what) == (["forgotten"], ["dropped"], "dropped")
@@ -98,12 +106,12 @@ async def test_hint_of_a_foreign_institution_is_dropped_without_a_look() -> None
 @pytest.mark.parametrize(
     ("looks", "age_s", "listed_s", "is_silent"),
     [
-        (SILENT_LOOKS - 1, 5, None, False),
-        (SILENT_LOOKS, 5, None, True),
-        (SILENT_LOOKS, 5, -1, True),
-        (SILENT_LOOKS, 5, 0, False),
-        (SILENT_LOOKS, HINT_LIVES.total_seconds(), 7.4, True),
-        (SILENT_LOOKS, HINT_LIVES.total_seconds(), 7.5, False),
+        (1, 5, None, False),
+        (2, 5, None, True),
+        (2, 5, -1, True),
+        (2, 5, 0, False),
+        (2, HINT_LIVES.total_seconds(), 7.4, True),
+        (2, HINT_LIVES.total_seconds(), 7.5, False),
     ],
 )
 async def test_queue_is_silent_if_two_looks_brought_no_listing(
@@ -115,6 +123,26 @@ async def test_queue_is_silent_if_two_looks_brought_no_listing(
     held = HeldClaim(with_stored(HINT, hinted_at=hinted_at, confirm_looks=looks), last_listed_at=listed_at)
     assert await steps._is_silent(as_claim(held)) is is_silent
     assert not await steps._is_silent(as_claim(HeldClaim(with_stored(HINT, hinted_at=None, confirm_looks=9))))
+
+
+VERDICT = Verdict(Outcome.ENROLL, "passcode", "the passcode was right")
+DECISION = WriteDecision(VERDICT, Entry(at=NOW, what="decided"))
+INTENTION = Intend(EffectKind.ENROLL, "p-1", "Other", None, VERDICT, DECISION)
+WORDS: list[tuple[Step, SpanAttributes]] = [
+    (Wait(NOW), {"step": "Wait"}),
+    (WriteFacts(Entry(at=NOW, what="facts"), "", Send(EffectKind.ENROLL)), {"step": "Send", "effect": "enroll"}),
+    (Establish(EffectKind.REJECT, EffectState.ABSENT), {"step": "Establish", "effect": "reject"}),
+    (Settle(Reason.RED), {"step": "Settle", "reason": Reason.RED}),
+    (DECISION, {"step": "WriteDecision", "rule": "passcode", "outcome": Outcome.ENROLL}),
+    (INTENTION, {"step": "Intend", "effect": "enroll", "rule": "passcode", "outcome": Outcome.ENROLL}),
+    (replace(INTENTION, verdict=Assignment("p-1", "the only one")), {"step": "Intend", "effect": "enroll"}),
+]
+
+
+@pytest.mark.parametrize(("step", "words"), WORDS, ids=[type(step).__name__ for step, _ in WORDS])
+def test_span_of_a_decision_says_what_was_decided(step: Step, words: SpanAttributes) -> None:
+    """Its step, its effect and its rule: whoever reads a trace looks for these."""
+    assert steps._words_of(step) == words
 
 
 class Forgetful(HeldClaim):
