@@ -21,13 +21,15 @@ from starlette.types import Message, Receive
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import Intake
+from callkeeper.service.open_questions import USUAL
 from callkeeper.service.push_event import PushEvent, parse_header_settings
 from receiver.authentication import HeaderSet, PushAuthentication
-from receiver.push import BODY_LIMIT, PushCounting, PushEndpoint
+from receiver.push import PushCounting, PushEndpoint, lag_of
 
 SECRET = "the-configured-push-secret"
 AUTHENTIC = {"X-Push-Key": SECRET}
@@ -43,11 +45,13 @@ class Failing(Intake):
         super().__init__(redis, within_s=60)  # on a busy machine a hundred events take more than a second
         self.failures = list(failures)
         self.event_ids: list[str] = []
+        self.tried_at_s: list[float] = []
         self.has_given_wake_back = False
 
     async def record(self, event: PushEvent, *, event_id: str) -> bool:
         """Fail as often as it was told to, then record."""
         self.event_ids.append(event_id)
+        self.tried_at_s.append(asyncio.get_running_loop().time())
         if self.failures:
             raise self.failures.pop(0)
         return await super().record(event, event_id=event_id)
@@ -174,13 +178,14 @@ async def test_push_takes_uncompressed_json_only(
     assert answer.status_code == status
 
 
-async def test_push_refuses_a_declared_length_before_reading(endpoint: PushEndpoint) -> None:
+@pytest.mark.parametrize("declared", ["16385", "9" * 5000], ids=["over the cap", "no number that Python reads"])
+async def test_push_refuses_a_declared_length_before_reading(endpoint: PushEndpoint, declared: str) -> None:
     """A6: Content-Length over the cap is 413, and not one byte of the body is taken."""
 
     async def receive() -> Message:
         raise AssertionError("the body was read")
 
-    assert await status_of(endpoint, receive, [(b"content-length", str(BODY_LIMIT + 1).encode())]) == 413
+    assert await status_of(endpoint, receive, [(b"content-length", declared.encode())]) == 413
 
 
 async def test_push_stops_reading_at_the_cap(endpoint: PushEndpoint) -> None:
@@ -193,12 +198,12 @@ async def test_push_stops_reading_at_the_cap(endpoint: PushEndpoint) -> None:
         return {"type": "http.request", "body": b"x" * 1024, "more_body": True}
 
     assert await status_of(endpoint, receive, []) == 413
-    assert taken == BODY_LIMIT // 1024 + 1
+    assert taken == 17
 
 
 async def test_push_accepts_a_body_of_exactly_the_cap(client: httpx.AsyncClient) -> None:
     """The cap itself is allowed."""
-    content = msgspec.json.encode(EVENT).ljust(BODY_LIMIT)
+    content = msgspec.json.encode(EVENT).ljust(16_384)
     assert (await client.post("/push", content=content, headers=AUTHENTIC)).status_code == 202
 
 
@@ -250,12 +255,19 @@ async def test_push_answers_400_naming_the_field(
     [RedisConnectionError(), TimeoutError(), OSError(), ReadOnlyError("READONLY"), ResponseError("OOM")],
     ids=lambda failure: type(failure).__name__,
 )
-async def test_push_waits_a_moment_for_redis(failure: Exception, client: httpx.AsyncClient, intake: Failing) -> None:
+async def test_push_waits_a_moment_for_redis(
+    failure: Exception, intake: Failing, jobs: FakeRedis, log: FilteringBoundLogger
+) -> None:
     """C1, C3: if Redis returns in time, the event is accepted; every attempt uses the same id."""
+    endpoint = PushEndpoint(AUTHENTICATION, intake, Waker(jobs), log, now=lambda: NOW, pauses_s=(0.003, 0.006))
     intake.failures = [failure, failure]
-    assert (await client.post("/push", json=EVENT, headers=AUTHENTIC)).status_code == 202
+    async with client_of(endpoint) as client:
+        assert (await client.post("/push", json=EVENT, headers=AUTHENTIC)).status_code == 202
     assert len(intake.event_ids) == 3
     assert len(set(intake.event_ids)) == 1
+    first_s, second_s, third_s = intake.tried_at_s
+    assert second_s - first_s > 0.002
+    assert third_s - second_s > 0.005
 
 
 async def test_push_answers_503_while_redis_is_away(
@@ -334,6 +346,66 @@ async def test_every_answer_is_counted_once(intake: Failing, jobs: FakeRedis, lo
         intake.failures = [ReadOnlyError("READONLY")]
         await client.post("/push", json=EVENT, headers=AUTHENTIC)
     assert counted.seen == ["CallStart", "unreadable", *["credentials"] * (ALLOWED + 2), "not_recorded"]
+
+
+LAGS = {
+    "late": ("2026-11-21T11:59:57Z", 3.0),
+    "by a clock that is ahead": ("2026-11-21T12:00:02+00:00", 0.0),
+    "without a zone": ("2026-11-21T11:59:57", 3.0),
+    "an hour late": ("2026-11-21T11:00:00Z", 3600.0),
+    "later": ("2026-11-21T10:59:59Z", None),
+    "in another zone": ("2026-11-21T13:00:01Z", None),
+    "no time": ("noon", None),
+    "none": (None, None),
+}
+
+
+@pytest.mark.parametrize(("written", "lag_s"), LAGS.values(), ids=LAGS)
+def test_delay_of_a_push_is_measured_if_its_time_is_plausible(written: str | None, lag_s: float | None) -> None:
+    """A time without a zone is taken for UTC. An end is measured by the time of the end."""
+    start = PushEvent(type="CallStart", institution_key="cu-1", start_date_time=written)
+    lag = lag_of(start, NOW)
+    assert (None if lag is None else lag.total_seconds()) == lag_s
+    assert lag_of(msgspec.structs.replace(start, start_date_time="noon", end_date_time=written), NOW) == lag
+
+
+def test_recorded_push_is_counted_and_its_delay_measured() -> None:
+    """The time of a sample says nothing of how fast the service pushes."""
+    counting = PushCounting()
+    event = PushEvent(type="CallEnd", institution_key="cu-1", end_date_time="2026-11-21T11:59:57Z")
+    counting.accepted(event, NOW, 0.25)
+    counting.accepted(msgspec.structs.replace(event, is_test=True), NOW, 0.5)
+    batch = counting.figures.batch()
+    totals = {name: n for name, n in batch.increments.items() if name.endswith("sum")}
+    assert totals == {
+        field_name("push_answer_seconds", (), "sum"): 750_000,
+        field_name("push_lag_seconds", (), "sum"): 3_000_000,
+    }
+    assert (
+        batch.increments[field_name("pushes", ("CallEnd",))] == batch.increments[field_name("pushes", ("sample",))] == 1
+    )
+    usual = {each.assumption for each in batch.seen if each.answer == USUAL}
+    assert {"push-fields", "push-media-type"} <= usual
+
+
+@pytest.mark.parametrize(
+    ("reason", "contradicted"),
+    [
+        ("credentials", []),
+        ("media_type", [("push-media-type", "push-not-json")]),
+        ("unreadable", [("push-fields", "push-unreadable")]),
+        ("too_large", [("push-media-type", "push-too-large")]),
+    ],
+)
+def test_refused_push_is_counted_and_contradicts_what_is_assumed(
+    reason: str, contradicted: list[tuple[str, str]]
+) -> None:
+    """Only one with the right header: a stranger's says nothing of the service."""
+    counting = PushCounting()
+    counting.refused(reason)
+    batch = counting.figures.batch()
+    assert batch.increments == {field_name("pushes_refused", (reason,)): 1}
+    assert [(each.assumption, each.answer) for each in batch.seen] == contradicted
 
 
 async def test_trace_from_outside_is_not_the_events_id(client: httpx.AsyncClient, intake: Failing) -> None:
