@@ -1,13 +1,16 @@
 """``POST /push`` over ASGI: every answer, and what was recorded before it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any, Unpack
 
 import httpx
 import msgspec
 import pytest
+from callkeeper.calls.store.intake import DOCTOR, Intake
 from fakeredis import FakeAsyncRedis, FakeRedis
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -28,6 +31,7 @@ from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import Intake
 from callkeeper.service.open_questions import USUAL
 from callkeeper.service.push_event import PushEvent, parse_header_settings
+from callkeeper.service.tracing import SpanAttributes, SpanKind, TraceSpan, is_trace, traced_by
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint, lag_of
 
@@ -201,10 +205,15 @@ async def test_push_stops_reading_at_the_cap(endpoint: PushEndpoint) -> None:
     assert taken == 17
 
 
-async def test_push_accepts_a_body_of_exactly_the_cap(client: httpx.AsyncClient) -> None:
-    """The cap itself is allowed."""
-    content = msgspec.json.encode(EVENT).ljust(16_384)
-    assert (await client.post("/push", content=content, headers=AUTHENTIC)).status_code == 202
+@pytest.mark.parametrize(("length", "status"), [(16_384, 202), (16_385, 413)])
+async def test_push_accepts_a_body_of_exactly_the_cap(endpoint: PushEndpoint, length: int, status: int) -> None:
+    """The cap itself is allowed, one byte more is not. A message that does not say that more follows is the last one."""
+    messages: list[Message] = [{"type": "http.request", "body": msgspec.json.encode(EVENT).ljust(length)}]
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    assert await status_of(endpoint, receive, []) == status
 
 
 async def test_push_forgets_a_client_that_left(
@@ -327,6 +336,7 @@ class Counted(PushCounting):
 
     def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
         """Note an event."""
+        assert 0 <= took_s < 60
         self.seen.append(event.type)
 
     def refused(self, reason: str) -> None:
@@ -345,7 +355,64 @@ async def test_every_answer_is_counted_once(intake: Failing, jobs: FakeRedis, lo
             await client.post("/push", json=EVENT)
         intake.failures = [ReadOnlyError("READONLY")]
         await client.post("/push", json=EVENT, headers=AUTHENTIC)
-    assert counted.seen == ["CallStart", "unreadable", *["credentials"] * (ALLOWED + 2), "not_recorded"]
+    await status_of(endpoint, leave, [])
+    assert counted.seen == ["CallStart", "unreadable", *["credentials"] * (ALLOWED + 2), "not_recorded", "client_left"]
+
+
+async def leave() -> Message:
+    """End the connection before the body is complete."""
+    return {"type": "http.disconnect"}
+
+
+class Spans:
+    """A tracer that keeps what its spans say, and is each of them."""
+
+    is_recorded = True
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+
+    @contextmanager
+    def span(self, name: str, kind: SpanKind, attributes: SpanAttributes, **more: Any) -> Iterator[TraceSpan]:
+        """Keep how it began."""
+        self.said.append({"name": name, "kind": kind, **attributes, **more})
+        yield self
+
+    def note(self, **attributes: Unpack[SpanAttributes]) -> None:
+        """Keep more of it."""
+        self.said[-1] |= attributes
+
+    def fail(self, kind: str) -> None:
+        """Keep how it failed."""
+        self.said[-1]["failed"] = kind
+
+    def header(self) -> None:
+        """Return none: a push sends no request."""
+
+
+async def test_span_of_a_push_says_what_became_of_it(
+    intake: Failing, jobs: FakeRedis, log: FilteringBoundLogger, logged: LogCapture
+) -> None:
+    """It begins the trace that has the event's id, and has the ids and the status, as the log line."""
+    endpoint, spans = PushEndpoint(AUTHENTICATION, intake, Waker(jobs), log, now=lambda: NOW, pauses_s=()), Spans()
+    by_alternate_id = {"Type": "CallStart", "AlternateVoiceId": "alt-1", "InstitutionKey": "cu-1", "IsTest": True}
+    with traced_by(spans):
+        async with client_of(endpoint) as client:
+            await client.post("/push", json=by_alternate_id, headers=AUTHENTIC)
+            await client.post("/push", json={}, headers=AUTHENTIC)
+            intake.failures = [ReadOnlyError("READONLY")]
+            await client.post("/push", json=EVENT, headers=AUTHENTIC)
+    began = {"name": "POST /push", "kind": SpanKind.SERVER, "method": "POST", "route": "/push"}
+    accepted, unreadable, failed = ({**said, "trace": None} for said in spans.said)
+    began |= {"is_first": True, "links": [], "trace": None}
+    assert accepted == began | {"institution": "cu-1", "voice_id": "alt-1", "push": "sample", "status": 202}
+    assert unreadable == began | {"status": 400, "failed": "unreadable"}
+    push = {"institution": "cu-1", "voice_id": "voice-1", "push": "CallStart"}
+    assert failed == began | push | {"status": 503, "failed": "not_recorded"}
+    assert [said["trace"] for said in spans.said[::2]] == intake.event_ids
+    line = logged.entries[0]
+    assert (line["event_id"], line["trace_id"], line["is_test"]) == (intake.event_ids[0], intake.event_ids[0], True)
+    assert is_trace(intake.event_ids[0])
 
 
 LAGS = {
@@ -372,20 +439,23 @@ def test_delay_of_a_push_is_measured_if_its_time_is_plausible(written: str | Non
 def test_recorded_push_is_counted_and_its_delay_measured() -> None:
     """The time of a sample says nothing of how fast the service pushes."""
     counting = PushCounting()
-    event = PushEvent(type="CallEnd", institution_key="cu-1", end_date_time="2026-11-21T11:59:57Z")
+    event = PushEvent(type="CallEnd", institution_key="cu-1", voice_id="v-1", end_date_time="2026-11-21T11:59:57Z")
     counting.accepted(event, NOW, 0.25)
-    counting.accepted(msgspec.structs.replace(event, is_test=True), NOW, 0.5)
+    counting.accepted(event, NOW, 0.25)
+    sample = msgspec.structs.replace(event, is_test=True, end_date_time="2026-11-21T11:59:00Z")
+    counting.accepted(sample, NOW, 0.5)
+    counting.accepted(msgspec.structs.replace(sample, institution_key=DOCTOR), NOW, 0.5)
+    counting.accepted(PushEvent(type="Moved", institution_key="cu-1"), NOW, 0.5)
     batch = counting.figures.batch()
-    totals = {name: n for name, n in batch.increments.items() if name.endswith("sum")}
-    assert totals == {
-        field_name("push_answer_seconds", (), "sum"): 750_000,
-        field_name("push_lag_seconds", (), "sum"): 3_000_000,
+    counted = {
+        kind: batch.increments[field_name("pushes", (kind,))] for kind in ("CallEnd", "sample", "doctor", "other")
     }
-    assert (
-        batch.increments[field_name("pushes", ("CallEnd",))] == batch.increments[field_name("pushes", ("sample",))] == 1
-    )
-    usual = {each.assumption for each in batch.seen if each.answer == USUAL}
-    assert {"push-fields", "push-media-type"} <= usual
+    assert counted == {"CallEnd": 2, "sample": 1, "doctor": 1, "other": 1}
+    assert batch.increments[field_name("push_answer_seconds", (), "sum")] == 2_000_000
+    assert batch.increments[field_name("push_lag_seconds", (), "sum")] == 6_000_000
+    seen = {(each.assumption, each.answer): n for each, (n, _) in batch.seen.items()}
+    expected = {("push-fields", USUAL): 5, ("push-media-type", USUAL): 5}
+    assert seen == expected | {("push-delivery", USUAL): 1, ("push-delivery", "events-doubled"): 1}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ class HeldClaim:
     bot = "bot"
     spelled_id = "v-1"
     call_id = CallId("cu-1", "v-1")
-    pause = None
+    pause: str | None = None
+    marks_kept: int = 0
 
     def __post_init__(self) -> None:
         self.log, self._seconds = LogCapture(), LEASE.first_byte_s  # twice as much is exact
@@ -138,6 +139,10 @@ class HeldClaim:
         if self.refused_by is not None:
             raise WriteRefused(self.item.member, self.refused_by)
         self.kept.append((self.call, conditions))
+
+    async def keep_marks(self) -> None:
+        """Count how often later calls were told."""
+        self.marks_kept += 1
 
     async def let_go(self, until: datetime | None) -> None:
         """Release the claim."""

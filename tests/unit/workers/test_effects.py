@@ -7,16 +7,18 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import NOT_SHOWN
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import Asked
+from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.rules import Outcome
+from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
-from callkeeper.calls.steps import Establish, Withdraw, WriteDecision
+from callkeeper.calls.steps import Establish, Intend, Wait, Withdraw, WriteDecision, WriteFacts
 from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent, OutcomeUnknown, ServiceRefused, TokenLapsed, Unsendable
-from tests.unit.calls.specimens import NOW, call, seconds
+from tests.unit.calls.specimens import NOW, call, reading, seconds, verified
 from tests.unit.workers.claims import Answering, HeldClaim, as_claim
-from workers.effects import establish, send, withdraw, write_decision
+from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
 
 ASKING = Verdict(Outcome.ASK, "look", "it is strange", asked=Outcome.ASK)
 OPEN = Asked(rule="look", because="it was strange", asked_at=NOW - seconds(9))
@@ -174,3 +176,119 @@ async def test_effect_is_not_sent_if_its_write_is_refused(why: RefusedBy) -> Non
         with pytest.raises(WriteRefused):
             await send(as_claim(held), EffectKind.REJECT)
     assert held.service.sent == []
+
+
+VERDICT = Verdict(Outcome.ENROLL, "passcode", "the passcode was right")
+REMARKED = replace(verified(), remark="knows her")
+
+
+async def intended(kind: EffectKind, **known: Any) -> HeldClaim:
+    """Return a claim after the rules wanted an effect for a person."""
+    held = HeldClaim(call(identity=REMARKED, **known))
+    decision = WriteDecision(VERDICT, Entry(at=NOW, what="decided"), facts="facts")
+    await intend(as_claim(held), Intend(kind, "p-1", "Other", "ann", VERDICT, decision))
+    return held
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+async def test_intention_says_what_is_wanted_and_why(kind: EffectKind) -> None:
+    """After the decision. That of an enroll or a reject is saved at once, because a read follows."""
+    before = Effect(attempts=1, sent_at=NOW - seconds(60), refusal="no", state=EffectState.ABSENT)
+    held = await intended(kind, **{kind.value: before})
+    assert held.call.effect(kind) == Effect(
+        state=EffectState.INTENDED,
+        person_id="p-1",
+        validation_type="Other",
+        operator="ann",
+        rule="passcode",
+        because="the passcode was right",
+        intended_at=NOW,
+        attempts=1,
+        sent_at=NOW - seconds(60),
+        person_stood=kind is EffectKind.ASSIGN,
+        remark="knows her" if kind is EffectKind.ENROLL else None,
+    )
+    assert ([entry.what for entry in held.entries], held.call.written.facts) == (["decided", "intended"], "facts")
+    entry = held.entries[1]
+    assert (entry.kind, entry.person_id, entry.validation_type, entry.operator) == (kind, "p-1", "Other", "ann")
+    assert len(held.kept) == (0 if kind is EffectKind.ASSIGN else 1)
+    assert held.marks_kept == (1 if kind is EffectKind.REJECT else 0)
+
+
+async def test_assign_of_nobody_s_call_is_seen_by_its_person() -> None:
+    """Only the person who stood there before proves nothing."""
+    assert not (await intended(EffectKind.ASSIGN, person_id=None)).call.ledger.assign.person_stood
+
+
+async def test_intention_without_a_rule_has_none() -> None:
+    """An assignment has a reason of its own, and is decided before."""
+    held = HeldClaim(call(identity=None))
+    await intend(as_claim(held), Intend(EffectKind.ENROLL, "p-1", "Other", None, Assignment("p-1", "the only one")))
+    effect = held.call.ledger.enroll
+    assert (effect.rule, effect.because, effect.remark) == (None, "the only one", None)
+    assert [entry.what for entry in held.entries] == ["intended"]
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+@pytest.mark.parametrize("state", [EffectState.APPLIED, EffectState.CONFIRMED, EffectState.ABSENT])
+async def test_earlier_reject_counts_while_another_is_intended(kind: EffectKind, state: EffectState) -> None:
+    """Its effect is forgotten with the ledger: without it a withdrawn intention would leave the voice free to enroll."""
+    held = await intended(kind, reject=Effect(state=state), rejected_by_rule_only=True)
+    seen, counts = held.call.seen, kind is EffectKind.REJECT and state is not EffectState.ABSENT
+    assert (seen.rejected, seen.rejected_by_rule_only) == (counts, not counts)
+
+
+async def test_request_is_written_with_what_was_shown_before_it() -> None:
+    """What changed since tells what became of it. An assign over an operator's own claim stays the operator's."""
+    shown = reading(status="Before", updated_at=NOW - seconds(9))
+    for person_stood, core_username, is_operators in (
+        (True, "agent-9", True),
+        (True, "ann", False),
+        (True, None, False),
+        (False, "agent-9", False),
+    ):
+        effect = replace(INTENDED, person_stood=person_stood)
+        held = HeldClaim(call(assign=effect, reading=shown, core_username=core_username))
+        await send(as_claim(held), EffectKind.ASSIGN)
+        written = held.kept[0][0].ledger.assign
+        assert (written.status_before, written.updated_before) == ("Before", NOW - seconds(9))
+        assert (written.is_operators, written.requested_by, written.sent_at) == (is_operators, "ann", NOW)
+    held = HeldClaim(call(assign=INTENDED, reading=None))
+    await send(as_claim(held), EffectKind.ASSIGN)
+    assert held.kept[0][0].ledger.assign.status_before is None
+
+
+async def test_what_an_answer_shows_is_told_to_the_survey() -> None:
+    """A refusal after an earlier one, and how an assign spells the id."""
+    held = await sent(EffectKind.ASSIGN, "v-1")
+    assert [each.assumption for each in held.shown] == ["voice-id-spelling"]
+    known = call(reject=replace(INTENDED, refusal="no"), person_id=None)
+    held = HeldClaim(known, service=Answering(ServiceRefused("e", status=200)))
+    await send(as_claim(held), EffectKind.REJECT)
+    assert [(each.assumption, each.answer) for each in held.shown] == [("refusal-may-pass", "refused-again")]
+
+
+def test_decision_is_written_with_the_pause_and_changed_facts_with_nothing_else() -> None:
+    """Both are written once: the record says which facts and which verdict the trail has."""
+    held = HeldClaim(call())
+    held.pause = "all, by ann"
+    write_decision(as_claim(held), WriteDecision(VERDICT, Entry(at=NOW, what="decided"), facts="facts"))
+    assert (held.call.written.verdict, held.call.written.facts) == (VERDICT.fingerprint, "facts")
+    write_facts(as_claim(held), WriteFacts(Entry(at=NOW, what="facts"), "others", Wait(NOW)))
+    assert (held.call.written.verdict, held.call.written.facts) == (VERDICT.fingerprint, "others")
+    assignment = Assignment("p-1", "the only one")
+    write_decision(as_claim(held), WriteDecision(assignment, Entry(at=NOW, what="decided")))
+    assert (held.call.written.assignment, held.call.written.facts) == (assignment.fingerprint, "others")
+    told = [(entry.what, entry.pause) for entry in held.entries]
+    assert told == [("decided", "all, by ann"), ("facts", None), ("decided", "all, by ann")]
+
+
+def test_assign_that_was_ignored_is_forgotten() -> None:
+    """The call is nobody's again; after the last try the refusal says why."""
+    for state, refusal in ((EffectState.ABSENT, None), (EffectState.REFUSED, NOT_SHOWN)):
+        assigned = Effect(state=EffectState.APPLIED, person_id="p-1", refusal="old")
+        held = HeldClaim(call(assign=assigned, reading=reading(person_id=None)))
+        establish(as_claim(held), Establish(EffectKind.ASSIGN, state))
+        assert (held.call.ledger.assign.state, held.call.ledger.assign.refusal) == (state, refusal)
+        assert (held.events[0], held.call.seen.person_id) == ("assign_ignored", None)
+    assert (held.events, held.call.schema) == (["assign_ignored", "effect_refused"], SCHEMA)
