@@ -303,6 +303,62 @@ async def test_waiting_effect_comes_before_reads(make: Callable[..., Store], han
     assert await budget.wait_s(Permit.EFFECT, "e", KEY, 2) == 0
 
 
+async def test_effect_that_waits_comes_first_while_every_class_has_a_share(
+    make: Callable[..., Store], hand: Hand
+) -> None:
+    """Then priority counts: what was let through before was of another class."""
+    budget = make(2.0 / MARGIN).budget
+    await take(budget, Permit.LISTING, "full", 2)
+    wait_s = await budget.wait_s(Permit.EFFECT, "e", KEY)
+    hand.ms += int(wait_s * 1000)
+    assert await budget.wait_s(Permit.READ, "r", KEY) > 0
+    assert await budget.wait_s(Permit.EFFECT, "e", KEY) == 0
+
+
+async def test_class_that_had_its_share_lets_one_pass_that_had_not(make: Callable[..., Store], hand: Hand) -> None:
+    """Also a read, which comes last otherwise. A new budget begins with one permit for each class."""
+    budget = make(2.0 / MARGIN).budget
+    await take(budget, Permit.CHECK, "first")
+    await take(budget, Permit.LISTING, "full")
+    wait_s = await budget.wait_s(Permit.READ, "r", KEY)
+    hand.ms += int(wait_s * 1000)
+    assert await budget.wait_s(Permit.CHECK, "again", KEY, 2) > 0
+    assert await budget.wait_s(Permit.READ, "r", KEY) == 0
+
+
+async def test_waiting_effect_holds_back_two_permits(make: Callable[..., Store], hand: Hand) -> None:
+    """That is as many as its member takes at most. What else a window has is for others."""
+    budget = make(3.0 / MARGIN).budget
+    await take(budget, Permit.READ, "full", 3)
+    await budget.wait_s(Permit.EFFECT, "e", KEY, 2)
+    hand.ms += 1500
+    first, second = await take(budget, Permit.READ, "new", 2)
+    assert (first, second > 0) == (0, True)
+    assert await budget.wait_s(Permit.EFFECT, "e", KEY, 2) == 0
+
+
+async def test_wait_is_as_long_as_the_window_and_the_turn(make: Callable[..., Store]) -> None:
+    """At ten requests per second a turn takes a tenth. Who asks again has a place, and waits at most a quarter of it."""
+    budget = make(10.0 / MARGIN).budget
+    await take(budget, Permit.READ, "full", 10)
+    assert 1.0 <= await budget.wait_s(Permit.EFFECT, "e", KEY) <= 1.11
+    assert 1.0 <= await budget.wait_s(Permit.EFFECT, "e", KEY) <= 1.03
+
+
+async def test_class_that_waits_for_an_effect_expects_as_many_permits_as_it_had(
+    make: Callable[..., Store], hand: Hand
+) -> None:
+    """Not only its share: reads of which ten per second were sent are asked about again in time."""
+    budget = make(10.0 / MARGIN).budget
+    await take(budget, Permit.READ, "full", 10)
+    hand.ms += 950
+    await budget.wait_s(Permit.EFFECT, "e", KEY)
+    hand.ms += 51
+    assert await take(budget, Permit.READ, "again", 10) == [0.0] * 10
+    hand.ms += 60
+    assert 0.9 <= await budget.wait_s(Permit.READ, "behind", KEY) <= 1.1
+
+
 async def test_use_says_what_is_postponed_and_for_how_long(
     make: Callable[..., Store], redis: Redis, hand: Hand
 ) -> None:
@@ -323,6 +379,18 @@ async def test_single_institution_learns_alone(make: Callable[..., Store], redis
     assert await budget.wait_s(Permit.READ, "m", OTHER) == 0
     await budget.turned_away(OTHER, 2)
     assert [use.institution_key for use in await budget_use(redis, Keys())] == [""]
+
+
+@pytest.mark.parametrize(("apart_ms", "scopes"), [(4999, {""}), (5000, {KEY, OTHER})])
+async def test_limit_is_the_account_s_if_institutions_meet_it_together(
+    make: Callable[..., Store], redis: Redis, hand: Hand, apart_ms: int, scopes: set[str]
+) -> None:
+    """Within five seconds."""
+    budget = make().budget
+    await budget.turned_away(KEY, 2)
+    hand.ms += apart_ms
+    await budget.turned_away(OTHER, 2)
+    assert {use.institution_key for use in await budget_use(redis, Keys())} == scopes
 
 
 async def test_others_hear_of_a_learned_rate(make: Callable[..., Store], hand: Hand) -> None:

@@ -16,7 +16,7 @@ from callkeeper.calls.notes import Listed, Merged, Note, Pushed, Statement, Unli
 from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Call, Names, Plan, encode_call, parse_call
 from callkeeper.calls.store.claims import FARTHEST_MS, LONGEST_WAIT_MS, Store
-from callkeeper.calls.store.keys import KEPT_S
+from callkeeper.calls.store.keys import KEPT_S, Keys
 from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.store.script import ScriptName
 from callkeeper.calls.store.script_runner import Scripts
@@ -104,6 +104,8 @@ async def test_claim_gives_a_member_to_one_claimer(store: Store, redis: Redis, h
     members = [item.member for held_by_one in claims for item in held_by_one]
     assert len(members) == len(set(members)) == 20
     assert len({item.nonce for held_by_one in claims for item in held_by_one}) == 20
+    epochs = [item.epoch for held_by_one in claims for item in held_by_one]
+    assert {(epoch.lost, epoch.is_replaced) for epoch in epochs} == {(None, False)}
 
 
 async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand) -> None:
@@ -348,13 +350,23 @@ async def test_due_times_from_before_the_clock_went_back_are_repaired(store: Sto
     hand.ms -= 3_600_000
     assert (await claim(store)).member == A.member
     assert LONGEST_WAIT_MS < FARTHEST_MS, "no legal due time looks like one from another time"
+    await store.note(B, HINT)
+    await redis.zadd(store.keys.due, {B.member: hand.ms + 120_000})
+    assert await store.claim(10) == []
+    await redis.zadd(store.keys.due, {B.member: hand.ms + 120_001})
+    assert (await claim(store)).member == B.member
 
 
 async def test_clock_that_goes_back_a_little_makes_calls_due(store: Store, hand: Hand) -> None:
-    """Redis's clock goes back by half a minute: a call is claimed when it would have been, or earlier, not later."""
+    """Redis's clock goes back by half a minute: a call is claimed when it would have been, or earlier, not later.
+
+    A second is no step: two processors of one server may differ.
+    """
     await live(store, due_in_ms=5000)
     await store.claim(10)  # a worker saw the clock before
-    hand.ms -= 30_000
+    hand.ms -= 1000
+    assert await store.claim(10) == []
+    hand.ms -= 1001
     assert (await claim(store)).member == A.member
 
 
@@ -529,16 +541,34 @@ async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis
     assert (item.member, said(item)) == (B.member, [WORD])
 
 
-async def test_merged_record_that_the_queue_lists_after_all_follows_no_assign_again(store: Store) -> None:
-    """It is certainly a call of its own: without this it would be merged again after every look at the queue."""
-    await live(store, A)
-    moved = replace(record_of(A), names=Names(assigned_id="v-2", phone_number="5550100001"))
+async def test_merged_record_that_the_queue_lists_after_all_follows_no_assign_again(store: Store, redis: Redis) -> None:
+    """It is certainly a call of its own: without this it would be merged again after every look at the queue.
+
+    Its checks are spent all the same, and its trail no longer expires.
+    """
+    await store.note(A, HINT)
+    await store.save(await claim(store), RECORD, Placement(0, listed="live"), entries=[LINE])
+    moved = replace(record_of(A, checks=3), names=Names(assigned_id="v-2", phone_number="5550100001"))
     await store.merge(await claim(store), moved, B)
     await store.save(await claim(store), RECORD, Placement(None))
+    assert await redis.ttl(store.keys.trail(A.member)) > 0
     await store.note(A, LISTED)
-    record = (await claim(store)).record
+    item = await claim(store)
+    assert (item.checks, await redis.ttl(store.keys.trail(A.member))) == (3, -1)
+    record = item.record
     assert record is not None
     assert parse_call(record).names == Names(is_confirmed=True, phone_number="5550100001")
+
+
+async def test_call_that_goes_on_is_due_at_the_outbox_after_it_was_done_there(redis: Redis, hand: Hand) -> None:
+    """A later line of its trail may be an outcome that must be delivered, such as what a person found out."""
+    outbox = Keys("ck:outbox")
+    calls, deliveries = Store(redis, now_ms=hand, outbox=outbox), Store(redis, now_ms=hand, keys=outbox)
+    await calls.note(A, HINT)
+    for _ in range(2):
+        item = await claim(calls)
+        await calls.save(item, RECORD, Placement(0, listed="live"), entries=[LINE])
+        await deliveries.save(await claim(deliveries), b"{}", Placement(None, listed="settled"))
 
 
 async def test_merge_is_refused_where_the_other_id_leads_back(store: Store, redis: Redis) -> None:

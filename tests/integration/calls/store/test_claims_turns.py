@@ -58,6 +58,16 @@ async def test_each_institution_gets_its_oldest_and_its_newest(store: Store, red
     assert claimed == {*one[:5], *one[-5:], *two[:5], *two[-5:]}
 
 
+async def test_backlog_that_was_copied_is_copied_again_only_in_parts(store: Store, redis: Redis, hand: Hand) -> None:
+    """Copying all of it in each claim would hold up Redis while much is due."""
+    await due(store, redis, hand, "cu-1", 300, ago_ms=LONG_AGO_MS)
+    copied = []
+    for _ in range(3):
+        assert len(await store.claim(1)) == 1
+        copied.append(await redis.hget(store.keys.due.replace(":due", ":turns:copied"), "next"))
+    assert copied == [b"300", b"250", b"298"]
+
+
 async def test_new_call_does_not_wait_for_the_backlog_if_claims_are_small(
     store: Store, redis: Redis, hand: Hand
 ) -> None:

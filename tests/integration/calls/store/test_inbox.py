@@ -48,3 +48,17 @@ async def test_note_wakes_a_worker_only_if_it_was_accepted_and_is_to(store: Stor
     await redis.delete(store.keys.wakeup, store.keys.wake)
     assert await store.note(call_id, hint, wake=True) == (False, False)
     assert await redis.llen(store.keys.wakeup) == 0
+
+
+async def test_job_is_asked_for_once_a_second_until_a_shift_starts(store: Store, redis: Redis, hand: Hand) -> None:
+    """Many notes ask for one job. A clock that was set back holds up none, nor a claim that begins no shift."""
+    call_id, hint = CallId(KEY, "v-1"), Pushed(has_ended=False, event_id="ev-1", received_at=instant(1))
+    asked = []
+    for step_ms in (0, 0, 999, 1, -1):
+        hand.ms += step_ms
+        asked.append((await store.note(call_id, hint, wake=True))[1])
+    assert asked == [True, False, False, True, True]
+    await store.claim(0)
+    assert (await store.note(call_id, hint, wake=True)) == (True, False)
+    await store.claim(0, shift_starts=True)
+    assert (await store.note(call_id, hint, wake=True)) == (True, True)

@@ -122,6 +122,20 @@ async def test_pause_that_was_lifted_since_is_named_until_a_person_decides(site:
     assert await site.told() == []
 
 
+@pytest.mark.parametrize(("further_ms", "is_told"), [(0, False), (1, True)])
+async def test_data_that_lacks_more_than_a_minute_is_older(site: Site, further_ms: int, is_told: bool) -> None:
+    """An ordinary failover loses seconds."""
+    worker = site.worker()
+    await site.work(worker, seconds=10)
+    backup = await site.data()
+    await site.work(worker, seconds=60)
+    site.hand.ms += further_ms
+    await worker.claim(1)
+    await site.load(backup)
+    await worker.claim(1)
+    assert bool(await site.told()) is is_told
+
+
 async def test_pause_that_was_made_since_is_restored(site: Site) -> None:
     """As for a Redis that lost everything; both are told."""
     worker = site.worker()
