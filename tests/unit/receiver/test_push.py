@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import httpx
 import msgspec
 import pytest
-from callkeeper.calls.store.intake import DOCTOR, Intake
 from fakeredis import FakeAsyncRedis, FakeRedis
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -28,7 +27,7 @@ from callkeeper.calls.metrics.counting import field_name
 from callkeeper.calls.store.attempt_limiter import ALLOWED
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.keys import Keys
-from callkeeper.calls.store.push_intake import Intake
+from callkeeper.calls.store.push_intake import DOCTOR, Intake
 from callkeeper.service.open_questions import USUAL
 from callkeeper.service.push_event import PushEvent, parse_header_settings
 from callkeeper.service.tracing import SpanAttributes, SpanKind, TraceSpan, is_trace, traced_by

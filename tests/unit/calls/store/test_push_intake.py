@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from callkeeper.calls.store.intake import Intake
 from fakeredis import FakeAsyncRedis
 
 from callkeeper.calls.store.keys import Keys
