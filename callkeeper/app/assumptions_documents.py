@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Iterable, Mapping
 
 from callkeeper.app.documents import filled, items
 from callkeeper.calls.assumptions import Assumption, SeenBy, assumptions, groups, variants
@@ -34,25 +35,36 @@ def _line(one: Assumption) -> str:
 
 def survey_document() -> str:
     """Return the whole of docs/survey.md."""
-    named = sorted(variants().items())
-    rows = [
-        f"| `{name}` | `{one.id}` | {one.seen_by(answer)} | {'holds' if answer.holds else 'contradicted'} |"
-        for name, (one, answer) in named
-    ]
-    unseen = [
-        f"`{name}`: {answer.never or one.never}."
-        for name, (one, answer) in named
-        if one.seen_by(answer) is SeenBy.NOTHING
-    ]
-    header = ["| variant | assumption | seen by | with it, the assumption |", "|---|---|---|---|"]
-    plan = [f"`{each.request}`, {each.most} at most: {each.shows}." for each in PLAN]
+    named = [(name, one, answer) for name, (one, answer) in sorted(variants().items())]
+    handled: dict[SeenBy, dict[str, list[str]]] = {seen_by: {} for seen_by in SeenBy}
+    unseen: dict[str, list[str]] = {}
+    contradictions = []
+    for name, one, answer in named:
+        seen_by = one.seen_by(answer)
+        if not answer.holds:
+            only = f", only by `{seen_by}`" if seen_by is SeenBy.ASKED else ""
+            contradictions.append(f"`{name}`: `{one.id}`{only}")
+        elif seen_by is SeenBy.NOTHING:
+            unseen.setdefault(answer.never or one.never, []).append(name)
+        else:
+            handled[seen_by].setdefault(one.id, []).append(name)
     parts = {
-        "variants": "\n".join([*header, *rows]),
-        "unseen": items(unseen),
-        "plan": items(plan),
+        "contradictions": items(contradictions),
+        "traffic": _by_assumption(handled[SeenBy.TRAFFIC]),
+        "asked": _by_assumption(handled[SeenBy.ASKED]),
+        "unseen": items(f"{_names(names)}: {why}." for why, names in unseen.items()),
+        "plan": items(f"`{each.request}`, {each.most} at most: {each.shows}." for each in PLAN),
         "most": str(MOST),
     }
     return filled("survey_document.md", parts)
+
+
+def _by_assumption(handled: Mapping[str, list[str]]) -> str:
+    return items(f"`{id_}`: {_names(names)}" for id_, names in sorted(handled.items()))
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

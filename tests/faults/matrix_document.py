@@ -56,23 +56,32 @@ def _list(step: str, of_step: Iterator[Row]) -> Iterator[str]:
     yield ""
     for row in of_step:
         service = _SERVICE.get(row.service, "")
-        also = "; the same when frozen" if row.may_freeze and not row.frozen else ""
-        yield from protections.item(f"`{row.at}`{service}: {row.words} Then: {_allowed(row)}{also}.")
+        then = f" Then: {allowed}." if (allowed := _allowed(row)) else ""
+        also = " Also when frozen." if row.may_freeze and not row.frozen else ""
+        yield from protections.item(f"`{row.at}`{service}: {row.words}{then}{also}")
         if row.may_freeze and row.frozen:
-            yield from protections.item(f"`{row.at}`, frozen for longer than the lease: {_allowed(row.when_frozen())}.")
+            frozen = _allowed(row.when_frozen()) or "as usual"
+            yield from protections.item(f"`{row.at}`, frozen for longer than the lease: {frozen}.")
     yield ""
 
 
+_USUAL = {"enroll": "enrolled", "reject": "rejected"}
+
+
 def _allowed(row: Row) -> str:
-    """Describe what the table allows. For most steps that is only the reason for which the call is settled."""
-    parts = [f"settled as {_either(row.reasons)}"]
+    """Describe what the table allows, except what the document calls usual."""
     if row.reasons == ("dropped",):
         return "no request at all, nothing left"
+    parts = []
+    if row.reasons != (_USUAL.get(row.step, "authenticated"),):
+        parts.append(f"settled as {_either(row.reasons)}")
     if row.step == row.kind.value:
-        parts.append(f"{_either(tuple(map(str, row.sent)))} past authentication")
-        parts.append(f"ledger {_either(row.ledger)}")
-    if row.step == "check":
-        parts.append(f"{row.lost or 'no'} check lost")
+        if row.sent != (1,):
+            parts.append(f"{_either(tuple(map(str, row.sent)))} past authentication")
+        if set(row.ledger) != {"applied", "confirmed"}:
+            parts.append(f"ledger {_either(row.ledger)}")
+    if row.step == "check" and row.lost:
+        parts.append(f"{row.lost} check lost")
     return ", ".join(parts)
 
 
