@@ -28,9 +28,8 @@ def assumptions_document() -> str:
 
 
 def _line(one: Assumption) -> str:
-    where = ", ".join(f"`{module}`" for module in one.where)
     otherwise = f" Otherwise: {one.otherwise}." if one.otherwise else ""
-    return f"`{one.id}` ({where}): {one.text}.{otherwise}"
+    return f"`{one.id}`: {one.text}.{otherwise}"
 
 
 def survey_document() -> str:

@@ -332,17 +332,18 @@ def meanings() -> dict[str, str]:
 
 def configuration_document() -> str:
     """Return docs/configuration.md: every environment variable, read from the settings themselves."""
-    texts, readers = meanings(), (settings.WebSettings.variables(), settings.WorkerSettings.variables())
+    texts = meanings()
+    readers = {"web": settings.WebSettings.variables(), "worker": settings.WorkerSettings.variables()}
     sections = []
     for name, variable in settings.VARIABLES.items():
-        needs = [
-            f"{process}: {'required' if variables[name].is_required else 'optional'}"
-            for process, variables in zip(("web", "worker"), readers, strict=True)
-            if name in variables
-        ]
         text = "\n".join(wrap(texts[name], 116, break_on_hyphens=False))
-        sections.append(f"### `{name}`\n\n{text}\n\n- {', '.join(needs)}\n- example: `{variable.example}`")
-    return filled("configuration_document.md", {"variables": "\n\n".join(sections)})
+        by = " and ".join(process for process, variables in readers.items() if name in variables)
+        sections.append(f"### `{name}`\n\n{text}\n\nFor {by}. Example: `{variable.example}`")
+    required = items(
+        f"{process}: " + ", ".join(f"`{name}`" for name, one in variables.items() if one.is_required)
+        for process, variables in readers.items()
+    )
+    return filled("configuration_document.md", {"variables": "\n\n".join(sections), "required": required})
 
 
 if __name__ == "__main__":
