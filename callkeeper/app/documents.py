@@ -265,9 +265,9 @@ def _keys() -> str:
 
 def _type(fact: Says) -> str:
     if fact.kind is bool:
-        return "true or false"
+        return "true/false"
     if fact.kind is int:
-        return f"whole number of {fact.unit}" if fact.unit else "whole number"
+        return fact.unit or "number"
     if fact.kind is tuple:
         return "names of lists" if fact.by_list else "names"
     return "text: " + ", ".join(f"`{value}`" for value in fact.named) if fact.named else "any text"
