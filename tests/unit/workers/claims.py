@@ -81,7 +81,9 @@ class HeldClaim:
             gate=SimpleNamespace(
                 ask=self._ask, patterns=SimpleNamespace(established=self._note, turned_away=self._note)
             ),
-            store=SimpleNamespace(keep_alias=self._keep_alias, lease=LEASE),
+            store=SimpleNamespace(
+                keep_alias=self._keep_alias, lease=LEASE, members=SimpleNamespace(enrolled_since=self._enrolled_since)
+            ),
             service=self.service,
             monotonic=lambda: self._seconds,
         )
@@ -114,6 +116,9 @@ class HeldClaim:
 
     async def _keep_alias(self, institution_key: str, alternate_id: str) -> None:
         self.saved.append((institution_key, alternate_id))
+
+    async def _enrolled_since(self, *_of: Any) -> list[str]:
+        return []
 
     def _note(self, *what: Any) -> None:
         self.noted.append(what)
