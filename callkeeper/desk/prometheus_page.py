@@ -4,8 +4,8 @@ Every web process exports the same figures, those of all processes together: scr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import product
 from typing import Final
 
@@ -22,12 +22,15 @@ from callkeeper.calls.incident_detection import incidents_of
 from callkeeper.calls.metrics.catalogue import FIGURES, Figure
 from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.metrics.snapshot import FigureReader, Present, Process, Snapshot, Spread, read_present
+from callkeeper.calls.pause import EVERYWHERE, Pauses
 from callkeeper.calls.store.keys import KEYS, Keys
 from callkeeper.calls.store.last_listing import Listings
+from callkeeper.calls.store.pausing import Pausing
 
 PREFIX: Final = "callkeeper_"
 _KINDS: Final = ("web", "worker")
 _AWAY: Final = "institutions that get no requests, because requests fail or the service asked for a pause"
+_PAUSED: Final = "for how long a pause has been in force, by institution (empty: all) and scope"
 _FAILURES: Final = "requests in a row without a usable answer, for the institution with the most"
 
 Samples = Mapping[tuple[str, ...], float]
@@ -35,18 +38,23 @@ Samples = Mapping[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """All that is exported at one moment. ``institutions`` are the keys that are acted for."""
+    """All that is exported at one moment. ``institutions`` are the keys that are acted for.
+
+    ``paused_s``: for how many seconds each pause that is in force has lasted, by institution and scope.
+    """
 
     figures: Snapshot
     present: Present
     processes: Sequence[Process]
     institutions: Sequence[str]
     incidents: Sequence[Incident] = ()
+    paused_s: Samples = field(default_factory=dict)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric; prometheus-client asks for them by this name."""
         yield from _gauges(self.present, self.processes)
         yield _incidents(self.incidents)
+        yield _gauge("paused_seconds", _PAUSED, ("institution", "scope"), self.paused_s)
         for figure in FIGURES.values():
             if figure.bounds:
                 yield _histogram(figure, self.figures)
@@ -154,13 +162,22 @@ async def read_everything(redis: "Redis", *, keys: Keys = KEYS, now: datetime | 
     reader = FigureReader(redis, keys=keys)
     standings = await Listings(redis, keys=keys).standings()
     now_ms = int(now.timestamp() * 1000) if now else None
+    seconds, micros = await redis.time()
     return Everything(
         await reader.totals(),
         await read_present(redis, keys=keys, now_ms=now_ms),
         await reader.processes(),
         sorted(standings),
         incidents_of(await SignalReader(redis, keys).read(now=now)),
+        _paused_s(await Pausing(redis, keys=keys).pauses(), now or datetime.fromtimestamp(seconds + micros / 1e6, UTC)),
     )
+
+
+def _paused_s(pauses: Pauses, now: datetime) -> Samples:
+    places = pauses.by_institution.items()
+    return {
+        ("" if key == EVERYWHERE else key, str(each.scope)): (now - each.at).total_seconds() for key, each in places
+    }
 
 
 class MetricsPage:

@@ -1,6 +1,7 @@
 """Every alert that we deliver fires if its fault is present, and not otherwise, on the metrics that we export."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -314,6 +315,22 @@ async def test_replica_that_falls_behind(watch: Watch) -> None:
     assert watch.fired["CallkeeperReplicaBehind"] == [{"kind": "replica_behind"}]
     await watch.stand_still(660)
     assert "CallkeeperReplicaBehind" not in watch.fired
+
+
+async def test_pause_that_was_forgotten(watch: Watch) -> None:
+    """A pause of a day or more fires `CallkeeperPausedLong`, of one institution or of all, until it is resumed."""
+    now = watch.rig.clock.now
+    pausing = Pausing(watch.rig.redis)
+    for key, hours in ((None, 25), ("cu-9", 25), ("cu-8", 23)):
+        at = now - timedelta(hours=hours)
+        await pausing.pause(key, Pause(scope=PauseScope.EFFECTS, operator="ops", because="odd enrolls", at=at))
+    await watch.stand_still(15)
+    fired = watch.fired["CallkeeperPausedLong"]
+    assert sorted(series.get("institution", "") for series in fired) == ["", "cu-9"]
+    for key in (None, "cu-9"):
+        await pausing.resume(key, operator="ops", because="repaired", at=now)
+    await watch.stand_still(15)
+    assert "CallkeeperPausedLong" not in watch.fired
 
 
 async def test_emergency_login(watch: Watch) -> None:

@@ -20,7 +20,9 @@ from callkeeper.calls.metrics.catalogue import FIGURES
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.redis_writer import Author, FigureWriter
 from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.store.attempt_limiter import LoginLimiter
+from callkeeper.calls.store.pausing import Pausing
 from callkeeper.desk.access.configured_logins import AdminLogin
 from callkeeper.desk.prometheus_page import MetricsPage, read_everything
 from callkeeper.service.secret import Secret
@@ -32,7 +34,7 @@ from tests.signed_in import gate_of
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "callkeeper.json"
 LABELS = frozenset(
     {"by", "endpoint", "institution", "kind", "le", "outcome", "phase", "process", "reason", "result", "rule", "stage"}
-    | {"state", "type", "when", "why"}
+    | {"scope", "state", "type", "when", "why"}
 )
 """Names of things, never of calls or people."""
 
@@ -52,6 +54,7 @@ async def exported(rig: Rig) -> dict[str, frozenset[str]]:
             writer.figures.count(figure, *labels)
     await writer.write_async(rig.redis)
     await rig.redis.hset("ck:attention", "c:cu-1:v", "parked")
+    await Pausing(rig.redis).pause(None, Pause(scope=PauseScope.ALL, operator="o", because="b", at=rig.clock.now))
     text = generate_latest(await read_everything(rig.redis, now=rig.clock.now)).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     by_prometheus = {"up": frozenset({"job"})}
