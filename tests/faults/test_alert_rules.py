@@ -440,6 +440,14 @@ async def test_web_process_that_does_not_answer(watch: Watch) -> None:
     assert "CallkeeperDown" in watch.fired
 
 
+async def test_web_process_that_is_not_scraped(watch: Watch) -> None:
+    """If Prometheus has no such job, or lost it, `CallkeeperDown` fires: without figures no other alert can."""
+    for _ in range(6):
+        watch.rig.stage.advance(15)
+        watch.scrapes.append({})
+    assert "CallkeeperDown" in watch.fired
+
+
 async def test_redis_memory_runs_out(rig: Rig) -> None:
     """If four fifths of Redis's memory limit are used, an alert fires; without a limit there is none."""
     watch, redis = Watch(rig), rig.redis
