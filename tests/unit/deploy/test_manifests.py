@@ -139,19 +139,19 @@ def test_every_platform_leaves_time_to_finish() -> None:
 
 
 def test_every_redis_forgets_nothing() -> None:
-    """Where a file configures its own Redis, it evicts nothing; compose's keeps every write in its append-only file."""
+    """Where a file configures its own Redis, it evicts nothing; compose's keeps every write in a file, and has a limit."""
     command = COMPOSE["services"]["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
     kept = {"--appendonly": "yes", "--appendfsync": "everysec", "--maxmemory-policy": "noeviction"}
-    assert options == {**kept, "--aclfile": "/etc/redis/users.acl"}
+    assert options == {**kept, "--maxmemory": "2gb", "--aclfile": "/etc/redis/users.acl"}
     assert RENDER["services"][0]["maxmemoryPolicy"] == "noeviction"
 
 
 def test_containers_have_no_rights_that_they_do_not_need() -> None:
-    """Neither root nor a writable file system nor capabilities, on either platform that lets us say so."""
+    """Neither root nor a writable file system, capabilities or all memory, on either platform that lets us say so."""
     for name in ("release", "web", "worker"):
         service = COMPOSE["services"][name]
-        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert (service["read_only"], service["cap_drop"], service["mem_limit"]) == (True, ["ALL"], "384m")
     for pod in pods().values():
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
         assert pod["spec"]["automountServiceAccountToken"] is False
