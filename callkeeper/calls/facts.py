@@ -317,7 +317,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False
     distrusted_as_another: Annotated[
-        bool, Says("the distrust was said while another member stood on the call than the one who is assigned now")
+        bool, Says("the distrust was said while another member, or nobody, stood on the call than who is assigned now")
     ] = False
     history: History = History()
     at: datetime | None = None

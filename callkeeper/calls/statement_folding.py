@@ -55,7 +55,8 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             call = _to_be_judged(with_identity(call, stronger(said.identity, identity)))
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, said_at) else call, [entry]
         case Distrusted():
-            word = _word(note, reason=note.reason, member=call.seen.person_id)
+            nobody = "" if call.seen.reading is not None else None
+            word = _word(note, reason=note.reason, member=call.seen.person_id or nobody)
             entry = _entry(note, now, "distrusted", because=note.reason or None)
             call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
             return reopened_by_distrust(call) if may_reopen(call, EffectKind.REJECT, said_at) else call, [entry]

@@ -55,6 +55,19 @@ async def test_member_who_was_put_on_the_call_later_keeps_what_they_have(
     assert call.rejected, "who says it again knows of the member"
 
 
+async def test_member_whom_nobody_had_named_yet_keeps_what_they_have(rig: Rig, enrolled: Call) -> None:
+    """Nobody stood on the call when Bob spoke. An agent who does not know of it takes the caller for p-2."""
+    await pause(rig)
+    call = await rig.begin_call(H(Kind.END, 900), run_s=20, phone_number="5559999999")
+    await rig.note(call, distrust(rig, "r1"))
+    await rig.run(10)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(30)
+    await resume(rig)
+    await rig.run(30)
+    assert (call.rejected, enrolled.manual_person_id) == (False, "p-2")
+
+
 async def test_member_who_comes_back_is_the_one_who_was_distrusted(rig: Rig, enrolled: Call) -> None:
     """Another member stood there by mistake for a while, or nobody did."""
     await pause(rig)
