@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 from tests.faults import protections
@@ -54,15 +54,18 @@ def _placed(text: str, name: str, lists: str) -> str:
 def _list(step: str, of_step: Iterator[Row]) -> Iterator[str]:
     yield f"### {_TITLES[step]}"
     yield ""
-    for row in of_step:
-        service = _SERVICE.get(row.service, "")
-        then = f" Then: {allowed}." if (allowed := _allowed(row)) else ""
-        also = " Also when frozen." if row.may_freeze and not row.frozen else ""
-        yield from protections.item(f"`{row.at}`{service}: {row.words}{then}{also}")
-        if row.may_freeze and row.frozen:
-            frozen = _allowed(row.when_frozen()) or "as usual"
-            yield from protections.item(f"`{row.at}`, frozen for longer than the lease: {frozen}.")
+    for text, described in groupby(chain.from_iterable(map(_described, of_step)), lambda pair: pair[1]):
+        yield from protections.item(f"{', '.join(where for where, _ in described)}: {text}")
     yield ""
+
+
+def _described(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield each place of a crash, and what follows."""
+    then = f" Then: {allowed}." if (allowed := _allowed(row)) else ""
+    also = " Also when frozen." if row.may_freeze and not row.frozen else ""
+    yield f"`{row.at}`{_SERVICE.get(row.service, '')}", f"{row.words}{then}{also}"
+    if row.may_freeze and row.frozen:
+        yield f"`{row.at}`, frozen for longer than the lease", f"{_allowed(row.when_frozen()) or 'as usual'}."
 
 
 _USUAL = {"enroll": "enrolled", "reject": "rejected"}
