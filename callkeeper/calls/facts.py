@@ -40,7 +40,7 @@ from callkeeper.service.endpoints import is_same_id
 from callkeeper.service.enumerations import CallStatus
 
 ENOUGH_ANSWERS = 18
-"""After how many answered checks the voice had its say. docs/rules.md has the figures behind it."""
+"""After how many answered checks the voice had its say. docs/decisions.md has the figures behind it."""
 
 LEAST_ANSWERS = 2
 """How many checks must have been answered before the final analysis says something of the voice: a caller who hangs up

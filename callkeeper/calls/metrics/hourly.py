@@ -2,7 +2,7 @@
 
 Figures by the minute are kept for an hour. These sums are written by the same script in little memory: a day of an
 institution is one string of 1,008 bytes, which holds 24 hours of 14 numbers of three bytes. An institution without calls
-takes nothing. docs/data.md says how much 300 institutions take.
+takes nothing. docs/monitoring.md says how much 300 institutions take.
 """
 
 from bisect import bisect_left
