@@ -205,7 +205,7 @@ class Session:
         # Other refusals also show that access is granted. Otherwise a refused page size would keep a queue barred for
         # ever.
         elif status != 429 and status < 500:
-            await self.accepted(token, scope, succeeded=200 <= status < 300)
+            await self.accepted(token, scope, succeeded=status < 300)
         return None
 
     async def _obtain(self, *, instead_of: str | None) -> SsoToken:

@@ -11,18 +11,24 @@ import structlog
 from callkeeper.service import (
     AccessRefused,
     AnswerUnreadable,
+    Login,
     LoginRefused,
     LoginTurn,
     MemoryTokenStore,
     NotSent,
     PhoneCall,
+    Secret,
     ServiceRefused,
     ServiceUnavailable,
+    Shut,
     SsoToken,
     TokenFault,
     TokenLapsed,
 )
 from callkeeper.service.client import Reseller
+from callkeeper.service.config import LoginPolicy
+from callkeeper.service.endpoints import scope_of
+from callkeeper.service.login_session import Session
 from callkeeper.service.tokens import FIRST_WAIT_S, PROBE_EVERY_S
 from tests.unit.service.service import Clock, Service, reseller_on, success
 
@@ -543,3 +549,128 @@ async def test_check_that_is_refused_alone_makes_one_login(reseller: Reseller, s
         await read(reseller)
         clock.now += 10
     assert service.logins == 2
+
+
+class Watched(MemoryTokenStore):
+    """A store that keeps what a session asks of it."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.asked: list[tuple[str, Any]] = []
+
+    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
+        """Keep how long the lease is."""
+        self.asked.append(("lease", lease_s))
+        return await super().claim_login(nonce, instead_of=instead_of, lease_s=lease_s, account=account)
+
+    async def slide(self, generation: str, *, min_interval_s: float) -> None:
+        """Keep that the token was accepted."""
+        self.asked.append(("slide", min_interval_s))
+        await super().slide(generation, min_interval_s=min_interval_s)
+
+    async def clear(self, scope: str) -> bool:
+        """Keep that the scope was accepted."""
+        self.asked.append(("clear", scope))
+        return await super().clear(scope)
+
+    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
+        """Keep how long no login may follow."""
+        self.asked.append((reason, pause_s))
+        await super().fail_login(nonce, reason, pause_s=pause_s, account=account)
+
+
+def session_on(store: Watched, clock: Clock, *, fails_after_s: float | None = None) -> Session:
+    """Return a session of its own. Its logins succeed at once, or get no answer."""
+
+    async def log_in() -> Login:
+        if fails_after_s is not None:
+            clock.now += fails_after_s
+            raise ServiceUnavailable("token", "timeout")
+        return Login(Secret("sso"), frozenset({SCOPE_KEY}))
+
+    log = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
+    return Session(store, log_in, LoginPolicy(), deadline_s=6.0, account="a", clock=clock, log=log)
+
+
+SCOPE_KEY = "cu-1"
+SCOPE, OTHER = scope_of("queue", SCOPE_KEY), scope_of("details", SCOPE_KEY)
+
+
+async def test_lease_of_a_login_outlasts_its_deadline_by_two_seconds(clock: Clock) -> None:
+    """A process that is about to save its token is not overtaken."""
+    store = Watched(clock)
+    await session_on(store, clock).current()
+    assert store.asked == [("lease", 8.0)]
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (200, [("clear", SCOPE), ("slide", 5.0)]),
+        (299, [("clear", SCOPE), ("slide", 5.0)]),
+        (300, [("clear", SCOPE)]),
+        (428, [("clear", SCOPE)]),
+        (429, []),
+        (430, [("clear", SCOPE)]),
+        (499, [("clear", SCOPE)]),
+        (500, []),
+    ],
+)
+async def test_answer_shows_whether_access_is_granted(
+    clock: Clock, status: int, asked: list[tuple[str, object]]
+) -> None:
+    """A success proves the token too. A request that was turned away, or met a failure, shows neither."""
+    store = Watched(clock)
+    session = session_on(store, clock)
+    token = await session.current()
+    await session.refused(token, SCOPE)
+    store.asked.clear()
+    assert await session.record_answer(token, SCOPE, status) is None
+    assert store.asked == asked
+
+
+async def test_success_is_written_every_half_minute_and_every_second_while_a_scope_is_barred(clock: Clock) -> None:
+    """Only a token that is known to work shows that a login would not help a barred scope."""
+    store = Watched(clock)
+    session = session_on(store, clock)
+    token = await session.current()
+    store.asked.clear()
+    for after_s in (0.0, 29.9, 0.1):
+        clock.now += after_s
+        await session.record_answer(token, SCOPE, 200)
+    assert store.asked == [("slide", 5.0)] * 2
+    session._barred[OTHER] = clock.now + 60
+    store.asked.clear()
+    for after_s in (0.5, 0.4, 0.1):
+        clock.now += after_s
+        await session.record_answer(token, SCOPE, 200)
+    assert store.asked == [("slide", 5.0)]
+
+
+async def test_scope_that_is_accepted_or_barred_causes_no_further_login(clock: Clock) -> None:
+    """Only what was refused last, and is not barred, uses another token."""
+    store = Watched(clock)
+    session = session_on(store, clock)
+    first = await session.current()
+    clock.now += 60
+    await session.refused(first, SCOPE)
+    await session.accepted(first, SCOPE, succeeded=True)
+    assert (await session.token_for(SCOPE)).generation == first.generation
+    await session.refused(first, SCOPE)
+    second = await session.token_for(SCOPE)
+    assert second.generation != first.generation
+    assert (await session.refused(second, SCOPE)).barred_s is not None
+    clock.now += 60
+    assert (await session.token_for(SCOPE)).generation == second.generation
+    assert [what for what, _ in store.asked].count("lease") == 2
+
+
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.25, 0.75), (6.0, 0.0)])
+async def test_time_of_a_login_without_an_answer_counts_as_its_pause(
+    clock: Clock, took_s: float, pause_s: float
+) -> None:
+    """A pause is never over before it begins."""
+    store = Watched(clock)
+    with pytest.raises(ServiceUnavailable):
+        await session_on(store, clock, fails_after_s=took_s).current()
+    assert store.asked == [("lease", 8.0), (Shut.OUTAGE, pause_s)]
