@@ -211,7 +211,32 @@ async def test_barred_scope_is_heard_when_nobody_else_has_the_token_accepted(sto
     clock.now += ALIVE_S - 1
     assert (await store.refuse("n-2", QUEUE)).barred_s is not None
     clock.now += 1
+    assert await store.refuse("n-2", QUEUE) == Refusal(is_current=True, is_proven=True)
+
+
+async def test_barred_scope_that_is_refused_again_waits_anew(store: TokenStore, clock: Clock) -> None:
+    """Also one that nobody was allowed to try, in the moment in which its wait ends."""
+    await issue(store)
+    await bar(store, clock)
+    clock.now += FIRST_WAIT_S
+    assert (await store.refuse("n-2", QUEUE)).barred_s == FIRST_WAIT_S
+    assert await store.probe(QUEUE) == FIRST_WAIT_S
+
+
+async def test_suspicion_lasts_a_minute_from_the_first_refusal_of_the_last_token(
+    store: TokenStore, clock: Clock
+) -> None:
+    """A repeated 401 does not prolong it, and that of a later token begins it anew."""
+    await issue(store)
+    await store.refuse("n-1", QUEUE)
+    clock.now += SUSPICION_S - 5
+    await store.refuse("n-1", QUEUE)
+    clock.now += 5
+    await issue(store, "n-2", instead_of="n-1")
     assert (await store.refuse("n-2", QUEUE)).barred_s is None
+    clock.now += 6
+    await issue(store, "n-3", instead_of="n-2")
+    assert (await store.refuse("n-3", QUEUE)).barred_s == FIRST_WAIT_S
 
 
 async def test_older_generation_changes_nothing(store: TokenStore, clock: Clock) -> None:
@@ -300,17 +325,20 @@ async def test_failed_login_leaves_the_token(store: TokenStore, clock: Clock) ->
     assert await store.load() == before
 
 
+@pytest.mark.parametrize("reason", [Shut.REFUSED, Shut.OUTAGE])
 @pytest.mark.parametrize("lapse", [False, True])
-async def test_success_of_the_old_token_lifts_no_pause(store: TokenStore, clock: Clock, lapse: bool) -> None:
-    """D2: while refused credentials are left alone, requests that still succeed do not open the gate."""
+async def test_success_of_the_old_token_lifts_no_pause(
+    store: TokenStore, clock: Clock, lapse: bool, reason: Shut
+) -> None:
+    """D2: while logins are left alone, requests that still succeed do not open the gate."""
     await issue(store)
     clock.now += 60
     await store.claim_login("n-2", instead_of="n-1", lease_s=8)
-    await store.fail_login("n-2", Shut.REFUSED, pause_s=30)
+    await store.fail_login("n-2", reason, pause_s=30)
     if lapse:
         await store.refuse("n-1", QUEUE)
     await store.slide("n-1", min_interval_s=5)
-    assert await store.claim_login("n-3", instead_of="n-1", lease_s=8) == LoginShut(Shut.REFUSED, 30.0)
+    assert await store.claim_login("n-3", instead_of="n-1", lease_s=8) == LoginShut(reason, 30.0)
 
 
 Operation = Callable[[TokenStore], Awaitable[object]]

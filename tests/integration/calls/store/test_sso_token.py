@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from callkeeper.calls.store.sso_token import RedisTokenStore
+from callkeeper.calls.store.sso_token import RedisTokenStore, barred_scopes
 from callkeeper.service import (
     LoginGranted,
     LoginPending,
     LoginShut,
+    Refusal,
     Shut,
 )
 from callkeeper.service.tokens import FIRST_WAIT_S, PROBE_EVERY_S, SUSPICION_S
@@ -127,6 +128,27 @@ async def test_try_of_a_barred_scope_that_redis_gets_twice_is_one_try(
     redis_store._calls -= 1
     assert await redis_store.probe(QUEUE) == FIRST_WAIT_S
     assert await redis_store.probe(QUEUE) == 0.0
+
+
+async def test_refusal_that_redis_gets_twice_is_one_refusal(
+    redis_store: RedisTokenStore, redis: Redis, clock: Clock
+) -> None:
+    """However late the repetition comes. It is told what holds by then, and that it is no news."""
+    await issue(redis_store)
+    for _ in range(2):
+        assert await redis_store.refuse("n-1", QUEUE) == Refusal(is_current=True, is_proven=True)
+        assert await barred_scopes(redis) == [], "refused once is not barred"
+        redis_store._calls -= 1
+    assert (await bar(redis_store, clock)).is_news
+    waits = []
+    for passed_s in (0.0, 0.25, FIRST_WAIT_S):
+        clock.now += passed_s
+        redis_store._calls -= 1
+        repeated = await redis_store.refuse("n-2", QUEUE)
+        assert not repeated.is_news
+        waits.append(repeated.barred_s)
+    assert waits == [FIRST_WAIT_S, FIRST_WAIT_S - 0.25, 0.0]
+    assert [barred.operation for barred in await barred_scopes(redis)] == ["queue"]
 
 
 async def test_old_refusal_bars_nothing_when_the_clock_goes_back(redis_store: RedisTokenStore, clock: Clock) -> None:
