@@ -146,7 +146,7 @@ class Asking:
         """Compare the service's Date header, whose seconds are whole, with Redis's clock."""
         try:
             ahead = parsedate_to_datetime(answer.headers.get("date") or "") + timedelta(seconds=0.5) - self.now()
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return
         nearest = min([timedelta(), *AHEAD], key=lambda known: abs(ahead - known))
         answered = AHEAD.get(nearest, USUAL) if abs(ahead - nearest) < timedelta(seconds=50) else "clock-differs"

@@ -116,7 +116,7 @@ async def _service_time(config: ServiceConfig) -> datetime | None:
             answer = await transport.handle_async_request(httpx.Request("HEAD", config.base_url))
         await answer.aclose()
         return parsedate_to_datetime(answer.headers.get("date", ""))
-    except (aiohttp.ClientError, OSError, ValueError):
+    except (aiohttp.ClientError, OSError, ValueError, OverflowError):
         return None
     finally:
         await transport.aclose()

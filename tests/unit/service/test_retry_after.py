@@ -21,6 +21,8 @@ from callkeeper.service.retry_after import retry_after_s
         ("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:30 GMT", 0.0),
         ("Wed, 21 Oct 2026 07:28:30 GMT", None, None),
         ("Wed, 21 Oct 2026 07:28:30", "Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ("Wed, 21 Oct 99999999999999999999 07:28:30 GMT", "Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", "Wed, 21 Oct 2026 07:28:00 +99999999999999", None),
     ],
 )
 def test_retry_after_is_understood_or_none(retry_after: str | None, date: str | None, expected: float | None) -> None:
