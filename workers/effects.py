@@ -5,7 +5,7 @@ request is repeated without knowing the outcome of the last one.
 """
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -147,12 +147,11 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
 
     Whoever verified this caller in person has decided that.
     """
-    call, key, began_at = claim.call, claim.call_id.institution_key, claim.call.life.first_seen_at
-    if call.ledger.enroll.operator is not None or call.seen.person_id is None or began_at is None:
+    began_at = claim.call.life.first_seen_at
+    if claim.call.ledger.enroll.operator is not None or began_at is None:
         return False
-    store = claim.tools.store
-    for voice_id in await store.members.enrolled_since(key, call.seen.person_id, began_at):
-        other = await store.record(CallId(key, voice_id)) if voice_id != claim.call_id.voice_id else None
+    for call_id in await _others_enrolled_since(claim, began_at):
+        other = await claim.tools.store.record(call_id)
         if other is not None and (other.life.ended_at is None or other.life.ended_at > began_at):
             return True
     return False
@@ -160,15 +159,19 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:
     """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
-    call, since = claim.call, claim.call.ledger.reject.sent_at
-    word = call.statements.distrusted
-    if word is not None and not is_repeated(EffectKind.REJECT, call):
+    since, word = claim.call.ledger.reject.sent_at, claim.call.statements.distrusted
+    if word is not None and not is_repeated(EffectKind.REJECT, claim.call):
         since = received_at(word, claim.now)
-    if call.seen.person_id is None or since is None:
-        return False
-    key = claim.call_id.institution_key
-    found = await claim.tools.store.members.enrolled_since(key, call.seen.person_id, since)
-    return any(one != claim.call_id.voice_id for one in found)
+    return since is not None and bool(await _others_enrolled_since(claim, since))
+
+
+async def _others_enrolled_since(claim: Claim, since: datetime) -> list[CallId]:
+    """Return the other calls in which an enroll of the call's member that is in force was stored after an instant."""
+    key, person_id = claim.call_id.institution_key, claim.call.seen.person_id
+    if person_id is None:
+        return []
+    found = await claim.tools.store.members.enrolled_since(key, person_id, since)
+    return [CallId(key, voice_id) for voice_id in found if voice_id != claim.call_id.voice_id]
 
 
 _KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "last_word")
