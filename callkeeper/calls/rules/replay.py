@@ -118,6 +118,7 @@ def with_colours(facts: Facts, policies: Policies) -> Facts:
     """Return recorded or written facts with the colours that rules give their policies. For a live call: `facts_of`."""
     colours = policies.colours(name for name in facts.policies if name != MANUAL_GREEN)
     red = facts.red or Colour.RED in colours
+    unclassified = facts.unclassified or Colour.UNCLASSIFIED in colours
     history = coloured(facts.history, policies)
     return with_fields(
         facts,
@@ -125,7 +126,7 @@ def with_colours(facts: Facts, policies: Policies) -> Facts:
         authenticated=facts.authenticated and not red,
         red=red,
         red_seen=facts.red_seen or red or bool(history.signs.get("red")),
-        unclassified=(unclassified := facts.unclassified or Colour.UNCLASSIFIED in colours),
+        unclassified=unclassified,
         unclassified_seen=facts.unclassified_seen or unclassified or "unclassified" in history.signs,
         green_policy=facts.green_policy or Colour.GREEN in colours or MANUAL_GREEN in facts.policies,
         history=history,
