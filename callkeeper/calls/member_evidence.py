@@ -39,7 +39,7 @@ def of_member(seen: Seen, person_id: str | None) -> Seen:
     if seen.mismatch and seen.person_id not in mismatched:
         mismatched = (*mismatched, seen.person_id)
     known_as = seen.authenticated_members
-    if seen.authenticated and seen.person_id not in known_as:
+    if seen.authenticated and seen.person_id not in known_as:  # it was read before they came
         known_as = (*known_as, seen.person_id)
     return replace(
         seen,
