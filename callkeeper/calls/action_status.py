@@ -67,7 +67,8 @@ _MEANINGS = {
         "it is recorded, but the voice was enrolled before: only the service's operator can take that back"
     ),
     "enrolled_since": (
-        "the member was enrolled since, and a reject would take that back: to send it all the same, say it once more"
+        "the member was enrolled in another call since (a reject would take that back): to send it all the same, say it "
+        "once more"
     ),
     "already_sent": "it was already sent for this call; the story shows the outcome",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
