@@ -14,10 +14,10 @@ from itertools import chain, pairwise
 from textwrap import wrap
 
 from callkeeper.app import settings
-from callkeeper.calls.facts import FACTS, Says, Value
+from callkeeper.calls.facts import FACTS, Says
 from callkeeper.calls.law import LAW
 from callkeeper.calls.rules import RulesError, parse_rules
-from callkeeper.calls.rules.condition_parsing import forms_of
+from callkeeper.calls.rules.condition_parsing import describe_condition, forms_of
 from callkeeper.calls.rules.file import SEVERAL
 
 MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
@@ -268,17 +268,13 @@ def _takes(form: str) -> str:
 def _law() -> str:
     return items(
         f"`{article.name}` forbids {', '.join(sorted(article.forbids))} while "
-        + " and ".join(f"`{name} = {_toml(value)}`" for name, value in article.when)
+        + " and ".join(f"`{describe_condition(name, value)}`" for name, value in article.when)
         + (" and `require_opt_in = true`" if article.if_opt_in_required else "")
         + (" and the rule rejects on red alone" if article.if_on_red_alone else "")
         + (", except for the person who stands there" if article.unless_person_stays else "")
         + f": {article.meaning}."
         for article in LAW
     )
-
-
-def _toml(value: Value) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
 def _reported_faults(text: str) -> str:
