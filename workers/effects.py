@@ -131,8 +131,8 @@ def _give_up(claim: Claim, kind: EffectKind) -> None:
     establish(claim, Establish(kind, EffectState.REFUSED))
 
 
-async def _is_against_an_enroll(claim: Claim, kind: EffectKind) -> bool:
-    """Tell whether an enroll in another call of the member, which has come since, speaks against an effect."""
+async def _contradicts_an_enroll(claim: Claim, kind: EffectKind) -> bool:
+    """Tell whether an effect contradicts an enroll in another call of the member, which has come since."""
     match kind:
         case EffectKind.ENROLL:
             return await _was_enrolled_beside(claim)
@@ -248,7 +248,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     Raises:
         WriteRefused: Another worker holds the call now; nothing was sent.
     """
-    if await _is_against_an_enroll(claim, kind):
+    if await _contradicts_an_enroll(claim, kind):
         _give_up(claim, kind)
         return
     intended = claim.call
