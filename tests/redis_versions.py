@@ -29,7 +29,7 @@ SERVER_DEPENDENT = (
     "tests/integration/service/test_tokens.py",
     "tests/integration/figures/test_figures.py",
     "tests/integration/desk/test_feed.py",
-    "tests/integration/app/test_sentinel.py",
+    "tests/acceptance/test_sentinel.py",
     "tests/integration/test_embedded.py",
 )
 """Scripts, leases, epochs, the token, figures, jobs and sentinels: the tests whose result can depend on the server."""

@@ -20,7 +20,7 @@ async def second_call(rig: Rig, *, after_s: float) -> Call:
     return second
 
 
-@pytest.mark.parametrize("after_s", [0.0, 60.0])
+@pytest.mark.parametrize("after_s", [pytest.param(0.0, marks=pytest.mark.night), 60.0])
 async def test_second_of_two_callers_at_once_is_not_enrolled_without_a_person(rig: Rig, after_s: float) -> None:
     """Both proved a passcode, and nothing is known of either voice: a person has to find out who is the member."""
     second = await second_call(rig, after_s=after_s)

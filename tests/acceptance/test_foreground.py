@@ -27,7 +27,7 @@ def make(folder: Path) -> Terminal:
     """Start make in a terminal; it runs the program."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "Makefile").write_text(f"run:\n\t@'{sys.executable}' program.py\n")
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
     return Terminal("make", "run", cwd=folder, environ=environ)
 
 

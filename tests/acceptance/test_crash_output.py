@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CRASH = """
 import threading
 from callkeeper.app.logs import divert_crashes, set_up_logging
