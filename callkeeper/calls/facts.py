@@ -132,7 +132,11 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool, Says("a policy is applied that the rules file gives no colour", by_check=True, by_voice=True)
     ]
     unclassified_seen: Annotated[
-        bool, Says("the same at any time in this call, for the member who is assigned now", by_voice=True)
+        bool,
+        Says(
+            "a policy without a colour was applied at any time in this call, for the member who is assigned now",
+            by_voice=True,
+        ),
     ] = False
     policies: Annotated[
         tuple[str, ...], Says("the names of the policies applied, as last read", by_check=True, by_voice=True)
@@ -317,7 +321,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         bool, Says("in this call, the voice was authenticated as another member than the one who is assigned now")
     ] = False
     distrusted_as_another: Annotated[
-        bool, Says("the distrust was said while another member, or nobody, stood on the call than who is assigned now")
+        bool, Says("when the distrust was said, the member who is assigned now was not on the call")
     ] = False
     history: History = History()
     at: datetime | None = None

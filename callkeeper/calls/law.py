@@ -252,8 +252,8 @@ LAW: tuple[Article, ...] = (
     _article(
         "distrusted_as_another",
         {_REJECT},
-        "the caller was distrusted while another member, or nobody, stood on the call, and a reject takes back what the one "
-        "who stands there now has; if it still holds, say it again",
+        "when the caller was distrusted, the member who is assigned now was not on the call, and a reject takes back what "
+        "that member has; if it still holds, say it again",
         distrusted_as_another=True,
     ),
     _article("determined_fraud", {_ENROLL}, "an investigator found fraud: the voice is not enrolled", fraud=True),

@@ -5,7 +5,7 @@ Every web process exports the same figures, those of all processes together: scr
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import product
 from typing import Final
 
@@ -162,14 +162,14 @@ async def read_everything(redis: "Redis", *, keys: Keys = KEYS, now: datetime | 
     reader = FigureReader(redis, keys=keys)
     standings = await Listings(redis, keys=keys).standings()
     now_ms = int(now.timestamp() * 1000) if now else None
-    seconds, micros = await redis.time()
+    signals = await SignalReader(redis, keys).read(now=now)
     return Everything(
         await reader.totals(),
         await read_present(redis, keys=keys, now_ms=now_ms),
         await reader.processes(),
         sorted(standings),
-        incidents_of(await SignalReader(redis, keys).read(now=now)),
-        _paused_s(await Pausing(redis, keys=keys).pauses(), now or datetime.fromtimestamp(seconds + micros / 1e6, UTC)),
+        incidents_of(signals),
+        _paused_s(await Pausing(redis, keys=keys).pauses(), signals.now),
     )
 
 

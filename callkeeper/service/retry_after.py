@@ -14,6 +14,6 @@ def retry_after_s(headers: Mapping[str, str], most_s: float) -> float | None:
         return min(float(text[:9]), most_s)
     try:
         wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("date", ""))
-    except (ValueError, TypeError, OverflowError):  # of numbers that are too long
+    except (ValueError, TypeError, OverflowError):  # no date, none with a zone, or a number that is too long
         return None
     return min(max(wait.total_seconds(), 0.0), most_s)
