@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from callkeeper.app.environment import SettingsWrong, misspelled_variables
+from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.extras import require
 from callkeeper.app.terminal import Failed, Misset, prepare_terminal, safe_error
 
@@ -128,7 +128,9 @@ class LazyGroup(click.Group):
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
         if found[0] not in _WITHOUT_CHECK and not ctx.resilient_parsing:
-            _refuse_misspelled_settings()
+            from callkeeper.app.settings import refuse_misspelled  # noqa: PLC0415
+
+            refuse_misspelled(os.environ)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -152,18 +154,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
 
-_WITHOUT_CHECK: Final = {"completion", "doctor", "run", "sandbox"}
-"""Commands that work beside misspelled settings: the doctor names them, and the others read no settings of ours."""
+_WITHOUT_CHECK: Final = {"completion", "doctor", "run", "sandbox", "web", "worker"}
+"""Commands that work beside misspelled settings, or check for them themselves: processes report that they do not start.
 
-
-def _refuse_misspelled_settings() -> None:
-    """Refuse to go on without the setting that was meant: it may be the one that keeps callkeeper from acting."""
-    from callkeeper.app.settings import VARIABLES  # noqa: PLC0415
-
-    misspelled = misspelled_variables(os.environ, VARIABLES)
-    if misspelled:
-        lines = [f"  {name}: is no setting; did you mean {meant}? Correct or remove it" for name, meant in misspelled]
-        raise Misset("a setting is misspelled:", *lines)
+The doctor names such settings. The others read none of ours.
+"""
 
 
 @contextmanager

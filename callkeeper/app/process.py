@@ -17,7 +17,7 @@ from callkeeper.app.environment import REMOVED, SettingsSection, SettingsWrong, 
 from callkeeper.app.extras import how_to_install, missing, require
 from callkeeper.app.logs import divert_crashes, set_up_logging
 from callkeeper.app.redis_location import RedisLocation
-from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings
+from callkeeper.app.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings, refuse_misspelled
 from callkeeper.app.terminal import Misset
 from callkeeper.calls.metrics.redis_writer import Kind
 from callkeeper.calls.metrics.signals import note_unstarted
@@ -55,13 +55,14 @@ def prepare(section: type[S], kind: Kind) -> tuple[S, FilteringBoundLogger]:
     Raises:
         SettingsWrong: Settings are missing or wrong. If those of Redis are right, this is an incident.
         Failed: An extra is missing.
-        Misset: Redis is a Redis Cluster.
+        Misset: A setting is misspelled, which is the same incident, or Redis is a Redis Cluster.
     """
     removed = keep_own_secrets(section)
     signal.signal(signal.SIGTERM, _leave)
     try:
+        refuse_misspelled(os.environ)
         settings = section.load(os.environ)
-    except SettingsWrong:
+    except (SettingsWrong, Misset):
         with suppress(SettingsWrong):  # those of Redis may be wrong too
             report_unstarted(StoreSettings.load(os.environ), kind)
         raise

@@ -4,7 +4,7 @@ A process reads only what it needs, so the web process never holds the service a
 holds the push secret. The text below a field explains its variable; docs/configuration.md and ``.env.example`` show it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import asdict, replace
 
 from callkeeper.app import credentials, parsing
-from callkeeper.app.environment import SettingsSection, Variable, defaulted, optional, part, required
+from callkeeper.app.environment import (
+    SettingsSection,
+    Variable,
+    defaulted,
+    misspelled_variables,
+    optional,
+    part,
+    required,
+)
 from callkeeper.app.parsing import AlertAddress, PerInstitution
 from callkeeper.app.redis_location import RedisLocation, Tls, parse_location, tls_options
+from callkeeper.app.terminal import Misset
 from callkeeper.calls.rules import RuleBook, load_rules
 from callkeeper.calls.store.keys import KEPT_S, PREFIX, Keys, Retention
 from callkeeper.desk.access.configured_logins import AdminLogin, Grant, OidcConfig
@@ -369,3 +378,15 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
 
 VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings.variables()
 """All variables, by name."""
+
+
+def refuse_misspelled(environ: Mapping[str, str]) -> None:
+    """Refuse to go on without the setting that was meant: it may be the one that keeps callkeeper from acting.
+
+    Raises:
+        Misset: A variable is a setting's name but for a character or two.
+    """
+    misspelled = misspelled_variables(environ, VARIABLES)
+    if misspelled:
+        lines = [f"  {name}: is no setting; did you mean {meant}? Correct or remove it" for name, meant in misspelled]
+        raise Misset("a setting is misspelled:", *lines)

@@ -12,9 +12,17 @@ from callkeeper.calls.store.keys import Keys
 
 
 @pytest.mark.parametrize("kind", ["web", "worker"])
-def test_process_with_a_wrong_setting_is_reported(kind: str, redis_url: str, blocking_redis: BlockingRedis) -> None:
-    """A process that refuses its settings exits with 2, and the incident *not started* names it and its host."""
-    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, "CALLKEEPER_ADMIN": "ops", "CALLKEEPER_EMAIL": ""}
+@pytest.mark.parametrize(
+    "fault", [{"CALLKEEPER_EMAIL": ""}, {"CALLKEEPER_INSTITUTION": "cu-1"}], ids=lambda one: next(iter(one))
+)
+def test_process_with_a_wrong_setting_is_reported(
+    kind: str, fault: dict[str, str], redis_url: str, blocking_redis: BlockingRedis
+) -> None:
+    """A process that refuses its settings exits with 2, and the incident *not started* names it and its host.
+
+    The second one is almost the name of a setting.
+    """
+    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, "CALLKEEPER_ADMIN": "ops", **fault}
     command = [sys.executable, "-m", "callkeeper", kind]
     ended = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)  # noqa: S603  (our own)
     assert ended.returncode == 2
