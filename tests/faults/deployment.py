@@ -39,6 +39,13 @@ STORIES: tuple[tuple[dict[str, object], ...], ...] = (
 
 LENGTH_S = 18.0
 
+MEMBERS = 400
+"""How many members of each institution call in turn. The same thing happens in each call of one.
+
+They are so many that none calls twice at once, up to 60 calls a second. Otherwise a person would have to decide about ever
+more calls, which are kept for that: of a member who is rejected and then verified, or verified in two calls at once.
+"""
+
 
 class Deployment(Sides):
     """Everything that runs, and the calls so far."""
@@ -116,9 +123,13 @@ class Deployment(Sides):
 def _call(n: int) -> dict[str, object]:
     """Return call number n. Institutions take turns, and the calling member is the only candidate."""
     key = list(population.INSTITUTIONS)[n % len(population.INSTITUTIONS)]
-    member = population.SHARED + n // len(population.INSTITUTIONS) % (population.MEMBERS - population.SHARED)
-    script = [*STORIES[n // 2 % len(STORIES)], {"kind": "end", "after_s": LENGTH_S}]
-    return {"institution_key": key, "phone_number": population.phone(key, member), "script": script}
+    member = n // len(population.INSTITUTIONS) % MEMBERS
+    script = [*STORIES[member % len(STORIES)], {"kind": "end", "after_s": LENGTH_S}]
+    return {
+        "institution_key": key,
+        "phone_number": population.phone(key, population.MEMBERS + member),
+        "script": script,
+    }
 
 
 @contextmanager
@@ -126,6 +137,7 @@ def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **setting
     """Run a deployment until the block ends. ``settings`` are added to the environment of each process."""
     with Fleet(data / "logs") as fleet:
         running = Deployment(fleet, redis_url, start_sandbox(fleet))
+        _add_members(running)
         _open_webs(running, webs, settings)
         own = {"CALLKEEPER_CHECK_AT": CHECK_AT, **settings}
         running.workers += [
@@ -137,6 +149,17 @@ def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **setting
             yield running
         finally:
             running.close()
+
+
+def _add_members(running: Deployment) -> None:
+    for key in population.INSTITUTIONS:
+        for number in range(population.MEMBERS, population.MEMBERS + MEMBERS):
+            member = {
+                "institution_key": key,
+                "person_id": f"{key}-m{number}",
+                "phones": [population.phone(key, number)],
+            }
+            running.control("POST", "/members", member)
 
 
 def _open_webs(running: Deployment, webs: int, settings: dict[str, str]) -> None:
