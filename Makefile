@@ -27,6 +27,10 @@ $(STAMP): requirements-dev.txt pyproject.toml sandbox/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "callkeeper needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
 	  echo "If there is a newer one, name it: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 15))' || { \
+	  echo "callkeeper is tested with Python 3.11 to 3.14, and $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
+	  echo "Packages without a build for it need a C compiler and Python's headers."; \
+	  echo "If there is an older one, name it: make $(MAKECMDGOALS) PYTHON=python3.14"; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments: its modules venv and ensurepip are missing."; \
 	  echo "Install them; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
