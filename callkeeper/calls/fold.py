@@ -288,6 +288,7 @@ def _seen(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Seen:
         failed_feedback=seen.failed_feedback or reading.has_failed_feedback,
         voiceprint=seen.voiceprint or reading.is_voice_enrolled,
         was_named=seen.was_named or reading.person_id is not None,
+        history=seen.history.with_read([name for name in reading.policies if name not in of_another]),
         of_another=of_another,
     )
 

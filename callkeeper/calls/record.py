@@ -106,7 +106,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
 class History(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Which checks showed what, as bit sets: bit ``n - 1`` is check ``n``.
 
-    ``answered`` are the checks that got an answer. ``policies`` is by policy name, ``signs`` by fact name.
+    ``answered`` are the checks that got an answer. ``policies`` is by policy name, and 0 for one that only stored details
+    have shown. ``signs`` is by fact name.
     """
 
     answered: int = 0
@@ -121,6 +122,11 @@ class History(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             policies=self.policies | {name: self.policies.get(name, 0) | bit for name in policies},
             signs=self.signs | {name: self.signs.get(name, 0) | bit for name in signs},
         )
+
+    def with_read(self, policies: Iterable[str]) -> "History":
+        """Return the history with the policies that stored details show."""
+        new = {name: 0 for name in policies if name not in self.policies}
+        return replace(self, policies=self.policies | new) if new else self
 
     def without_voice(self) -> "History":
         """Return what the checks showed, without policies and mismatches: they were about another member."""

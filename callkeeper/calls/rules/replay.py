@@ -125,7 +125,7 @@ def with_colours(facts: Facts, policies: Policies) -> Facts:
         green=(facts.green or facts.authenticated or Colour.GREEN in colours) and not red,
         authenticated=facts.authenticated and not red,
         red=red,
-        red_seen=facts.red_seen or red or bool(history.signs.get("red")),
+        red_seen=facts.red_seen or red or "red" in history.signs,
         unclassified=unclassified,
         unclassified_seen=facts.unclassified_seen or unclassified or "unclassified" in history.signs,
         green_policy=facts.green_policy or Colour.GREEN in colours or MANUAL_GREEN in facts.policies,
@@ -229,6 +229,8 @@ def _changes(call: Recorded) -> Iterator[tuple[Facts, Entry | None, _Begun]]:
             known = _as_of(known, entry.at, begun)
             is_decision = entry.what == "decided" and entry.asked != "assign"
             yield known, entry if is_decision else None, begun
+        elif entry.what == "read":
+            history = history.with_read(entry.policies)
         elif entry.what in {"checked", "check_failed"}:
             if entry.what == "checked" and entry.n:
                 history = history.with_answer(entry.n, entry.policies, entry.signs)

@@ -79,6 +79,17 @@ async def test_policy_without_a_colour_counts_also_when_it_is_gone(
     assert (await rig.record(call)).life.reason == (Reason.ENROLLED if is_by_desk else Reason.UNDECIDED)
 
 
+@pytest.mark.parametrize(("at_s", "for_s"), [(102.0, 12.0), (140.0, 5.0)])
+async def test_policy_without_a_colour_counts_if_only_reads_show_it(rig: Rig, at_s: float, for_s: float) -> None:
+    """Another tool had checked the voice; or the first look at the final analysis showed it, and the next one did not."""
+    call = await rig.begin_call(PASSCODE, Happening(Kind.END, 140), run_s=at_s)
+    call.policies = ["Yellow Review"]
+    await rig.run(for_s)
+    call.policies = []
+    await rig.run(100)
+    assert "enroll" not in rig.ledger(call)
+
+
 @pytest.mark.parametrize("at_s", [12.0, 60.0, 79.5])
 async def test_voice_that_authenticates_in_time_is_not_enrolled(sandbox_asgi: Asgi, redis: Redis, at_s: float) -> None:
     """A member with a good voiceprint gives a passcode first: the voice is waited for, up to the final analysis."""

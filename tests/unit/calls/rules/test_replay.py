@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -13,8 +14,8 @@ from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from callkeeper.calls.rules.book import Between
 from callkeeper.calls.rules.replay import Difference, Replay
 from callkeeper.calls.rules.replay import replay as replay_calls
-from callkeeper.calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
-from tests.unit.calls.rules.recordings import Known, record
+from callkeeper.calls.trail import FORMAT, Entry, Recorded, RecordingWrong, encode_recorded, parse_recordings
+from tests.unit.calls.rules.recordings import Known, at, record
 from tests.unit.calls.rules.specimens import any_book
 
 DEFAULT, DEMO, WATCH = load_rules("default"), load_rules("demo"), load_rules("watch-only")
@@ -147,6 +148,16 @@ def test_replay_colours_policies_by_the_other_rules() -> None:
     (difference,) = replayed([held], neutral)[1]
     assert [did.outcome for did in difference.now] == ["enroll"]
     assert replayed([held], DEFAULT)[0].same == 1
+
+
+def test_replay_remembers_a_policy_that_only_reads_have_shown() -> None:
+    """As in a live call: it has no colour and is gone again, or it is called red by the other rules."""
+    held = record(DEFAULT, [{}, {**PASSCODE, "unclassified_seen": True}])
+    shown = Entry(at=at(1), what="read", policies=("Yellow Review",))
+    held = msgspec.structs.replace(held, trail=(held.trail[0], shown, *held.trail[1:]))
+    red = replace(DEFAULT, policies=replace(DEFAULT.policies, red=("Yellow *",)))
+    assert replayed([held], DEFAULT)[0].same == 1
+    assert "'a red policy' matches" in replayed([held], red)[1][0].why
 
 
 def test_replay_of_rules_that_call_a_policy_red_knows_no_authenticated_voice() -> None:
