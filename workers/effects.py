@@ -147,7 +147,8 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
 
     Whoever verified this caller in person has decided that.
     """
-    began_at = claim.call.life.first_seen_at
+    life = claim.call.life
+    began_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
     if claim.call.ledger.enroll.operator is not None or began_at is None:
         return False
     for call_id in await _others_enrolled_since(claim, began_at):

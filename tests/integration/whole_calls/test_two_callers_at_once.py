@@ -33,6 +33,21 @@ async def test_second_of_two_callers_at_once_is_not_enrolled_without_a_person(ri
     assert not await rig.queries.attention()
 
 
+async def test_two_callers_at_once_count_as_such_also_if_no_worker_saw_the_second_begin(rig: Rig) -> None:
+    """Its push was recorded before the first call's end, but workers were back only after the end of that one."""
+    first = await rig.begin_call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 100), run_s=50)
+    rig.stage.advance(10)
+    second = rig.stage.call(H(Kind.MFA_VALIDATED, 30), H(Kind.END, 200), phone_number="5559999999", persons=[])
+    await rig.push(second)
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    rig.stage.advance(40)
+    await rig.push(first, "CallEnd")
+    rig.stage.advance(30)
+    await rig.run(300)
+    assert [rig.ledger(call).get("enroll", 0) for call in (first, second)] == [1, 0]
+    assert list((await rig.queries.attention()).values()) == ["enroll not carried out: the member was enrolled since"]
+
+
 async def test_caller_who_rings_again_at_once_is_enrolled_as_before(rig: Rig) -> None:
     """The line dropped. The first call's enroll comes ten seconds after its end, when the second one has begun."""
     second = await second_call(rig, after_s=103.0)
