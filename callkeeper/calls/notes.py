@@ -175,18 +175,21 @@ def statement_order(number: int, said_at: datetime) -> int:
     return number or int(said_at.timestamp() * 1000)
 
 
-def fold_order(note: Note) -> tuple[int, int]:
-    """Return the sort key for folding: pushes as they were recorded, then what the service showed, then statements.
+def fold_order(note: Note) -> tuple[int, int, bool]:
+    """Return the sort key for folding: pushes as they were recorded, then listings and statements as they came.
 
-    An inbox has no order. A push is folded before a listing, so that the trail shows the push first.
+    An inbox has no order. A push is folded before a listing, so that the trail shows the push first. Whoever said
+    something did not know who a later listing names.
     """
     match note:
         case Pushed():
-            return 0, note.recorded_ms
-        case Listed() | Unlisted() | Merged() | MemberRejected():
-            return 1, 0
+            return 0, note.recorded_ms, False
+        case Merged() | MemberRejected():
+            return 1, 0, False
+        case Listed() | Unlisted():
+            return 1, statement_order(0, note.listed_at), False
         case _:
-            return 2, statement_order(note.number, note.said_at)
+            return 1, statement_order(note.number, note.said_at), True
 
 
 _ENCODER = msgspec.json.Encoder()

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.action_status import statuses_of
 from callkeeper.calls.notes import Distrusted
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -66,6 +67,22 @@ async def test_member_whom_nobody_had_named_yet_keeps_what_they_have(rig: Rig, e
     await resume(rig)
     await rig.run(30)
     assert (call.rejected, enrolled.manual_person_id) == (False, "p-2")
+
+
+async def test_member_whom_the_queue_names_after_the_word_keeps_what_they_have(rig: Rig, enrolled: Call) -> None:
+    """Details cannot be read for a while, so the word and the claim of an agent who does not know of it wait together."""
+    call = await rig.begin_call(H(Kind.END, 900), run_s=20, phone_number="5559999999")
+    rig.stage.sandbox.faults.add(Fault(target="details", action=Action.ANSWER))
+    await rig.run(60)
+    await rig.note(call, distrust(rig, "r1"))
+    await rig.run(20)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    await rig.run(60)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(60)
+    assert (call.person_id, call.rejected, enrolled.manual_person_id) == ("p-2", False, "p-2")
+    told = statuses_of(await rig.record(call), await rig.trail(call))["r1"]
+    assert (told.state, told.reasons) == ("held", ("distrusted_as_another",))
 
 
 async def test_member_who_comes_back_is_the_one_who_was_distrusted(rig: Rig, enrolled: Call) -> None:
