@@ -185,7 +185,7 @@ def _stands_failed(kind: EffectKind, call: Call) -> bool:
             is_open = call.seen.person_id is None or (effect.person_stood and not call.seen.core_username)
             return is_open or (wish is not None and wish.person_id != call.seen.person_id)
         case EffectKind.ENROLL:
-            return not call.seen.enrolled
+            return not (call.seen.enrolled or is_rejection_standing(call))
         case EffectKind.REJECT:
             return not is_rejection_standing(call)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callkeeper.calls.notes import Distrusted
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -31,6 +32,16 @@ async def test_second_of_two_callers_at_once_is_not_enrolled_without_a_person(ri
     await rig.run(30)
     assert rig.ledger(second).get("enroll") == 1, "a person has decided"
     assert not await rig.queries.attention()
+
+
+async def test_second_caller_whom_a_person_rejects_needs_nobody_any_more(rig: Rig) -> None:
+    """The person who was asked has found out that the second one is not the member."""
+    second = await second_call(rig, after_s=60.0)
+    await rig.run(200)
+    await rig.note(second, Distrusted(operator="bob", said_at=rig.clock.now, reason="not her voice"), even_settled=True)
+    await rig.run(60)
+    assert second.rejected
+    assert list((await rig.queries.attention()).values()) == ["enroll taken back"], "of the first call"
 
 
 async def test_two_callers_at_once_count_as_such_also_if_no_worker_saw_the_second_begin(rig: Rig) -> None:
