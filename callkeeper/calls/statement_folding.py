@@ -291,6 +291,8 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     entries = [_entry(note, now, "resolved", because=answer, asked=note.effect)]
     if kind is not None and call.effect(kind).state is not state:
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
+        if kind is EffectKind.REJECT:  # the member's other calls must hear of it, also if they heard of an earlier one
+            call = replace(call, ledger=replace(call.ledger, rejected_for=None))
         line = _seen(note, now, kind, state)
         entries.append(line if note.applied else replace(line, because=NOT_APPLIED))
     if kind is not None or note.effect is not None or unresolved(call) or is_repeated:

@@ -11,6 +11,7 @@ from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Reason
 from callkeeper.desk.board.states import StateName, state_of
 from callkeeper.desk.views import call_view
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
 from tests.records import facts_of_record
@@ -149,6 +150,24 @@ async def test_person_closes_what_was_taken_back(rig: Rig) -> None:
     await rig.run(5)
     assert TAKEN_BACK not in (await rig.queries.attention()).values()
     assert (await rig.record(call)).life.reason is Reason.UNENROLLED
+
+
+async def test_second_reject_that_a_person_has_confirmed_is_told_to_the_other_calls(rig: Rig) -> None:
+    """It came after their enroll, and nobody knew whether it was applied. They have heard of the first one only."""
+    impostor = await reject(rig)
+    call = await enrolled(rig, SOON)
+    await rig.run(60)
+    rig.stage.happen(impostor, Kind.ENROLLED, "zed", "p-1")
+    await rig.run(70)
+    rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.CUT))
+    await rig.note(impostor, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r2"))
+    await rig.run(0.5)
+    rig.stage.happen(impostor, Kind.VIEWED)
+    await rig.run(60)
+    assert list((await rig.queries.attention()).values()) == ["reject unresolved"]
+    await rig.note(impostor, Resolved(applied=True, operator="eve", said_at=rig.clock.now, wish="s1"))
+    await rig.run(60)
+    await says_taken_back(rig, call)
 
 
 async def test_enroll_whose_policy_was_never_read_is_taken_back_too(rig: Rig) -> None:
