@@ -90,7 +90,7 @@ class CallQuery:
     ``around`` is an instant, or ``at`` a time of any day in ``zone``. ``id_prefix`` begins the voice id or the
     alternate id. ``since``: calls that began then or later; ``until``: before then. ``institution_key``: calls of that
     institution. ``state``: the state that is shown, or `OPEN`, `SETTLED`, `NEEDS_PERSON`. ``policy``: applied now, or
-    seen in a check. ``terms``: kinds and values of `TERMS`.
+    before. ``terms``: kinds and values of `TERMS`.
     """
 
     words: tuple[str, ...] = ()

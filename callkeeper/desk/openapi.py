@@ -157,7 +157,7 @@ def _list() -> dict[str, Any]:
         ),
         _parameter("outcome", "query", "Only calls that were settled for this reason.", {"enum": [*Reason]}),
         _parameter("rule", "query", "Only calls in which this rule decided.", _TEXT),
-        _parameter("policy", "query", "Only calls with this policy, applied now or seen in a check.", _TEXT),
+        _parameter("policy", "query", "Only calls with this policy, applied now or before.", _TEXT),
         _parameter("operator", "query", "Only calls about which this person made a statement. Not for viewers.", _TEXT),
         _parameter("since", "query", f"Only calls that began then or later. {_TIME}", _TEXT),
         _parameter("until", "query", f"Only calls that began before. {_TIME}", _TEXT),

@@ -106,7 +106,7 @@ def narrowed(**filters: str) -> CallQuery:
     ids=lambda value: " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else "",
 )
 def test_filters_are_exact(filters: dict[str, str], is_found: bool) -> None:
-    """By state, institution, policy (applied now or seen in a check) and the time of its beginning; empty ones are none."""
+    """By state, institution, policy (applied now or before) and the time of its beginning; empty ones are none."""
     known = with_stored(
         CALL,
         reading=Reading(read_at=BEGAN, policies=("Green Voice",)),
