@@ -172,7 +172,7 @@ def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:
     """Return short notes about the call."""
     shown = (
         (facts.ended and not call.is_settled and state is not StateName.ENDED, "ended"),
-        (facts.voice_mismatch, "voice mismatch"),
+        (facts.voice_mismatch and state is not StateName.MISMATCH, "voice mismatch"),
         (facts.high_risk_device, "risky device"),
         (facts.red_seen and not facts.red, "red policy seen"),
         (facts.research is not None, f"research: {facts.research}"),
@@ -184,7 +184,7 @@ def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:
         (facts.provider_error and state is not StateName.PROVIDER_ERROR, "provider error"),
         (facts.unclassified, "policy without colour"),
         (facts.opted_out, "opted out"),
-        (facts.distrusted and not facts.rejected, "distrusted"),
+        (facts.distrusted and not facts.rejected and state is not StateName.DISTRUSTED, "distrusted"),
         (facts.verified and not facts.enrolled, "verified"),
         (bool(call.seen.core_username) and not facts.assigned_by_us, "claimed"),
     )

@@ -47,6 +47,9 @@ class StateName(StrEnum):
     ANNOUNCED = "announced"
     REJECTED = "rejected"
     RED = "red"
+    DISTRUSTED = "distrusted"
+    MISMATCH = "voice_mismatch"
+    ASKED = "asked"
     UNENROLLED = "unenrolled"
     ENROLLED = "enrolled"
     GREEN = "green"
@@ -75,9 +78,12 @@ STATE_STYLES: Final = {
     StateName.LOST: StateStyle("Lost", StateTone.WARN, "question", 8),
     StateName.HELD: StateStyle("Held", StateTone.WARN, "bars", 8),
     StateName.DOUBT: StateStyle("In doubt", StateTone.WARN, "question", 9),
+    StateName.ASKED: StateStyle("Open question", StateTone.WARN, "question", 9),
+    StateName.MISMATCH: StateStyle("Voice mismatch", StateTone.WARN, "cross", 9),
     StateName.UNRESOLVED: StateStyle("Unresolved", StateTone.BAD, "triangle", 10),
     StateName.UNENROLLED: StateStyle("Enroll taken back", StateTone.WARN, "dash", 9),
     StateName.REJECTED: StateStyle("Rejected", StateTone.BAD, "cross", 11),
+    StateName.DISTRUSTED: StateStyle("Distrusted", StateTone.BAD, "octagon", 11),
     StateName.RED: StateStyle("Red policy", StateTone.BAD, "octagon", 12),
 }
 
@@ -134,7 +140,16 @@ _HOLDS: Final = {
 }
 
 
-_URGENT: Final = frozenset({StateName.UNRESOLVED, StateName.UNENROLLED, StateName.REJECTED, StateName.RED})
+_URGENT: Final = frozenset(
+    {
+        StateName.UNRESOLVED,
+        StateName.UNENROLLED,
+        StateName.REJECTED,
+        StateName.RED,
+        StateName.DISTRUSTED,
+        StateName.MISMATCH,
+    }
+)
 _DECIDED: Final = frozenset({StateName.ENROLLED, StateName.GREEN})
 
 
@@ -166,6 +181,7 @@ def state_of(call: Call, book: RuleBook) -> CallState:
     facts = facts_of(call, call.last_claim, book.policies)
     state = (
         _by_ledger(call)
+        or _against(call, facts, book)
         or _by_facts(call, facts)
         or _by_verdict(call, facts, book)
         or CallState(_early(call, facts), _unread(call) or _left_open(call, facts))
@@ -173,7 +189,8 @@ def state_of(call: Call, book: RuleBook) -> CallState:
     question = call.statements.open_question
     if question is None or state.name is StateName.UNRESOLVED:
         return state
-    return replace(state, because=f"rule asks: {question.rule}", for_person=True)
+    is_louder = STATE_STYLES[state.name].tone in {StateTone.BAD, StateTone.WARN}
+    return CallState(state.name if is_louder else StateName.ASKED, f"rule asks: {question.rule}", for_person=True)
 
 
 def _left_open(call: Call, facts: Facts) -> str:
@@ -215,10 +232,18 @@ def _by_ledger(call: Call) -> CallState | None:
     return CallState(StateName.ANNOUNCED) if call.life.phase is Phase.HINTED else None
 
 
+def _against(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
+    """What speaks against the caller, before all that speaks for them: in the order of the agent's element."""
+    if facts.rejected or facts.red:
+        return CallState(StateName.REJECTED if facts.rejected else StateName.RED)
+    if not facts.distrusted and not facts.voice_mismatch:
+        return None
+    held = _by_verdict(call, facts, book) or CallState(StateName.HELD)
+    return replace(held, name=StateName.DISTRUSTED if facts.distrusted else StateName.MISMATCH)
+
+
 def _by_facts(call: Call, facts: Facts) -> CallState | None:
     shown = (
-        (facts.rejected, StateName.REJECTED),
-        (facts.red, StateName.RED),
         (facts.unenrolled, StateName.UNENROLLED),
         (facts.enrolled, StateName.ENROLLED),
         (facts.green and facts.assigned, StateName.GREEN),

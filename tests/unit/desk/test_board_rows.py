@@ -19,7 +19,15 @@ from callkeeper.desk.board.calls_page import TABS
 from callkeeper.desk.board.groups import group_of
 from callkeeper.desk.board.renderer import Renderer, area, bars, cells, line
 from callkeeper.desk.board.rows import LiveCall, address_of, next_of, row_of
-from callkeeper.desk.board.states import STATE_STYLES, STATE_WORDS, CallState, StateName, state_named, state_of
+from callkeeper.desk.board.states import (
+    STATE_STYLES,
+    STATE_WORDS,
+    CallState,
+    StateName,
+    StateTone,
+    state_named,
+    state_of,
+)
 from tests.conftest import examples
 from tests.records import facts_of_record
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
@@ -27,6 +35,8 @@ from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds,
 GREEN = reading(policies=("Green Voice Authentication",))
 RED = reading(policies=("Red High Risk",))
 UNRESOLVED = Effect(state=EffectState.UNRESOLVED)
+DISTRUSTED = word(reason="does not know the address")
+ASKED = Asked(rule="another voice", because="Is it her?", asked_at=NOW)
 
 NOBODY: dict[str, Any] = {"person_id": None, "reading": reading(person_id=None), "assign": Effect()}
 
@@ -46,6 +56,16 @@ STATES: list[tuple[StateName, dict[str, Any]]] = [
     (StateName.HELD, {"identity": verified(person_id="p-2")}),
     (StateName.HELD, {"identity": verified(), "opted_out_seen": True}),
     (StateName.HELD, {"identity": verified(), "paused": PauseScope.EFFECTS}),
+    (StateName.DISTRUSTED, {"reading": GREEN, "distrusted": DISTRUSTED}),
+    (StateName.DISTRUSTED, {"enroll": Effect(state=EffectState.CONFIRMED), "distrusted": DISTRUSTED}),
+    (StateName.DISTRUSTED, {"distrusted": DISTRUSTED, "phase": Phase.SETTLED, "reason": Reason.UNDECIDED}),
+    (StateName.REJECTED, {"distrusted": DISTRUSTED, "rejected_seen": True}),
+    (StateName.MISMATCH, {"mismatch_seen": True}),
+    (StateName.MISMATCH, {"mismatch_seen": True, "reading": GREEN}),
+    (StateName.MISMATCH, {"mismatch_seen": True, "enroll": Effect(state=EffectState.CONFIRMED)}),
+    (StateName.RED, {"mismatch_seen": True, "reading": RED}),
+    (StateName.ASKED, {"asked": ASKED}),
+    (StateName.ASKED, {"asked": ASKED, "reading": GREEN}),
     (StateName.FOREIGN, {"standing": "not_active"}),
     (StateName.ENDED, {"end_seen_at": NOW}),
     (StateName.UNDECIDED, {"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}),
@@ -55,7 +75,7 @@ STATES: list[tuple[StateName, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("state", "changes"), STATES, ids=[f"{n}-{state}" for n, (state, _) in enumerate(STATES)])
 def test_state_is_the_strongest_thing_that_is_true(state: StateName, changes: dict[str, Any]) -> None:
-    """Doubt before results, results before what is under way, what is under way before waiting."""
+    """Doubt first, then what speaks against the caller, then what speaks for them, what is under way, and waiting."""
     assert state_of(call(**changes), BOOK).name is state
 
 
@@ -66,6 +86,27 @@ def test_call_whose_details_cannot_be_read_says_so(changes: dict[str, Any], said
     """After three failed reads in a row, so that one lost answer changes nothing."""
     state = state_of(call(**{"reads_failed": 3, **changes}), BOOK)
     assert (state.name, state.because) == (StateName.WATCHED, "its details cannot be read" if said else "")
+
+
+SUSPICIOUS: dict[str, dict[str, Any]] = {
+    "distrusted": {"distrusted": DISTRUSTED},
+    "mismatch": {"mismatch_seen": True},
+    "asked": {"asked": ASKED},
+}
+
+
+@pytest.mark.parametrize("against", SUSPICIOUS.values(), ids=SUSPICIOUS)
+def test_caller_about_whom_there_is_doubt_is_not_shown_as_authenticated(against: dict[str, Any]) -> None:
+    """The agent's element says it as well. A decided call is folded away, where nobody looks for one."""
+    state = state_of(call(reading=GREEN, **against), BOOK)
+    assert STATE_STYLES[state.name].tone in {StateTone.BAD, StateTone.WARN}
+    assert (state.is_urgent, state.is_decided) == (True, False)
+
+
+def test_reason_for_which_a_reject_is_held_stands_beside_the_distrust() -> None:
+    """A person said it, so somebody must be able to see why nothing follows."""
+    state = state_of(call(distrusted=DISTRUSTED, paused=PauseScope.EFFECTS), BOOK)
+    assert (state.name, state.because) == (StateName.DISTRUSTED, "paused")
 
 
 def test_state_has_a_look_of_its_own() -> None:
@@ -269,8 +310,7 @@ def test_reason_that_held_a_call_is_kept_after_its_end() -> None:
 @pytest.mark.parametrize("changes", [{}, {"reading": RED}, {"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}])
 def test_call_about_which_a_rule_asks_says_so_in_its_own_line(changes: dict[str, Any]) -> None:
     """Until somebody has seen it, also after the end: the line needs no look at the alarms."""
-    asked = Asked(rule="another voice", because="Is it her?", asked_at=NOW)
-    state = state_of(call(asked=asked, **changes), BOOK)
+    state = state_of(call(asked=ASKED, **changes), BOOK)
     assert (state.because, state.for_person) == ("rule asks: another voice", True)
-    seen = state_of(call(asked=structs.replace(asked, closed_by="ann"), **changes), BOOK)
+    seen = state_of(call(asked=structs.replace(ASKED, closed_by="ann"), **changes), BOOK)
     assert (seen.because, seen.for_person) == ("", False)
