@@ -31,12 +31,16 @@ class StateTone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateStyle:
-    """How a state is shown: its word, its tone, and the name of its shape. ``rank`` orders the states in a summary."""
+    """How a state is shown: its word, its tone, and the name of its shape. ``rank`` orders the states in a summary.
+
+    ``meaning``: what it says about the caller, for somebody who has them on the line; empty if other words say it.
+    """
 
     word: str
     tone: StateTone
     shape: str
     rank: int
+    meaning: str = ""
 
 
 class StateName(StrEnum):
@@ -65,26 +69,46 @@ class StateName(StrEnum):
 
 
 STATE_STYLES: Final = {
-    StateName.GREEN: StateStyle("Authenticated", StateTone.GOOD, "tick", 0),
-    StateName.ENROLLED: StateStyle("Enrolled", StateTone.GOOD, "plus", 1),
-    StateName.WATCHED: StateStyle("Watching", StateTone.BUSY, "half", 2),
+    StateName.GREEN: StateStyle(
+        "Authenticated", StateTone.GOOD, "tick", 0, "The voice is that of the assigned member."
+    ),
+    StateName.ENROLLED: StateStyle(
+        "Enrolled",
+        StateTone.GOOD,
+        "plus",
+        1,
+        "The voice was enrolled in this call; that does not authenticate it.",
+    ),
+    StateName.WATCHED: StateStyle("Watching", StateTone.BUSY, "half", 2, "The voice is not authenticated."),
     StateName.ACTING: StateStyle("Acting", StateTone.BUSY, "arrow", 3),
-    StateName.UNASSIGNED: StateStyle("Unassigned", StateTone.IDLE, "ring", 4),
+    StateName.UNASSIGNED: StateStyle(
+        "Unassigned", StateTone.IDLE, "ring", 4, "No member is assigned: the voice authenticates nobody."
+    ),
     StateName.ANNOUNCED: StateStyle("Announced", StateTone.IDLE, "dots", 5),
-    StateName.FOREIGN: StateStyle("Left alone", StateTone.IDLE, "dash", 6),
+    StateName.FOREIGN: StateStyle(
+        "Left alone", StateTone.IDLE, "dash", 6, "Nothing is done for this call, and the voice is not authenticated."
+    ),
     StateName.ENDED: StateStyle("Ended", StateTone.IDLE, "dash", 7),
-    StateName.UNDECIDED: StateStyle("Undecided", StateTone.IDLE, "dash", 7),
+    StateName.UNDECIDED: StateStyle("Undecided", StateTone.IDLE, "dash", 7, "The voice was not authenticated."),
     StateName.PROVIDER_ERROR: StateStyle("Provider error", StateTone.WARN, "question", 8),
     StateName.LOST: StateStyle("Lost", StateTone.WARN, "question", 8),
     StateName.HELD: StateStyle("Held", StateTone.WARN, "bars", 8),
     StateName.DOUBT: StateStyle("In doubt", StateTone.WARN, "question", 9),
     StateName.ASKED: StateStyle("Open question", StateTone.WARN, "question", 9),
-    StateName.MISMATCH: StateStyle("Voice mismatch", StateTone.WARN, "cross", 9),
+    StateName.MISMATCH: StateStyle(
+        "Voice mismatch", StateTone.WARN, "cross", 9, "The voice did not match the enrolled one of this member."
+    ),
     StateName.UNRESOLVED: StateStyle("Unresolved", StateTone.BAD, "triangle", 10),
     StateName.UNENROLLED: StateStyle("Enroll taken back", StateTone.WARN, "dash", 9),
-    StateName.REJECTED: StateStyle("Rejected", StateTone.BAD, "cross", 11),
-    StateName.DISTRUSTED: StateStyle("Distrusted", StateTone.BAD, "octagon", 11),
-    StateName.RED: StateStyle("Red policy", StateTone.BAD, "octagon", 12),
+    StateName.REJECTED: StateStyle(
+        "Rejected", StateTone.BAD, "cross", 11, "Do not trust this caller: the voice was rejected."
+    ),
+    StateName.DISTRUSTED: StateStyle(
+        "Distrusted", StateTone.BAD, "octagon", 11, "A person said not to trust this caller."
+    ),
+    StateName.RED: StateStyle(
+        "Red policy", StateTone.BAD, "octagon", 12, "Do not trust this caller: the service applies a red policy."
+    ),
 }
 
 

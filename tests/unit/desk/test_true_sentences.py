@@ -106,3 +106,30 @@ def test_states_are_documented_with_the_words_that_pages_show() -> None:
     document = " ".join((Path(__file__).parents[3] / "docs" / "desk.md").read_text().split())
     shown = [f"`{name}` {style.word}" for name, style in STATE_STYLES.items()]
     assert [text for text in shown if text not in document] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "The voice is not authenticated."),
+        ({"reading": reading(policies=("Green Voice Authentication",))}, "The voice is that of the assigned member."),
+        (
+            {"reading": reading(policies=("Red High Risk",))},
+            "Do not trust this caller: the service applies a red policy.",
+        ),
+        ({"mismatch_seen": True}, "The voice did not match the enrolled one of this member."),
+        (UNASSIGNED, "No member is assigned: the voice authenticates nobody."),
+    ],
+    ids=["nothing-yet", "green", "red", "another-voice", "nobody"],
+)
+def test_page_says_first_what_the_state_means_for_the_caller(changes: dict[str, Any], sentence: str) -> None:
+    """Somebody with the caller on the line reads it before anything else, and need not know the word of the state."""
+    head = Renderer("/board", BOOK).piece("call_head", page_of(call(**changes)))
+    assert f'<span class="meaning">{sentence}</span>' in head
+
+
+def test_forms_say_what_follows_before_somebody_presses_the_button() -> None:
+    """An enroll makes a voice the member's, and a reject takes their enrolls back."""
+    forms = forms_of(call())
+    assert "The rules may then enroll this voice: in later calls it stands for this person." in forms
+    assert ">Reject this voice</button>" in forms
