@@ -56,12 +56,11 @@ class ListedCall:
     """The rule that asked for what was done last, or that asks a person."""
     over_at: datetime | None
 
-    @property
-    def lasted_s(self) -> int | None:
-        """Return for how many seconds a call lasted; None while it is live, or if its start is unknown."""
-        if self.over_at is None or self.row.since is None:
+    def lasted_s(self, now: datetime) -> int | None:
+        """Return for how many seconds a call lasted, or has lasted if it is live; None if its start is unknown."""
+        if self.row.since is None:
             return None
-        return max(0, int((self.over_at - self.row.since).total_seconds()))
+        return max(0, int(((self.over_at or now) - self.row.since).total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,14 @@ async def test_line_says_what_a_shift_leader_asks(rig: BoardRig) -> None:
     assert "5550104711" not in page
 
 
+async def test_list_shows_how_long_a_live_call_had_lasted_when_it_was_read(rig: BoardRig) -> None:
+    """A clock that goes on beside a state that does not change would say that the line is up to date."""
+    await fill(rig)
+    page = (await rig.browser.get("/board/calls?state=open")).text
+    assert page.count('<span class="live">live</span> 20:00') == 2
+    assert "data-since" not in page
+
+
 async def test_viewer_sees_neither_numbers_nor_names_nor_who_acted(rig: BoardRig) -> None:
     """Their list has no callers, they cannot filter by an operator, and the page offers no file."""
     await fill(rig)
