@@ -90,6 +90,28 @@ def test_board_fits_from_phone_to_wall(stage: Stage, mismatching: str, width: in
     assert_fits(board)
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (640, 400)], ids=["phone", "laptop-at-200-percent"])
+def test_header_covers_nothing_of_a_small_window(stage: Stage, watched: str, width: int, height: int) -> None:
+    """It would take a third of it. If the connection is lost it is in sight all the same."""
+    page = stage.board(f"/calls/cu-1/{watched}", viewport={"width": width, "height": height})
+    page.mouse.wheel(0, 10_000)
+    expect(page.locator("header.top")).not_to_be_in_viewport()
+    page.evaluate("lamp(false, 'Connection lost, trying again …')")
+    expect(page.locator("#link")).to_be_in_viewport()
+
+
+def test_words_of_a_line_do_not_run_into_each_other(stage: Stage, mismatching: str) -> None:
+    """The word of the longest state ends before the digits of the number begin."""
+    page = stage.board("/institutions/cu-1", viewport={"width": 1280, "height": 800})
+    shown = line(page, mismatching)
+    expect(shown).to_contain_text("Voice mismatch")
+    shown.locator(".state").evaluate("word => { word.lastChild.data = 'Enroll taken back'; }")
+    word, digits = (shown.locator(part).bounding_box() for part in (".to", ".phone"))
+    assert word is not None
+    assert digits is not None
+    assert word["x"] + word["width"] <= digits["x"]
+
+
 def test_audit_log_with_the_hashes_of_an_archive_fits_a_desktop(stage: Stage, running: Stack) -> None:
     """The heads of an archive's chains, 64 characters without a blank, push no column out of sight."""
     head = {
