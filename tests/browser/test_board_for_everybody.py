@@ -8,13 +8,23 @@ import pytest
 from playwright.sync_api import expect
 
 from callkeeper.calls.store.keys import Keys
-from tests.harness.browser import SIZES, Stage, action_form, assert_fits, line, serious
+from tests.harness.browser import SIZES, Stage, action_form, assert_fits, line, serious, violations
 from tests.harness.processes import PATIENCE_S, Stack, end
 from tests.waiting import until
 
 expect.set_options(timeout=20_000)
 
-PATHS = ("/pausing", "/outcomes", "/institutions/cu-1", "/find", "/operations", "/incidents", "/calls")
+PATHS = (
+    "/pausing",
+    "/outcomes",
+    "/institutions/cu-1",
+    "/find",
+    "/operations",
+    "/incidents",
+    "/calls",
+    "/survey",
+    "/audit",
+)
 SEEN_WITH_MORE_ON_THEM = ("/plots", "/rules", "/processes")
 """For every change, ``test_figures_rules_processes.py`` looks at these, with every fold open and in both colours."""
 
@@ -36,7 +46,7 @@ def mismatching(running: Stack) -> str:
 
 
 def test_axe_finds_nothing_serious(stage: Stage) -> None:
-    """Axe finds no serious violation on any page, with calls in many states."""
+    """Axe finds no serious violation on any page, with calls in many states; on pages that stand still none at all."""
     sandbox = stage.sandbox()
     for story in ("green", "red", "shared", "passcode", "mismatch"):
         stage.start(sandbox, story, after_s=1)
@@ -53,6 +63,10 @@ def test_axe_finds_nothing_serious(stage: Stage) -> None:
     for path in (*PATHS, *(SEEN_WITH_MORE_ON_THEM if os.environ.get("TEST_NIGHT") else ())):
         board.goto(f"{stage.web_url}/board{path}")
         assert serious(board) == []
+        assert violations(board, {"resultTypes": ["violations"]}, every=True) == []
+    board.set_viewport_size({"width": 390, "height": 844})
+    board.goto(f"{stage.web_url}/board/operations")
+    assert serious(board) == []
 
 
 def test_keyboard_focus_survives_updates(stage: Stage) -> None:

@@ -26,7 +26,11 @@ def runbook() -> str:
         if heading.type == "heading_open":
             heading.attrSet("id", anchor(words.content))
     for token in tokens:
-        if token.type == "table_open":
+        if token.type in {
+            "table_open",
+            "fence",
+            "code_block",
+        }:  # a narrow window scrolls them, and so must the keyboard
             token.attrSet("tabindex", "0")
         _unlink(token.children or [])
     return str(markdown.renderer.render(tokens, markdown.options, {}))
