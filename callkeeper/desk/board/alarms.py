@@ -64,9 +64,10 @@ REDIS_AWAY: Final = Alarm(
     StateTone.BAD,
     "Redis does not answer",
     "Pushes are answered with 503 and no call is moved. What is shown below is not updated.",
-    section="incident-redis-away",
+    address="operations#incident-redis-away",
+    is_incident=True,
 )
-"""Shown above the last known data while Redis is unreachable."""
+"""Shown above the last known data while Redis is unreachable. The page of incidents cannot be shown then."""
 
 
 class IncidentReader:

@@ -11,7 +11,7 @@ import pytest
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.snapshot import Minute, Snapshot, Spread
 from callkeeper.calls.rules import load_rules
-from callkeeper.desk.board.alarms import Alarm, merged
+from callkeeper.desk.board.alarms import REDIS_AWAY, Alarm, merged
 from callkeeper.desk.board.hour import Tile, seconds, tiles_of
 from callkeeper.desk.board.live_updates import PageUpdates
 from callkeeper.desk.board.renderer import ALARMS_SHOWN, Renderer, View
@@ -202,6 +202,15 @@ def test_calls_with_the_same_trouble_are_one_card() -> None:
     assert second == held
 
 
+def test_redis_that_is_away_is_said_before_all_else() -> None:
+    """All that stands below is old. Its link leads to a page that is shown without Redis."""
+    known = [replace(trouble("cu-1"), is_incident=True), replace(trouble("cu-2", StateTone.BAD), is_incident=True)]
+    assert merged([REDIS_AWAY, *known])[0] == REDIS_AWAY
+    assert 'href="/board/operations#incident-redis-away"' in Renderer("/board", load_rules(None)).piece(
+        "alarms", [REDIS_AWAY]
+    )
+
+
 def test_calls_of_one_card_are_counted_one_by_one() -> None:
     """The headline counts calls, and so does the line below the cards that are shown, on a phone below fewer of them."""
     many = merged([asked(n, rule=f"rule {n % 8}") for n in range(20)])
@@ -223,12 +232,13 @@ def test_what_people_know_of_comes_last() -> None:
     ("choices", "says"),
     [
         (0, "Nothing needs a human."),
-        (1, "Nothing is wrong.</span> 1 call waits until somebody has chosen the caller."),
-        (2, "Nothing is wrong.</span> 2 calls wait until somebody has chosen the caller."),
+        (1, "1 call waits until somebody has chosen the caller. "),
+        (2, "2 calls wait until somebody has chosen the caller. "),
+        (2, "Nothing else needs a human.</span>"),
     ],
 )
 def test_board_is_calm_only_as_far_as_it_is_true(choices: int, says: str) -> None:
-    """Calls that wait for a choice need a human, although nothing is wrong."""
+    """Calls that wait for a choice need a human, and come before the news that nothing else does."""
     assert says in Renderer("/board", load_rules(None)).piece("alarms", [], choices)
 
 
