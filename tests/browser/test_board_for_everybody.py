@@ -114,6 +114,15 @@ def test_header_covers_nothing_of_a_small_window(stage: Stage, watched: str, wid
     expect(page.locator("#link")).to_be_in_viewport()
 
 
+def test_state_of_a_call_that_may_be_old_is_struck_through(stage: Stage, watched: str) -> None:
+    """Nobody trusts a caller by what was true before the connection was lost."""
+    page = stage.board(f"/calls/cu-1/{watched}")
+    state = page.locator("#call-head .state")
+    expect(state).to_have_css("text-decoration-line", "none")
+    page.evaluate("lamp(false, 'Connection lost, trying again …')")
+    expect(state).to_have_css("text-decoration-line", "line-through")
+
+
 def test_words_of_a_line_do_not_run_into_each_other(stage: Stage, mismatching: str) -> None:
     """The word of the longest state ends before the digits of the number begin."""
     page = stage.board("/institutions/cu-1", viewport={"width": 1280, "height": 800})
