@@ -100,7 +100,7 @@ def reads_in_table(page: Page) -> str:
     page.keyboard.press("Enter")
     expect(page.locator(".numbers table")).to_be_visible()
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.getAttribute('role')") == "region"
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "group"
     return page.locator(".numbers tbody tr").first.locator("td").nth(1).inner_text()
 
 
