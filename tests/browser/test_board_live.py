@@ -140,6 +140,7 @@ def test_pause_of_an_institution_that_is_gone_is_refused_in_the_page(stage: Stag
     form.locator("input[name=because]").fill("core migration")
     form.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("alert")).to_contain_text("did you mean cu-1 (Harbour Example Credit Union)?")
+    expect(page.get_by_role("alert")).to_be_focused()  # so that a screen reader begins there
     expect(form.locator("input[name=because]")).to_have_value("core migration")
     expect(form.locator("input[value=all]")).to_be_checked()
     expect(where).to_have_value("")
