@@ -26,12 +26,8 @@ def runbook() -> str:
         if heading.type == "heading_open":
             heading.attrSet("id", anchor(words.content))
     for token in tokens:
-        if token.type in {
-            "table_open",
-            "fence",
-            "code_block",
-        }:  # a narrow window scrolls them, and so must the keyboard
-            token.attrSet("tabindex", "0")
+        if token.type in {"table_open", "fence", "code_block"}:
+            token.attrSet("tabindex", "0")  # a narrow window scrolls them, and so must the keyboard
         _unlink(token.children or [])
     return str(markdown.renderer.render(tokens, markdown.options, {}))
 
