@@ -1,15 +1,15 @@
 """The alarms at the top of the board: calls that need a person, and incidents. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from redis.asyncio import Redis
 
 from callkeeper.calls.call_query import NEEDS_PERSON
-from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     GIVEN_UP,
@@ -182,7 +182,7 @@ def _marked(context: BoardContext) -> Iterator[Alarm]:
         except ValueError:
             continue
         slot = f"a-{slot_of(member)}"
-        title, advice, section = _words(why)
+        title, advice, section = words_of(why)
         if not isinstance(owner, CallId):
             yield Alarm(slot, StateTone.BAD, title, advice, owner, institution_key=owner, section=section)
             continue
@@ -215,56 +215,69 @@ def _since(call: Call) -> datetime | None:
     return next(doubts, None) or asked_at or call.life.started_at
 
 
-def _words(why: str) -> tuple[str, str, str]:
-    """Return title, advice and section of what waits for a person."""
-    if why.endswith("unresolved"):
-        kind = why.removesuffix(" unresolved")
+class Words(NamedTuple):
+    """What an alarm says: its title, what to do, and the section of docs/operations.md that says more."""
+
+    title: str
+    advice: str
+    section: str = "doctor-attention"
+
+
+def words_of(why: str) -> Words:
+    """Return what is said of a reason for which a call needs a person.
+
+    What begins with words of ours comes first: a rule's name and the service's words, which follow them, can be anything.
+    """
+    kind, _, rest = why.partition(" ")
+    title = f"{why[:1].upper()}{why[1:].partition(':')[0]}"
+    if why.startswith(ASKED):
+        asks = f"Rule {why.removeprefix(ASKED).strip()} asks a person{_ABOUT_ONE}"
+        return Words(asks, "On the call's page, say what you know of the caller, or that you have seen the call.")
+    if rest.startswith(REFUSED_BY_SERVICE):
+        reason = rest.partition(": ")[2]
+        advice = f"It was not applied: {reason}. Do it at the service, or say it again on the call's page."
+        return Words(title, advice)
+    if rest == "unresolved":
         advice = f"It is not known whether the {kind} was applied. Look at the service, then say so on the call's page."
-        return f"{kind.capitalize()} unresolved", advice, _UNRESOLVED
+        return Words(title, advice, _UNRESOLVED)
+    if rest == NOT_CARRIED_OUT:
+        advice = "It was sent once, and not applied. Do it at the service, or say it again on the call's page."
+        return Words(title, advice)
+    if rest == GIVEN_UP:
+        return Words(title, _GIVEN_UP[kind])
     if why == TAKEN_BACK:
         advice = (
             "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."
         )
-        return "Enroll taken back", advice, "doctor-attention"
+        return Words(title, advice)
     if why == ENROLLED_AS_ANOTHER:
         advice = (
             "Somebody has changed the call's member after the enroll. Find out who called, have the voiceprint removed if "
             "it is not the member's, then confirm it on the call's page."
         )
-        return "Enrolled as another member", advice, "doctor-attention"
-    if REFUSED_BY_SERVICE in why:
-        title, _, reason = why.partition(": ")
-        advice = (
-            f"It was tried again and not applied: {reason}. Do it at the service, or say it again on the call's page."
-        )
-        return title.capitalize(), advice, "doctor-attention"
-    if why.endswith(NOT_CARRIED_OUT):
-        advice = "It was sent once, and not applied. Do it at the service, or say it again on the call's page."
-        return why.partition(":")[0].capitalize(), advice, "doctor-attention"
-    if why.endswith(GIVEN_UP):
-        advice = (
-            "It would take back an enroll of the member that came later. Find out who called; then say it again on the "
-            "call's page, or that you have seen it."
-        )
-        return why.partition(":")[0].capitalize(), advice, "doctor-attention"
-    if why.startswith(ASKED):
-        title = f"Rule {why.removeprefix(ASKED).strip()} asks a person{_ABOUT_ONE}"
-        advice = "On the call's page, say what you know of the caller, or that you have seen the call."
-        return title, advice, "doctor-attention"
+        return Words("Enrolled as another member", advice)
     if why == NEWER:
-        title, _, remedy = why.partition(": ")
-        return title.capitalize(), f"{remedy.capitalize()}. This release leaves the call alone.", "doctor-attention"
+        remedy = why.partition(": ")[2]
+        return Words(title, f"{remedy.capitalize()}. This release leaves the call alone.")
     if why == "parked":
         advice = "Handling it failed five times in a row: this is a bug. The failed job at /rq has the traceback."
-        return "Parked", advice, "doctor-attention"
+        return Words(title, advice)
     if why.startswith(("not archived", "outcomes not sent")):
         section = "incident-archive-away" if why.startswith("not archived") else "doctor-outcomes"
-        return why[:1].upper() + why[1:], "It failed five times in a row: this is a bug, so report it.", section
-    return (
+        return Words(why[:1].upper() + why[1:], "It failed five times in a row: this is a bug, so report it.", section)
+    return Words(
         why[:1].upper() + why[1:],
         "The receiver of outcomes did not accept it. Check the receiver.",
         "doctor-outcomes",
     )
+
+
+_GIVEN_UP: Final[Mapping[str, str]] = {
+    EffectKind.ENROLL: "The member was enrolled in a call beside this one, so one of the two callers is somebody else. Find "
+    "out which, and distrust that one on its call's page; or say that you have seen it.",
+    EffectKind.REJECT: "It would take back an enroll of the member that came later. Find out who called; then say it again "
+    "on the call's page, or that you have seen it.",
+}
 
 
 def _held(live: LiveCall) -> Alarm:

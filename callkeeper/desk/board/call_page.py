@@ -11,6 +11,7 @@ from callkeeper.calls.effect_resolution import (
     ENROLLED_AS_ANOTHER,
     TAKEN_BACK,
     enroll_trouble,
+    failure,
     failures,
     may_assign,
     may_begin,
@@ -30,7 +31,7 @@ from callkeeper.calls.story import Line, story_of
 from callkeeper.calls.trail import recorded
 from callkeeper.desk.access.rights import Rights, Role
 from callkeeper.desk.access.visitor import Visitor
-from callkeeper.desk.board.alarms import Alarm
+from callkeeper.desk.board.alarms import Alarm, Words, words_of
 from callkeeper.desk.board.renderer import Renderer, View
 from callkeeper.desk.board.rows import CallRow, row_of
 from callkeeper.desk.board.states import StateTone
@@ -57,8 +58,7 @@ class AvailableForms:
     is_enrolled: bool
     unresolved: str | None
     enroll_trouble: str
-    failed: EffectKind | None
-    is_refused: bool
+    failed: Words | None
     asked: Asked | None
     assign: bool
     verified: bool
@@ -116,15 +116,14 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     is_open = not is_settled and not facts.ended
     is_claimed = facts.assigned and (bool(call.seen.core_username) or call.ledger.assign.state in DONE)
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
-    doubts, failed = unresolved(call), next(iter(failures(call)), None)
+    doubts, failed = unresolved(call), next((failure(kind, call) for kind in failures(call)), None)
     return AvailableForms(
         people=_people(call),
         is_assigned=facts.assigned,
         is_enrolled=facts.enrolled,
         unresolved=doubts[0] if doubts else None,
         enroll_trouble=enroll_trouble(call),
-        failed=failed,
-        is_refused=failed is not None and call.effect(failed).refusal is not None,
+        failed=words_of(failed) if failed is not None else None,
         asked=call.statements.open_question,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll

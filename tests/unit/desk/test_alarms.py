@@ -1,6 +1,10 @@
-"""In which order a page shows its alarms."""
+"""In which order a page shows its alarms, and what each advises."""
 
-from callkeeper.desk.board.alarms import Alarm, merged
+import pytest
+
+from callkeeper.calls.effect_resolution import GIVEN_UP, REFUSED_BY_SERVICE
+from callkeeper.calls.record import ASKED
+from callkeeper.desk.board.alarms import Alarm, merged, words_of
 from callkeeper.desk.board.states import StateTone
 
 
@@ -30,3 +34,24 @@ def test_incidents_stand_before_calls_and_what_is_known_stands_last() -> None:
         alarm("no web", StateTone.BAD, is_incident=True),
     ]
     assert [each.title for each in merged(alarms)] == ["no web", "worker vanished", "rule asks", "known page"]
+
+
+@pytest.mark.parametrize(
+    ("why", "title", "advice"),
+    [
+        (f"enroll {GIVEN_UP}", "Enroll not carried out", "one of the two callers is somebody else"),
+        (f"reject {GIVEN_UP}", "Reject not carried out", "take back an enroll of the member that came later"),
+        (f"enroll {REFUSED_BY_SERVICE}: case unresolved", "Enroll refused by the service", "case unresolved"),
+        (
+            f"{ASKED} 'enroll {REFUSED_BY_SERVICE}'",
+            f"Rule 'enroll {REFUSED_BY_SERVICE}' asks a person",
+            "you have seen",
+        ),
+    ],
+    ids=["enroll-given-up", "reject-given-up", "service-says-unresolved", "rule-named-like-a-refusal"],
+)
+def test_alarm_advises_what_fits_its_reason(why: str, title: str, advice: str) -> None:
+    """An enroll that is given up undoes nothing, and the words of the service or of a rule are no reason of ours."""
+    words = words_of(why)
+    assert words.title.removesuffix(" about a call") == title
+    assert advice in words.advice

@@ -7,6 +7,7 @@ import pytest
 
 from callkeeper.calls.action_status import status_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE
 from callkeeper.calls.fold import fold_note
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Verified
@@ -99,6 +100,14 @@ def test_wrong_person_is_named_where_somebody_is_assigned() -> None:
     )
     absent = call(reject=Effect(state=EffectState.UNRESOLVED))
     assert "The reject is unresolved" in forms_of(absent)
+
+
+def test_effect_that_was_given_up_was_not_refused_by_the_service() -> None:
+    """Nothing was sent. Whoever is told that the service refused it might enroll an impostor there by hand."""
+    forms = forms_of(call(enroll=Effect(state=EffectState.REFUSED, refusal=ENROLLED_SINCE)))
+    assert "Enroll not carried out" in forms
+    assert "one of the two callers is somebody else" in forms
+    assert "Do it at the service" not in forms
 
 
 def test_states_are_documented_with_the_words_that_pages_show() -> None:
