@@ -19,7 +19,7 @@ from callkeeper.calls.call_patterns import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import enroll_trouble, failure, failures, fold_member_rejected, unresolved
+from callkeeper.calls.effect_resolution import attention, fold_member_rejected
 from callkeeper.calls.fold import assigned, fold_note, new_call
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import enrolled_member, rejected_member
@@ -36,7 +36,7 @@ from callkeeper.calls.notes import (
     traces_of,
 )
 from callkeeper.calls.pause import PauseScope
-from callkeeper.calls.record import ASKED, Call, Obstacles, Phase, encode_call, parse_call, with_effect
+from callkeeper.calls.record import Call, Obstacles, Phase, encode_call, parse_call, with_effect
 from callkeeper.calls.redis_restart import (
     catch_up,
     charge_earlier_record,
@@ -378,15 +378,3 @@ def _noted(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Call,
 
 def _states(call: Call) -> list[EffectState]:
     return [call.effect(kind).state for kind in EffectKind]
-
-
-def attention(call: Call) -> str:
-    """Return why a call needs a person; empty if it does not."""
-    for kind in unresolved(call):
-        return f"{kind} unresolved"
-    if trouble := enroll_trouble(call):
-        return trouble
-    for kind in failures(call):
-        return failure(kind, call)
-    question = call.statements.open_question
-    return f"{ASKED} {question.rule!r}" if question is not None else ""

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from callkeeper.calls.claimed_item import ListName, Placement
 from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_resolution import attention
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Phase, Reason
 from callkeeper.calls.rules.matching import Verdict
@@ -41,7 +42,7 @@ from callkeeper.calls.steps import (
 from callkeeper.calls.trail import Entry
 from callkeeper.service.tracing import SpanAttributes, span
 from workers.checks import check, decline, look_back, read, request_listing, unite_spellings
-from workers.claimed_call import Claim, attention
+from workers.claimed_call import Claim
 from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
 from workers.held_requests import pass_gate
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement, WriteRefused
+from callkeeper.calls.effect_resolution import attention
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
@@ -33,7 +34,7 @@ from callkeeper.calls.store.queries import Known, Lookup
 from callkeeper.calls.stored_value import readable
 from callkeeper.calls.traceback_filter import innermost_place
 from callkeeper.service.tracing import SpanKind, span
-from workers.claimed_call import FORGET, attention, follow_member, follow_trace
+from workers.claimed_call import FORGET, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.retry_schedule import OUTCOMES, STEPS
 from workers.signed_webhooks import Answer, Posted, WebhookClient

@@ -26,7 +26,7 @@ from callkeeper.calls.member_evidence import (
     rejected_member,
 )
 from callkeeper.calls.policies import MANUAL_GREEN
-from callkeeper.calls.record import Call, Identity, Reading, Reason, Word
+from callkeeper.calls.record import ASKED, Call, Identity, Reading, Reason, Word
 from callkeeper.calls.steps import Deed, Read, Rest, Wait
 from callkeeper.service.enumerations import CallStatus
 
@@ -362,6 +362,22 @@ def enroll_trouble(call: Call) -> str:
         return ENROLLED_AS_ANOTHER
     is_answered = rejected_member(call) == (call.ledger.enroll.person_id or call.seen.person_id)
     return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
+
+
+def waiting(call: Call) -> list[str]:
+    """Return why a call needs a person, the most important reason first."""
+    question = call.statements.open_question
+    return [
+        *(f"{kind} unresolved" for kind in unresolved(call)),
+        *([trouble] if (trouble := enroll_trouble(call)) else []),
+        *(failure(kind, call) for kind in failures(call)),
+        *([f"{ASKED} {question.rule!r}"] if question is not None else []),
+    ]
+
+
+def attention(call: Call) -> str:
+    """Return the most important reason for which a call needs a person; empty if it needs none."""
+    return next(iter(waiting(call)), "")
 
 
 def fold_member_rejected(call: Call, now: datetime) -> Call:

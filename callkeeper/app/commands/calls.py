@@ -33,17 +33,15 @@ from callkeeper.calls.call_query import FEWEST_LETTERS, CallQuery
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import (
     DOUBTFUL,
-    enroll_trouble,
-    failure,
-    failures,
     unresolved,
+    waiting,
     without_service_words,
 )
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import InboxFull, Resolved
 from callkeeper.calls.pause import EVERYWHERE
 from callkeeper.calls.quantity import quantity
-from callkeeper.calls.record import ASKED, Call
+from callkeeper.calls.record import Call
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.audit_log import AuditEvent
 from callkeeper.calls.store.claims import Store
@@ -268,7 +266,7 @@ async def _resolve(
     if resolution is Resolution.SEEN:
         if doubtful:
             raise click.ClickException(f"{', '.join(doubtful)} of {voice_id} is unresolved: say --applied or --absent")
-        closed = _waiting(call) if call else []
+        closed = [without_service_words(why) for why in waiting(call)] if call else []
         missing = f"nothing of {voice_id} waits for a person"
     else:
         if len(doubtful) > 1:
@@ -292,15 +290,6 @@ async def _resolve(
     except InboxFull as error:
         raise click.ClickException(f"nothing was written: {error}") from error
     return closed
-
-
-def _waiting(call: Call) -> list[str]:
-    """Return what of a call a person has to see; nothing of it is in doubt."""
-    return [
-        *([trouble] if (trouble := enroll_trouble(call)) else []),
-        *(without_service_words(failure(kind, call)) for kind in failures(call)),
-        *([f"{ASKED} {question.rule!r}"] if (question := call.statements.open_question) is not None else []),
-    ]
 
 
 async def find_call(queries: Lookup, voice_id: str, institution: str | None) -> CallId:
