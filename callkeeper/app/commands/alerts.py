@@ -38,8 +38,8 @@ def list_alerts() -> None:
 
 def _row(open_alert: OpenAlert) -> tuple[str, ...]:
     alert, sent_at = open_alert.alert, max(sent.at for sent in open_alert.told.values())
-    since = f"{open_alert.began_at:%m-%d %H:%M:%S}"
-    return since, alert.weight, alert.title, alert.institution_key, f"{sent_at:%m-%d %H:%M:%S}"
+    since = f"{open_alert.began_at:%Y-%m-%d %H:%M:%S}"
+    return since, alert.weight, alert.title, alert.institution_key, f"{sent_at:%Y-%m-%d %H:%M:%S}"
 
 
 async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:

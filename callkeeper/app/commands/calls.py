@@ -10,6 +10,7 @@ import click
 import msgspec
 from redis.asyncio import Redis
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 
 from callkeeper.app.archive_reader import archive_of_environment
@@ -351,11 +352,17 @@ def story_table(story: Story, *, with_rows: bool) -> RenderableType:
     for line in story.lines:
         table.add_row(_when(line), shown(line.text, _STYLES[line.tone]))
         for each in line.meanings:
-            table.add_row("", shown(f"    {each.name}: {each.words}", "dim"))
+            table.add_row("", _indented(shown(f"{each.name}: {each.words}", "dim")))
         width = max((len(safe(row.rule)) for row in line.rows), default=0)
         for row in line.rows if with_rows else ():
-            table.add_row("", shown(f"    {row.mark} {safe(row.rule):<{width}}  {row.text}", _ROW_STYLES[row.mark]))
+            text = f"{row.mark} {safe(row.rule):<{width}}  {row.text}"
+            table.add_row("", _indented(shown(text, _ROW_STYLES[row.mark])))
     return table
+
+
+def _indented(text: RenderableType) -> Padding:
+    """Return a text whose lines all begin four columns to the right, also those that do not fit into one."""
+    return Padding(text, (0, 0, 0, 4))
 
 
 def _when(line: Line) -> str:

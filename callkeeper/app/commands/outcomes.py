@@ -42,12 +42,12 @@ def log(message_id: str | None, limit: int, *, failed: bool, as_json: bool) -> N
 
 def _cells(attempt: Attempt) -> list[str]:
     return [
-        f"{attempt.at:%m-%d %H:%M:%S}",
+        f"{attempt.at:%Y-%m-%d %H:%M:%S}",
         attempt.id,
         "replay" if attempt.is_replay else str(attempt.n),
         attempt.result,
         f"{attempt.took_ms} ms",
-        f"{attempt.next_at:%m-%d %H:%M:%S}" if attempt.next_at else "",
+        f"{attempt.next_at:%Y-%m-%d %H:%M:%S}" if attempt.next_at else "",
     ]
 
 

@@ -69,7 +69,7 @@ def read_rules_text(name: str) -> bytes:
         return shipped.read_bytes() if name in SHIPPED else Path(name).read_bytes()
     except OSError as error:
         raise RulesError.unreadable(
-            name, error.strerror or "", f"name a TOML file, or a shipped one: {one_of(SHIPPED, name)}"
+            name, error.strerror or "", f"name a TOML file, or a shipped one; {one_of(SHIPPED, name)}"
         ) from None
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper.app.terminal import say_table
+from callkeeper.app.commands.calls import story_table
+from callkeeper.app.terminal import say_table, terminal_console
+from callkeeper.calls.story import Line, Meaning, Row, Story, Tone
 
 ROOT = Path(__file__).parents[3]
 
@@ -39,3 +41,14 @@ def test_table_that_is_piped_has_no_blanks_at_the_ends_of_its_lines(capsys: pyte
     """A table is filled up to its width, which is for people only: what is compared and searched has its texts alone."""
     say_table(("name", "state"), [("a long name", "live"), ("b", "")], width_if_piped=80)
     assert capsys.readouterr().out == "name        state\na long name live\nb\n"
+
+
+def test_long_line_of_a_story_stays_indented(capsys: pytest.CaptureFixture[str]) -> None:
+    """What explains a line of the story stands to the right of it, also where it needs several lines."""
+    words = "one two three four " * 8
+    line = Line(1.0, Tone.DECIDED, "decided", (Row("+", "a rule", words),), meanings=(Meaning("a_name", words),))
+    terminal_console(width_if_piped=60).print(story_table(Story("", (line,), ""), with_rows=True))
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "1.0 s decided"
+    assert len(rest) > 4
+    assert {len(each) - len(each.lstrip()) for each in rest} == {len("1.0 s ") + 4}
