@@ -91,7 +91,7 @@ def _rule(old: Rule, new: Rule) -> Iterator[str]:
     yield from (f"no longer needs {condition}" for condition in _conditions(old) if condition not in after)
     yield from (f"also needs {condition}" for condition in _conditions(new) if condition not in before)
     if old.outcome is not new.outcome:
-        yield f"asks for {new.outcome} instead of {old.outcome}"
+        yield f"then {old.outcome} -> {new.outcome}"
     if old.validation_type != new.validation_type:
         yield f"validation_type {old.validation_type or 'none'} -> {new.validation_type or 'none'}"
     if old.stage is not new.stage:

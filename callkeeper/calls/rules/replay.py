@@ -323,12 +323,15 @@ def _difference(
     }:
         return None
     reasons: list[str] = []
+    turned = {did.rule: kind for kind, (did, _) in now.items() if kind not in then}
     for kind, (did, moment) in then.items():
-        if kind not in now:
+        if kind not in now and did.rule in turned:
+            reasons.append(f"{did.rule!r} asks {_asked(turned.pop(did.rule))}, and not {_asked(kind)}")
+        elif kind not in now:
             reasons.append(_why_not(did, table(moment.facts, book, call.institution_key)))
         elif now[kind][0].validation_type != did.validation_type:
             reasons.append(f"{now[kind][0].rule!r} enrolls with another validation type")
-    reasons += [why_now(did, moment) for kind, (did, moment) in now.items() if kind not in then]
+    reasons += [why_now(did, moment) for did, moment in now.values() if did.rule in turned]
     return Difference(
         call.institution_key,
         call.voice_id,
@@ -354,8 +357,10 @@ def _alike(did: Did, tried: Iterable[Tried]) -> str:
     alike = [_fared(line, None) for line in tried if line.then == did.outcome and line.result in _TOLD]
     if not alike:
         return f"no rule asks {_asked(did.outcome)}"
-    left = len(alike) - _MOST_ALIKE
-    return "; ".join(alike[:_MOST_ALIKE]) + (f"; and {left} more rules that do not either" if left > 0 else "")
+    if len(alike) <= _MOST_ALIKE:
+        return "; ".join(alike)
+    some = "; ".join(alike[:_MOST_ALIKE])
+    return f"none of {len(alike)} rules that ask {_asked(did.outcome)} matched: {some}; ..."
 
 
 _MOST_ALIKE = 3

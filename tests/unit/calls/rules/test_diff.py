@@ -45,7 +45,7 @@ def test_changes_of_a_rule_are_told_one_by_one() -> None:
     stage = Stage.SHADOW if FIRST.stage is Stage.LIVE else Stage.LIVE
     name = f"rule {FIRST.name!r}: "
     assert changes(BOOK, with_first(stage=stage)) == [f"{name}goes from {FIRST.stage} to {stage}"]
-    assert changes(BOOK, with_first(outcome=Outcome.ASK)) == [f"{name}asks for ask instead of {FIRST.outcome}"]
+    assert changes(BOOK, with_first(outcome=Outcome.ASK)) == [f"{name}then {FIRST.outcome} -> ask"]
     assert changes(BOOK, with_first(because="new")) == [f"{name}says 'new' instead of {FIRST.because!r}"]
     only = changes(BOOK, with_first(institutions=frozenset({"cu-2", "cu-1"})))
     assert only == [f"{name}is for cu-1, cu-2 instead of all institutions"]

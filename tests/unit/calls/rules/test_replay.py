@@ -57,7 +57,7 @@ ENROLL = Rule("enroll", (("verified", True), ("green", False)), Outcome.ENROLL, 
             MISMATCH,
             "reject",
             "ask",
-            "'another voice on a risky device' asks a person",
+            "'another voice on a risky device' asks a person, and not for reject",
         ),
         (WATCH, DEMO, MISMATCH, "hold", "reject", "matches; then 'another voice on a risky device' was in shadow"),
         (DEMO, WATCH, MISMATCH, "reject", "hold", "'another voice on a risky device' was in shadow"),
@@ -139,6 +139,23 @@ def test_replay_says_what_comes_out_otherwise_and_why(
     assert (difference.then[0].words if difference.then else "hold").startswith(did or "")
     assert (difference.now[0].words if difference.now else "hold").startswith(would or "")
     assert why in difference.why
+
+
+def test_replay_says_once_that_a_rule_asks_for_something_else() -> None:
+    """The rule matched then and matches now: nothing else has to be explained."""
+    (difference,) = replayed([record(DEMO, [{}, MISMATCH, MISMATCH])], DEFAULT)[1]
+    assert difference.why == "'another voice on a risky device' asks a person, and not for reject"
+
+
+def test_replay_names_a_few_of_the_rules_that_might_have_done_the_same() -> None:
+    """It says how many there were, and what the first ones lacked."""
+    several = [replace(ENROLL, name=f"r{n}", when=(("opted_in", True),)) for n in range(5)]
+    (difference,) = replayed([record(only(*several), [{}, PASSCODE])], only(ENROLL))[1]
+    lacked = "wants opted_in true, it was false"
+    assert difference.why == (
+        "'enroll' matches, and was not among the rules then; then none of 5 rules that ask for enroll matched: "
+        f"'r0' {lacked}; 'r1' {lacked}; 'r2' {lacked}; ..."
+    )
 
 
 def test_replay_colours_policies_by_the_other_rules() -> None:
