@@ -1,5 +1,6 @@
 """Calls to decide about: one ordinary live call, whatever differs from it, and every call there could be."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -192,13 +193,69 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+DESK_RULE, DISTRUST_RULE = (
+    next(rule for rule in BOOK.rules if rule.name == name) for name in ("verified at the desk", "distrusted")
+)
+BY_DESK = Effect(
+    state=EffectState.INTENDED,
+    person_id="p-1",
+    validation_type="OneTimePasswordAuth",
+    operator="ann",
+    rule=DESK_RULE.name,
+    because=DESK_RULE.because,
+)
+"""The intention of an enroll of the ordinary call, once somebody has verified the caller at the desk."""
+TO_REJECT = Effect(
+    state=EffectState.INTENDED,
+    person_id="p-1",
+    operator="ann",
+    rule=DISTRUST_RULE.name,
+    because=DISTRUST_RULE.because,
+    was_read_since=True,
+)
+TO_ASSIGN = Effect(state=EffectState.INTENDED, person_id="p-1")
+UNASSIGNED: dict[str, Any] = {
+    "person_id": None,
+    "listed_at": NOW,
+    "candidates": (Candidate(person_id="p-1"),),
+    "reading": None,
+    "watch_from": None,
+    "next_check_at": None,
+}
+
+BEGINNINGS = {
+    "wait": call(),
+    "rest": call(phase=Phase.SETTLED),
+    "wait for the queue": Call(institution_key="cu-1", voice_id="v-1"),
+    "check": call(next_check_at=NOW - seconds(1)),
+    "intend assign": call(**UNASSIGNED, assign=Effect()),
+    "send assign": call(**UNASSIGNED, assign=TO_ASSIGN),
+    "intend enroll": call(identity=verified()),
+    "read before enroll": call(identity=verified(), enroll=BY_DESK),
+    "send enroll": call(identity=verified(), enroll=replace(BY_DESK, was_read_since=True)),
+    "intend reject": call(distrusted=word()),
+    "send reject": call(distrusted=word(), reject=TO_REJECT),
+    "settle": call(
+        phase=Phase.ENDED,
+        end_seen_at=NOW - seconds(4),
+        final_since=NOW - seconds(9),
+        reading=reading(has_ended=True),
+    ),
+}
+"""Calls whose next step, if there is nothing else, is the one that names them."""
+
+
 @st.composite
-def _calls(draw: st.DrawFn) -> Call:
-    """Draw a call that differs from the ordinary one, or from a blank one, in up to eight fields."""
-    names = draw(st.lists(st.sampled_from(sorted(FIELDS)), max_size=8, unique=True))
-    blank = Call(institution_key="cu-1", voice_id="v-1")
-    return with_stored(draw(st.sampled_from([call(), blank])), **{name: draw(FIELDS[name]) for name in names})
+def calls_near(draw: st.DrawFn, *beginnings: str, fields: Collection[str] = FIELDS, most: int = 3) -> Call:
+    """Draw a call that differs from one of some beginnings in a few of some fields.
+
+    A law about a step names the beginnings that lead to it and the fields that must prevent it. Otherwise hardly any
+    example would meet the step.
+    """
+    names = draw(st.lists(st.sampled_from(sorted(fields)), max_size=most, unique=True))
+    begun = BEGINNINGS[draw(st.sampled_from(beginnings))]
+    return with_stored(begun, **{name: draw(FIELDS[name]) for name in names})
 
 
-CALLS = _calls()
+CALLS = calls_near(*BEGINNINGS, most=8)
 """Every call there could be, sensible or not."""
