@@ -10,9 +10,11 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Call
-from callkeeper.calls.rules import RuleBook, Stage
+from callkeeper.calls.rules import Outcome, Rule, RuleBook, Stage
+from callkeeper.calls.rules.book import AS_VERIFIED
 from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.steps import Check, Intend, Read, Send, Settle, Wait, Withdraw, WriteDecision
+from tests.conftest import examples
 from tests.records import decide_record, facts_of_record
 from tests.unit.calls.rules.specimens import BOOK, any_book, any_rule
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
@@ -20,7 +22,15 @@ from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
 SCOPES = st.none() | st.sampled_from(PauseScope)
 
 
-@given(CALLS, any_book(), SCOPES)
+EAGER = [
+    replace(BOOK, rules=(Rule("eager", (), outcome, "because", how), BOOK.rules[-1]))
+    for outcome, how in ((Outcome.ENROLL, AS_VERIFIED), (Outcome.REJECT, None))
+]
+"""Rules that ask for one effect in every call, so that only the law holds it back."""
+
+
+@given(CALLS, any_book() | st.sampled_from(EAGER), SCOPES)
+@examples(100)
 def test_decide_takes_one_lawful_step(before: Call, book: RuleBook, paused: PauseScope | None) -> None:
     """Any call, any rules, any pause: one step, the same for the same, and no effect that the law forbids."""
     before = with_fields(before, last_claim=with_fields(before.last_claim, paused=paused))
