@@ -147,7 +147,7 @@ def _attention(reasons: Counter[str]) -> Finding:
         return ok(Topic.ATTENTION, "no call and no outcome waits for a human")
     detail = ", ".join(f"{count} {why}" for why, count in sorted(doubts.items()))
     remedy = "callkeeper calls list names them; callkeeper calls resolve closes them"
-    return warning(Topic.ATTENTION, f"{doubts.total()} need a human: {detail}", remedy)
+    return warning(Topic.ATTENTION, f"{quantity(doubts.total(), 'needs a human', 'need a human')}: {detail}", remedy)
 
 
 async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
