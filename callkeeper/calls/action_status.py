@@ -15,11 +15,10 @@ from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     ENROLLED_SINCE,
     MAX_ASSIGNS,
-    enroll_trouble,
-    failures,
     may_assign,
     may_begin,
     unresolved,
+    waiting,
 )
 from callkeeper.calls.facts import Facts, facts_of
 from callkeeper.calls.institutions import FOREIGN
@@ -369,7 +368,7 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     )
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)
-    is_open = line.asked in doubts if line.asked else enroll_trouble(call) or call.statements.asked or failures(call)
+    is_open = line.asked in doubts if line.asked else waiting(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 
