@@ -66,7 +66,7 @@ def test_list_shows_jobs_of_each_state(queue: Queue) -> None:
     ]
     assert all(re.match(r"\d{4}-\d\d-\d\dT.*(Z|\+00:00)$", row["since"]) for row in rows)
     told = command(queue, "list").output
-    assert re.search(rf"{bad} +failed +\d\d-\d\d \d\d:\d\d:\d\d +advance: 3 calls, 1 check", told), told
+    assert re.search(rf"{bad} +failed +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d +advance: 3 calls, 1 check", told), told
     assert audited(queue) == []
 
 
