@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from benchmarks.answers import KEY, PERSON, STATUS
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.facts import facts_of
+from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Listed, fingerprint
 from callkeeper.calls.record import Call, Candidate, Ledger, Life, Marks, Names, Phase, Plan, Reading, Seen, encode_call

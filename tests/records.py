@@ -7,7 +7,8 @@ from msgspec.structs import fields, replace
 
 from callkeeper.calls.context import Context
 from callkeeper.calls.decide import decide
-from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.person_lists import NamedLists
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call, StoredCall

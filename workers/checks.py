@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from callkeeper.calls.call_patterns import STARTS_APART, repeats_last, seen_in_reading
 from callkeeper.calls.claimed_item import RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import EffectKind, EffectState
-from callkeeper.calls.facts import is_named_in_answer, signs_of
+from callkeeper.calls.fact_derivation import is_named_in_answer, signs_of
 from callkeeper.calls.fold import fold_check, fold_reading, reading_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics import catalogue as figure

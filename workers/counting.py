@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from callkeeper.calls.facts import has_result
+from callkeeper.calls.fact_derivation import has_result
 from callkeeper.calls.metrics import catalogue as figure
 from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.metrics.hourly import Slot, slot_of_delay, slot_of_reason

@@ -20,7 +20,8 @@ from callkeeper.calls.effect_resolution import (
     unresolved,
     waiting,
 )
-from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.law import BRIEF, LAW, forbidden
 from callkeeper.calls.member_evidence import is_rejected

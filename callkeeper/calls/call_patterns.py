@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import DONE, EffectKind, EffectState
-from callkeeper.calls.facts import research_of
+from callkeeper.calls.fact_derivation import research_of
 from callkeeper.calls.notes import Listed, Note, Pushed, entry_expected, fingerprint
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call, Phase, Reading

@@ -20,7 +20,8 @@ from callkeeper.calls.effect_resolution import (
     next_doubt_read,
     recheck,
 )
-from callkeeper.calls.facts import Facts, begun_at, facts_of
+from callkeeper.calls.fact_derivation import begun_at, facts_of
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.institutions import FOREIGN
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.assignment import Assignment, judge_assignment

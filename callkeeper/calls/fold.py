@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
-from callkeeper.calls.facts import has_green_voice, is_named_by_service, signs_of
+from callkeeper.calls.fact_derivation import has_green_voice, is_named_by_service, signs_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import (
     FULL_AUTHENTICATION,

@@ -5,7 +5,7 @@ Figures count it call by call, and `callkeeper.calls.quiet_outages` judges many 
 
 from typing import Final
 
-from callkeeper.calls.facts import has_result
+from callkeeper.calls.fact_derivation import has_result
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import Call
 from callkeeper.calls.statuses import STATUSES

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import may_begin, unresolved
-from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts, begun_at, facts_of, has_real_voice_id
+from callkeeper.calls.fact_derivation import begun_at, facts_of, has_real_voice_id
+from callkeeper.calls.facts import FINAL_APART, VERIFIED_AFTER_END, Facts
 from callkeeper.calls.institutions import FOREIGN, NOT_ACTIVE, UNKNOWN
 from callkeeper.calls.member_evidence import is_rejection_standing
 from callkeeper.calls.record import Call, Reading, Reason

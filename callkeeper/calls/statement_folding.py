@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, failures, may_begin, unresolved, waiting
-from callkeeper.calls.facts import VERIFIED_AFTER_END, has_real_voice_id
+from callkeeper.calls.fact_derivation import has_real_voice_id
+from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.member_evidence import is_enrolled
 from callkeeper.calls.notes import (
     AssignWish,

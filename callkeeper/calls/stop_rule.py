@@ -3,7 +3,7 @@
 Spec: Polling stop rule for authentication checks.
 """
 
-from callkeeper.calls.facts import is_decided, is_rejected_by_anyone
+from callkeeper.calls.fact_derivation import is_decided, is_rejected_by_anyone
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT, Call, Obstacles
 from callkeeper.calls.schedule.plan import Schedule, reserve_left

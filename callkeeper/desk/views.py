@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.action_status import ActionState, ActionStatus, statuses_of
 from callkeeper.calls.effect_ledger import Effect, EffectState
-from callkeeper.calls.facts import facts_of
+from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT, Asked, Call, Identity, Phase, Reason
 from callkeeper.calls.story import Line, Tone, story_of

@@ -17,7 +17,8 @@ from typing import Final
 
 from msgspec.structs import replace as with_fields
 
-from callkeeper.calls.facts import GROWING, Facts, Value, coloured
+from callkeeper.calls.fact_derivation import coloured
+from callkeeper.calls.facts import GROWING, Facts, Value
 from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
 from callkeeper.calls.record import History
 from callkeeper.calls.rules.book import Outcome, RuleBook

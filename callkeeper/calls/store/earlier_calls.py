@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectState
-from callkeeper.calls.facts import has_green_voice, is_suspected, research_of
+from callkeeper.calls.fact_derivation import has_green_voice, is_suspected, research_of
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import is_rejected, may_be_rejected
 from callkeeper.calls.policies import Policies

@@ -17,7 +17,8 @@ from callkeeper.calls.effect_resolution import (
     may_begin,
     unresolved,
 )
-from callkeeper.calls.facts import VERIFIED_AFTER_END, facts_of
+from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Asked, Call
 from callkeeper.calls.rules.book import EFFECTS, RuleBook

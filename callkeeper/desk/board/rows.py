@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from callkeeper.calls.context import Context
 from callkeeper.calls.decide import decide
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind
-from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, Phase
 from callkeeper.calls.rules.book import RuleBook

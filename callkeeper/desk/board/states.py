@@ -12,7 +12,8 @@ from typing import Final
 from callkeeper.calls.call_query import NEEDS_PERSON, OPEN, SETTLED, FilterWrong
 from callkeeper.calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, enroll_trouble
-from callkeeper.calls.facts import Facts, facts_of
+from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import BRIEF, meaning_of
 from callkeeper.calls.record import Call, Phase, Reason
 from callkeeper.calls.rules.book import Outcome, RuleBook

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callkeeper.calls.facts import research_of
+from callkeeper.calls.fact_derivation import research_of
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
 from tests.records import facts_of_record

@@ -1,6 +1,6 @@
 """What a decision must know besides the call, the rules and the time."""
 
-from callkeeper.calls.facts import facts_of
+from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.record import Obstacles
 from tests.unit.calls.specimens import BOOK, call
 

@@ -1,53 +1,48 @@
-"""The facts of a call that rules and the law use."""
+"""Facts as they are declared and as trails hold them, and their signature."""
 
 import ast
 import inspect
+from typing import Any
 
 import pytest
+from hypothesis import given
+from msgspec.structs import replace as with_fields
 
-from callkeeper.calls import facts
-from callkeeper.calls.facts import FACTS, Facts, facts_of
-from callkeeper.calls.record import Call
-from tests.records import facts_of_record
-from tests.unit.calls.specimens import BOOK, NOW, call, seconds
-
-
-@pytest.mark.parametrize(
-    ("assigned", "expected"),
-    [
-        (call(watch_from=NOW - seconds(29.9)), 29),
-        (call(watch_from=NOW), 0),
-        (call(watch_from=None), 0),
-        (call(watch_from=NOW - seconds(29), person_id=None), None),
-    ],
-    ids=["for a while", "just now", "not yet watched", "nobody"],
-)
-def test_time_since_the_assignment(assigned: Call, expected: int | None) -> None:
-    """Whole seconds since the call got its person; none while it has none."""
-    assert facts_of_record(assigned, BOOK.policies, NOW).assigned_s == expected
+from callkeeper.calls import facts as declared
+from callkeeper.calls.facts import FACTS, GROWING, Facts
+from tests.unit.calls.rules.specimens import any_facts
 
 
-def test_time_since_the_end_of_a_call_that_was_never_saved_is_0() -> None:
-    """Such a record does not say when it was written. The call has ended all the same, so the time is not missing."""
-    ended = call(end_seen_at=NOW)
-    assert ended.saved_at is None
-    assert facts_of_record(ended, BOOK.policies).ended_s == 0
+@given(any_facts())
+def test_facts_are_read_back_as_written(facts: Facts) -> None:
+    """What a trail leaves out is false, none or 0: nothing is lost."""
+    known = Facts.from_dict(facts.as_dict(), policies=facts.policies)
+    assert {n: getattr(known, n) or None for n in FACTS} == {n: getattr(facts, n) or None for n in FACTS}
 
 
-def test_every_fact_is_derived_by_name() -> None:
-    """``facts_of`` sets every declared fact explicitly; none silently keeps its default."""
-    tree = ast.parse(inspect.getsource(facts_of))
-    (made,) = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Facts"
-    ]
-    assert {keyword.arg for keyword in made.keywords} == set(Facts.__struct_fields__)
+@given(any_facts(), any_facts())
+def test_signature_differs_when_any_fact_but_the_checks_does(facts: Facts, other: Facts) -> None:
+    """A trail gets a line for every change of facts; checks have lines of their own."""
+    apart = {name: getattr(facts, name) for name in {*GROWING_OR_LOCAL, "history", "at"} - {"checks_left"}}
+    same = with_fields(other, **apart) == facts
+    assert (facts.signature == other.signature) == same
+
+
+GROWING_OR_LOCAL = {*GROWING, "checks_used", "checks_left", "checks_answered", "hour"}
+"""Facts that have lines of their own in a trail, or that follow from the time."""
+
+
+@pytest.mark.parametrize("name", sorted(FACTS.keys() - GROWING_OR_LOCAL))
+def test_signature_differs_when_one_fact_does(name: str) -> None:
+    """Else a trail misses a change on which other rules may decide, and replay with it."""
+    nothing = Facts.from_dict({})
+    changed: Any = {bool: True, int: 1, str: "a", tuple: ("a",)}[FACTS[name].kind]
+    assert with_fields(nothing, **{name: changed}).signature != nothing.signature
 
 
 def test_facts_have_no_second_table() -> None:
     """The names of facts are written only in the class; the table for rules is derived from it."""
-    tree = ast.parse(inspect.getsource(facts))
+    tree = ast.parse(inspect.getsource(declared))
     tables = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
     keys = {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)}
     assert not keys & set(FACTS)

@@ -6,7 +6,8 @@ import pytest
 
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import EffectKind
-from callkeeper.calls.facts import Facts, has_result
+from callkeeper.calls.fact_derivation import has_result
+from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.outcomes_of_trails import outcomes
 from callkeeper.calls.record import Call, Reason

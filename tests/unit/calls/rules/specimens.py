@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from callkeeper.calls.facts import FACTS, Facts, coloured
+from callkeeper.calls.fact_derivation import coloured
+from callkeeper.calls.facts import FACTS, Facts
 from callkeeper.calls.record import History
 from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
 from callkeeper.calls.rules.book import Between, Condition, Includes, InList, Not, OnChecks, OneOf, Test

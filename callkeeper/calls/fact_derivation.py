@@ -1,0 +1,360 @@
+"""Derives the facts of a call from its record, and answers the questions about a record that need no other fact."""
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from callkeeper.calls.effect_ledger import DONE, IN_DOUBT, EffectState
+from callkeeper.calls.facts import (
+    ENOUGH_ANSWERS,
+    FINAL_APART,
+    GROWING,
+    LEAST_ANSWERS,
+    VERIFIED_AFTER_END,
+    Facts,
+)
+from callkeeper.calls.member_evidence import enrolled_person, is_assigned, usable_answers
+from callkeeper.calls.notes import statement_order
+from callkeeper.calls.pause import PauseScope
+from callkeeper.calls.person_lists import NO_LISTS, NamedLists
+from callkeeper.calls.policies import MANUAL_GREEN, Colour, Policies
+from callkeeper.calls.record import (
+    Call,
+    Candidate,
+    History,
+    Identity,
+    Life,
+    Mark,
+    Obstacles,
+    Reading,
+    Seen,
+    Word,
+)
+from callkeeper.calls.statuses import FRAUD
+from callkeeper.service.endpoints import is_same_id
+from callkeeper.service.enumerations import CallStatus
+
+_BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
+
+# Python 3.11 takes long to look up a member of an enumeration, and facts are derived several times for each answer.
+_RED, _GREEN, _UNCLASSIFIED, _PENDING, _EVERYTHING = (
+    Colour.RED,
+    Colour.GREEN,
+    Colour.UNCLASSIFIED,
+    CallStatus.VOICE_PENDING,
+    PauseScope.ALL,
+)
+_REJECT_IN_DOUBT = frozenset({*IN_DOUBT, EffectState.UNRESOLVED})
+_RESULTS = frozenset({_GREEN, _RED})
+_REJECTED, _UNENROLLED, _FRAUD, _SUSPECTED = Mark.REJECTED, Mark.UNENROLLED, Mark.FRAUD, Mark.SUSPECTED
+
+
+def facts_of(
+    call: Call, obstacles: Obstacles, policies: Policies, now: datetime | None = None, *, lists: NamedLists = NO_LISTS
+) -> Facts:
+    """Derive the facts from a record. No other function does, but ``RuleBook.local`` adds the hour and the weekday.
+
+    ``obstacles`` are what holds requests back now, or ``call.last_claim``: what held when the record was written.
+    Without ``now`` it is the moment of the last write. ``lists`` are those that rules ask about.
+    """
+    now = call.saved_at if now is None else now
+    life, seen, plan, ledger, said = call.life, call.seen, call.plan, call.ledger, call.statements
+    reading = seen.reading or _UNREAD
+    status, names = reading.status, reading.policies
+    colours, by_hand = _colours_by_voice(seen, policies), _is_by_hand(call)
+    red = _RED in colours
+    authenticated = seen.authenticated and not by_hand and not red
+    answers, is_final = usable_answers(seen).bit_count(), has_final_analysis(call)
+    candidate = _candidate(call)
+    identity, distrusted = said.identity, said.distrusted
+    has_voiceprint_or_pending = seen.pending or seen.voiceprint or reading.is_voice_enrolled
+    research, research_elsewhere = research_of(call)
+    earlier = seen.earlier_marks.kinds if seen.earlier_marks is not None else ()
+    history = coloured(seen.history, policies) if seen.history.policies else seen.history
+    return Facts(
+        green=authenticated or (_GREEN in colours and not red),
+        manual=by_hand and _is_for_assigned(call),
+        red=red,
+        unclassified=_UNCLASSIFIED in colours,
+        unclassified_seen=_UNCLASSIFIED in colours or "unclassified" in history.signs,
+        red_seen=red or seen.red,
+        rejected=is_rejected_by_anyone(call),
+        enrolled=by_hand,
+        verified=identity is not None,
+        verified_by_desk=identity is not None and identity.by_desk,
+        verified_in_time=identity is not None and _is_in_time(identity, life),
+        verified_s=_seconds_since(identity.established_at if identity else None, now),
+        verified_person_is_assigned=identity is not None
+        and seen.person_id is not None
+        and identity.person_id == seen.person_id
+        and not _is_nobodys(call)
+        and not _is_contradicted(identity, said.assign_wish),
+        validation_type=identity.validation_type if identity else None,
+        assigned=seen.person_id is not None,
+        distrusted=distrusted is not None,
+        verified_in_shadow=identity is not None and identity.in_shadow,
+        distrusted_in_shadow=distrusted is not None and distrusted.in_shadow,
+        distrusted_as_another=distrusted is not None
+        and seen.person_id is not None
+        and distrusted.member not in {None, seen.person_id},
+        voice_of_another=any(one != seen.person_id for one in seen.authenticated_members),
+        opted_out=seen.opted_out,
+        opted_in=seen.opted_in,
+        voice_mismatch=seen.mismatch,
+        high_risk_device=seen.risky_device or reading.is_high_risk_device,
+        voice_pending=status == _PENDING,
+        voice_checked=_is_voice_checked(seen.reading, answers, is_final=is_final),
+        voice_undecided=has_voiceprint_or_pending
+        and not (authenticated or seen.mismatch or not colours.isdisjoint(_RESULTS)),
+        checks_answered=answers,
+        ended=life.ended_at is not None,
+        ended_s=_seconds_since(life.ended_at, now),
+        final_analysis=is_final,
+        fraud=research == FRAUD,
+        fraud_elsewhere=research_elsewhere == FRAUD,
+        research=research,
+        research_elsewhere=research_elsewhere,
+        real_voice_id=has_real_voice_id(call),
+        allowed=obstacles.standing is None,
+        status=status,
+        checks_used=plan.checks_used,
+        candidates=len(seen.candidates),
+        person_type=candidate.person_type if candidate is not None else None,
+        person_is_candidate=candidate is not None,
+        person=lists.of_person(seen.person_id) if lists.persons else (),
+        number=lists.of_number(call.names.phone_number) if lists.numbers else (),
+        hour=None,  # ``RuleBook.local``
+        weekday=None,
+        questions=reading.verification_questions,
+        authenticated=authenticated,
+        paused=obstacles.paused is not None,
+        paused_entirely=obstacles.paused is _EVERYTHING,
+        assigned_by_us=_is_ours(call),
+        redis_changed=obstacles.effects_held_until is not None,
+        standing_unconfirmed=obstacles.standing_held_until is not None,
+        voice_enrolled=reading.is_voice_enrolled,
+        account_enrolled=reading.is_account_enrolled,
+        behavior_enrolled=reading.is_behavior_enrolled,
+        device_enrolled=reading.is_device_enrolled,
+        record_verified=reading.is_verified,
+        record_enrolled=reading.is_enrolled,
+        voice_match_rule=reading.has_voice_match_rule,
+        validation_rule=reading.validation_rule,
+        provider_error=reading.provider_error is not None,
+        unenrolled=seen.unenrolled,
+        fully_authenticated=seen.full_authentication or seen.authenticated,
+        rejected_by_rule=seen.rejected_by_rule_only and ledger.reject.state not in DONE,
+        failed_feedback=seen.failed_feedback,
+        reject_in_doubt=ledger.reject.state in _REJECT_IN_DOUBT,
+        rejected_before=_REJECTED in earlier,
+        unenrolled_before=_UNENROLLED in earlier,
+        fraud_before=_FRAUD in earlier,
+        suspected_before=_SUSPECTED in earlier,
+        green_policy=_GREEN in policies.colours(names),
+        policies=names,
+        assigned_s=(_seconds_since(plan.watch_from, now) or 0) if seen.person_id is not None else None,
+        history=history,
+        at=now,
+    )
+
+
+_UNREAD = Reading(read_at=datetime.min.replace(tzinfo=UTC))
+"""A record of which nothing was read."""
+
+
+def _colours_by_voice(seen: Seen, policies: Policies) -> frozenset[Colour]:
+    """Return the colours of the policies applied, without green ones that may be about the member before."""
+    if seen.reading is None:
+        return frozenset()
+    shown, doubtful = seen.reading.policies, seen.of_another
+    names = [name for name in shown if name not in doubtful or policies.colour(name) is not _GREEN]
+    return policies.colours([name for name in names if name != MANUAL_GREEN])
+
+
+def _is_by_hand(call: Call) -> bool:
+    """Tell whether the caller counts as authenticated because of somebody's enroll."""
+    ours = call.ledger.enroll.state in DONE or call.ledger.enroll.state in IN_DOUBT
+    shown = call.seen.reading is not None and MANUAL_GREEN in call.seen.reading.policies
+    return not call.seen.unenrolled and (shown or ours or call.seen.enrolled)
+
+
+def _is_for_assigned(call: Call) -> bool:
+    """Tell whether an enroll of this call was for the member who is assigned now, as far as is known.
+
+    The policy that it applied may stay on the call when somebody changes the member.
+    """
+    return enrolled_person(call) in {None, call.seen.person_id}
+
+
+def has_result(call: Call, policies: Policies) -> bool:
+    """Tell whether the call is ``green`` or ``red``, without deriving the other facts."""
+    colours = _colours_by_voice(call.seen, policies)
+    return not colours.isdisjoint(_RESULTS) or (call.seen.authenticated and not _is_by_hand(call))
+
+
+def is_decided(call: Call, policies: Policies) -> bool:
+    """Tell whether the call is ``green``, ``red``, ``manual`` or ``fully_authenticated``, without the other facts."""
+    is_full = call.seen.full_authentication or call.seen.authenticated
+    return is_full or _is_by_hand(call) or has_result(call, policies)
+
+
+def is_rejected_by_anyone(call: Call) -> bool:
+    """Tell whether the call is ``rejected``."""
+    return call.seen.rejected or call.ledger.reject.state in DONE
+
+
+def _is_nobodys(call: Call) -> bool:
+    """Tell whether details name nobody.
+
+    Somebody has taken the member off the call; or only the queue names the member, whom nobody has assigned or claimed.
+    """
+    reading, listed_at = call.seen.reading, call.life.listed_at
+    if reading is None or reading.person_id is not None:
+        return False
+    return call.seen.was_named or (not is_assigned(call) and listed_at is not None and listed_at <= reading.read_at)
+
+
+def research_of(call: Call) -> tuple[str | None, str | None]:
+    """Return the state of the record's research case: first if it is about this call, second if about another one.
+
+    A determined fraud counts until it is refuted, also if the record shows another case since.
+
+    Assumed (`research-case`): the case's voice id, real or alternate, is that of the call under investigation;
+    ``otherCalls`` are calls that were looked at as well. A case without a voice id is about another call.
+    """
+    reading = call.seen.reading
+    if reading is None:
+        return None, None
+    shown, is_ours = reading.research_status, _is_about(call, reading.research_voice_id)
+    ours, other = (shown, None) if is_ours else (None, shown)
+    are_ours = [_is_about(call, about) for about in call.seen.frauds]
+    return FRAUD if True in are_ours else ours, FRAUD if False in are_ours else other
+
+
+def _is_about(call: Call, voice_id: str | None) -> bool:
+    """Tell whether a research case that names a voice id is about this call."""
+    ours = (call.voice_id, call.names.alternate_id)
+    return voice_id is not None and any(is_same_id(voice_id, one) for one in ours if one is not None)
+
+
+def has_real_voice_id(call: Call) -> bool:
+    """Tell whether an answer of the service gave this record's id as the call's voice id."""
+    return call.seen.reading is not None and call.seen.reading.voice_id == call.voice_id
+
+
+def is_named_by_service(call: Call) -> bool:
+    """Tell whether the service uses this record's id as a call's voice id, in its queue or in an answer."""
+    return call.life.listed_at is not None or is_named_in_answer(call)
+
+
+def is_named_in_answer(call: Call) -> bool:
+    """Tell whether an answer of the service has given this record's id as the call's own."""
+    return call.names.is_confirmed or has_real_voice_id(call)
+
+
+def signs_of(reading: Reading) -> tuple[str, ...]:
+    """Return the facts that one answer shows by itself. Colours are left out: they depend on the rules in force."""
+    shown = (
+        ("voice_mismatch", reading.is_voice_mismatch or reading.status == CallStatus.VOICE_MISMATCH),
+        ("high_risk_device", reading.is_high_risk_device),
+        ("provider_error", reading.provider_error is not None),
+        ("voice_pending", reading.status == CallStatus.VOICE_PENDING),
+    )
+    return tuple(name for name, holds in shown if holds)
+
+
+def begun_at(call: Call) -> dict[str, datetime | None]:
+    """Return when each fact of ``GROWING`` began to count; None if it has not."""
+    return {name: _came_true_at(call, fact) for name, fact in GROWING.items()}
+
+
+def _came_true_at(call: Call, fact: str) -> datetime | None:
+    match fact:
+        case "assigned":  # Checks are planned from the call's first person on too.
+            return call.plan.watch_from if call.seen.person_id is not None else None
+        case "ended":
+            return call.life.ended_at
+        case _:
+            return call.statements.identity.established_at if call.statements.identity is not None else None
+
+
+def _candidate(call: Call) -> Candidate | None:
+    """Return the candidate who is assigned; None if nobody is, or somebody who is not among the candidates."""
+    for candidate in call.seen.candidates if call.seen.person_id is not None else ():
+        if candidate.person_id == call.seen.person_id:
+            return candidate
+    return None
+
+
+def _seconds_since(instant: datetime | None, now: datetime | None) -> int | None:
+    """Return how many seconds ago something happened; None if it has not. 0 if the present is unknown."""
+    if instant is None:
+        return None
+    return 0 if now is None else max(0, int((now - instant).total_seconds()))
+
+
+def has_final_analysis(call: Call) -> bool:
+    """Tell whether two reads after the end, far enough apart, showed the same."""
+    reading, since = call.seen.reading, call.seen.final_since
+    return (
+        call.life.ended_at is not None
+        and reading is not None
+        and since is not None
+        and reading.read_at - since >= FINAL_APART
+    )
+
+
+def _is_voice_checked(reading: Reading | None, answers: int, *, is_final: bool) -> bool:
+    """Tell whether the voice had its say. Until then the absence of evidence says nothing."""
+    is_open = reading is None or reading.provider_error is not None or reading.status == CallStatus.VOICE_PENDING
+    return answers >= ENOUGH_ANSWERS or (answers >= LEAST_ANSWERS and is_final and not is_open)
+
+
+def is_suspected(call: Call, policies: Policies) -> bool:
+    """Tell whether something spoke against the caller, and the voice was not authenticated."""
+    is_suspicious = call.seen.mismatch or call.seen.risky_device or call.seen.red
+    return is_suspicious and not has_green_voice(call, policies)
+
+
+def has_green_voice(call: Call, policies: Policies) -> bool:
+    """Tell whether the voice is that of the member who is assigned now."""
+    colours = _colours_by_voice(call.seen, policies)
+    return call.seen.authenticated or (_GREEN in colours and _RED not in colours)
+
+
+def _is_in_time(identity: Identity, life: Life) -> bool:
+    """Tell whether identity was established early enough for an enroll.
+
+    Once a word has reopened a settled call, only a person's identity counts. Otherwise that word, if it is taken back, would
+    let what the service once established enroll the voice hours later.
+    """
+    ended_at = life.ended_at
+    if life.is_reopened and not identity.by_desk:
+        return False
+    allowance = VERIFIED_AFTER_END if identity.by_desk else timedelta()
+    return ended_at is None or identity.established_at <= ended_at + allowance
+
+
+def _is_contradicted(identity: Identity, wish: Word | None) -> bool:
+    """Tell whether a person at the desk says that the caller is somebody else, whether or not that could be assigned."""
+    if wish is None or wish.person_id in {None, identity.person_id}:
+        return False
+    verified = statement_order(identity.number, identity.established_at)
+    return not identity.by_desk or statement_order(wish.number, wish.said_at) > verified
+
+
+def coloured(history: History, policies: Policies) -> History:
+    """Add on which checks a policy of each colour was applied."""
+    signs = {name: mask for name, mask in history.signs.items() if name not in _BY_COLOUR.values()}
+    for policy, mask in history.policies.items():
+        sign = _BY_COLOUR.get(policies.colour(policy))
+        if sign is not None:
+            signs[sign] = signs.get(sign, 0) | mask
+    return replace(history, signs=signs)
+
+
+def _is_ours(call: Call) -> bool:
+    """Tell whether the current assignment is ours: our person, and no core username on the call but ours."""
+    is_our_person = call.ledger.assigned_person_id is not None and call.ledger.assigned_person_id == call.seen.person_id
+    # Assumed (`username-is-claimer`): the core username on a record is that of whoever assigned or claimed the call last.
+    return is_our_person and call.seen.core_username in {None, call.ledger.assigned_as}
