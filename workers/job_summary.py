@@ -61,7 +61,7 @@ class JobSummary:
             self.queue.update(queue)
 
     def sentence(self) -> str:
-        """Return for example ``37 calls, 35 checks; 4 listings failed; 2 need a human``. It holds no personal data.
+        """Return for example ``37 calls, 35 checks; 4 listings failed; 2 need a person``. It holds no personal data.
 
         A job about a queue starts with that queue: ``12 calls in the queue, 3 new or changed; meanwhile 37 calls``.
         """
@@ -75,7 +75,7 @@ class JobSummary:
         if self.unreachable_since is not None:
             parts.append(f"service unreachable since {self.unreachable_since:%H:%M} UTC")
         if self.attention:
-            parts.append(f"{self.attention} need{'s' if self.attention == 1 else ''} a human")
+            parts.append(f"{self.attention} need{'s' if self.attention == 1 else ''} a person")
         return "; ".join(part for part in parts if part)
 
     def as_dict(self) -> dict[str, int | str]:

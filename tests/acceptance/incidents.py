@@ -142,7 +142,7 @@ def assert_told(case: Case, stack: Stack) -> Told:
 
 
 def _told(case: Case, watchers: Watchers) -> Told:
-    until(lambda: "Nothing needs a human" in watchers.board(), 30, "a board without alarms")
+    until(lambda: "Nothing needs a person" in watchers.board(), 30, "a board without alarms")
     with case.happens(watchers.stack):
         began = time.monotonic()
         longest_s = case.within_s + _LENIENT_S
@@ -181,7 +181,7 @@ def _told(case: Case, watchers: Watchers) -> Told:
 
 
 def _is_well(case: Case, board: str) -> bool:
-    return "Nothing needs a human" in board and case.title not in board
+    return "Nothing needs a person" in board and case.title not in board
 
 
 def shoot(name: str, watchers: Watchers) -> None:

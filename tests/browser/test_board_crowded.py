@@ -133,7 +133,7 @@ def refused(site: Stack, crowd: list[Call]) -> Iterator[None]:
 def test_cards_do_not_push_the_calls_away(stage: Stage, refused: None, width: int, height: int, cards: int) -> None:
     """With thirty calls that need a person, the first live calls are on a desktop's screen, and few cards on a phone."""
     board = stage.board(viewport={"width": width, "height": height})
-    expect(board.locator("#alarms-rest")).to_contain_text("more: all calls that need a human")
+    expect(board.locator("#alarms-rest")).to_contain_text("more: all calls that need a person")
     assert board.locator(".alarm:visible").count() == cards
     first = board.locator(".row").first.bounding_box()
     assert first is not None

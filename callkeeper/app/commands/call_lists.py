@@ -114,7 +114,7 @@ def list_calls(
         console = terminal_console(width_if_piped=_PIPED_WIDTH)
         for member, why in attention.items():
             if _is_asked_for(member, query, calls):
-                console.print(f"needs a human: {_plain(member)}: {why}", style="bold red")
+                console.print(f"needs a person: {_plain(member)}: {why}", style="bold red")
     if found.is_partial:
         say("not all calls were searched: there are too many", err=True)
 

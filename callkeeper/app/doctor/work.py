@@ -144,10 +144,10 @@ def _outcomes(present: Present) -> list[Finding]:
 def _attention(reasons: Counter[str]) -> Finding:
     doubts = Counter({why: count for why, count in reasons.items() if not why.startswith(_UNDELIVERED)})
     if not doubts:
-        return ok(Topic.ATTENTION, "no call and no outcome waits for a human")
+        return ok(Topic.ATTENTION, "no call and no outcome waits for a person")
     detail = ", ".join(f"{count} {why}" for why, count in sorted(doubts.items()))
     remedy = "callkeeper calls list names them; callkeeper calls resolve closes them"
-    return warning(Topic.ATTENTION, f"{quantity(doubts.total(), 'needs a human', 'need a human')}: {detail}", remedy)
+    return warning(Topic.ATTENTION, f"{quantity(doubts.total(), 'needs a person', 'need a person')}: {detail}", remedy)
 
 
 async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:

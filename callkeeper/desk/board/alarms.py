@@ -30,7 +30,7 @@ from callkeeper.desk.board.states import StateName, StateTone
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One thing that needs a human: what it is, what to do, where, and since when if that is known.
+    """One thing that needs a person: what it is, what to do, where, and since when if that is known.
 
     ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
     docs/operations.md says more. ``last_error`` are the words of the last error. ``known``: who has acknowledged it.

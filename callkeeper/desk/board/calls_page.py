@@ -39,7 +39,7 @@ EXPORTED: Final = 5000
 EXPORT_SEARCHED: Final = 50_000
 """Records that are read for a CSV file, at most."""
 
-TABS: Final = {"": "All", OPEN: "Live", NEEDS_PERSON: "Needs a human", SETTLED: "Settled"}
+TABS: Final = {"": "All", OPEN: "Live", NEEDS_PERSON: "Needs a person", SETTLED: "Settled"}
 _ACTED: Final = (EffectKind.REJECT, EffectKind.ENROLL, EffectKind.ASSIGN)
 
 

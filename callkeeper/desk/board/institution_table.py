@@ -1,4 +1,4 @@
-"""The institutions as one table: the state of each, its live calls, what needs a human, how late it is. Pure.
+"""The institutions as one table: the state of each, its live calls, what needs a person, how late it is. Pure.
 
 Those with trouble come first, then those with the most live calls. A large installation shows the first, and folds the
 others and those without calls and without trouble.
@@ -39,7 +39,7 @@ _OBSTACLES: Final = {
     UNKNOWN: InstitutionState("Standing unknown", StateTone.WARN, "question"),
 }
 _CALLS_WAIT: Final = {
-    tone: InstitutionState("Needs a human", tone, shape)
+    tone: InstitutionState("Needs a person", tone, shape)
     for tone, shape in ((StateTone.BAD, "triangle"), (StateTone.WARN, "bars"))
 }
 _PAUSED: Final = InstitutionState("Paused", StateTone.WARN, "bars")
@@ -51,7 +51,7 @@ _QUIET: Final = InstitutionState("No calls", StateTone.IDLE, "ring")
 class InstitutionRow:
     """One line of the table.
 
-    ``waiting``: how many calls need a human. ``late_s``: how long the call or listing that is due the longest has waited.
+    ``waiting``: how many calls need a person. ``late_s``: how long the call or listing that is due the longest has waited.
     ``refused``: requests and listings that the service has refused within the hour. ``slot`` names its place in the page.
     """
 

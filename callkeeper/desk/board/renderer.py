@@ -388,4 +388,4 @@ def _said(alarms: Sequence[Alarm]) -> str:
     """Return the number of open alarms and the first one, for screen readers."""
     open_ones = [alarm for alarm in alarms if not alarm.known]
     n = sum(alarm.calls for alarm in open_ones)
-    return f"{n} {'needs' if n == 1 else 'need'} a human: {open_ones[0].title}" if open_ones else ""
+    return f"{n} {'needs' if n == 1 else 'need'} a person: {open_ones[0].title}" if open_ones else ""

@@ -125,7 +125,7 @@ _STATES: Final[Mapping[str, str]] = {
     **{word: word for word in (OPEN, SETTLED, NEEDS_PERSON)},
     **{_typed(word): name for name, style in STATE_STYLES.items() for word in (style.word, name)},
     "live": OPEN,
-    "needs-a-human": NEEDS_PERSON,
+    "needs-a-person": NEEDS_PERSON,
 }
 
 

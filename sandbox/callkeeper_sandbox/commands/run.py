@@ -85,7 +85,7 @@ def _ours(picture: Picture) -> Table:
         if picture.reasons[reason]:
             table.add_row(shown(reason, colour), str(picture.reasons[reason]))
     table.add_row("checks counted", str(picture.checks_used))
-    table.add_row("need a human", str(picture.attention))
+    table.add_row("need a person", str(picture.attention))
     return table
 
 

@@ -43,11 +43,11 @@ async def doubtful(rig: Rig) -> Call:
 
 
 async def test_calls_list_shows_a_call_and_what_needs_a_person(rig: Rig, redis_url: str) -> None:
-    """A live call is a line; an effect that nothing could prove is named as needing a human. No name is shown."""
+    """A live call is a line; an effect that nothing could prove is named as needing a person. No name is shown."""
     call = await doubtful(rig)
     told = await callkeeper(redis_url, "calls", "list")
     assert told.exit_code == 0, told.output
-    assert "needs a human" in told.output
+    assert "needs a person" in told.output
     assert call.voice_id in told.output
     assert "Ada" not in told.output
     rows = await callkeeper(redis_url, "calls", "list", "--json")

@@ -287,7 +287,7 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
     assert "the service asked for it (429)" in found["breaker cu-1"].remedy
     assert "due calls" not in found, "no worker is alive: that calls are late follows from it"
     assert (found["jobs"].severity, found["jobs"].detail) == (Severity.WARNING, "1 have failed, 0 wait")
-    assert found["attention"].detail == "1 needs a human: 1 enroll unresolved"
+    assert found["attention"].detail == "1 needs a person: 1 enroll unresolved"
     assert "callkeeper outcomes replay" in found["outcomes"].remedy
     assert found["pushes"].detail == "none has come yet"
 

@@ -597,6 +597,6 @@ async def test_call_page_says_what_keeps_its_call_from_moving(rig: BoardRig) -> 
     await rig.run(5)
     page = await rig.page(of(call))
     assert "No worker is alive" in page
-    assert "Nothing needs a human" not in page
+    assert "Nothing needs a person" not in page
     await rig.redis.hset(Keys().breakers, mapping=dict.fromkeys(("cu-2", KEY), f"5 {now_ms} {now_ms} failure"))
     assert (await rig.page(of(call))).count("The service fails for an institution") == 1

@@ -57,7 +57,7 @@ async def known(redis: Redis) -> list[Acknowledgement]:
 
 
 async def test_acknowledged_incident_stays_on_the_board_and_is_told_to_nobody(rig: BoardRig) -> None:
-    """The card says by whom and until when; messages, metrics and the count of what needs a human leave it out."""
+    """The card says by whom and until when; messages, metrics and the count of what needs a person leave it out."""
     page = html.unescape(await rig.page())
     assert "Last error: status 503: upstream down." in page
     assert (await rig.fill("/incidents/acknowledge", **AWAY, lasts="2h", note="they know")).status_code == 303

@@ -49,7 +49,7 @@ async def test_doctor_and_commands_name_the_remedy(
     assert REMEDY in f"{found.detail} {found.remedy}"
     listed = await callkeeper(redis_url, "calls", "list")
     assert listed.exit_code == 0, listed.output
-    assert " ".join(listed.output.split()).endswith(f"needs a human: {KEY} {call.voice_id}: {NEWER}")
+    assert " ".join(listed.output.split()).endswith(f"needs a person: {KEY} {call.voice_id}: {NEWER}")
     assert other.voice_id[:8] in listed.output
     questions: tuple[tuple[str, ...], ...] = (("show",), ("explain",), ("resolve", "--seen", "--operator", "ann"))
     for words in questions:

@@ -215,7 +215,7 @@ def test_calls_of_one_card_are_counted_one_by_one() -> None:
     """The headline counts calls, and so does the line below the cards that are shown, on a phone below fewer of them."""
     many = merged([asked(n, rule=f"rule {n % 8}") for n in range(20)])
     page = Renderer("/board", load_rules(None)).piece("alarms", many)
-    assert "Needs a human (20)" in page
+    assert "Needs a person (20)" in page
     assert page.count("<li ") == ALARMS_SHOWN
     assert re.findall(r"and (\d+) more", page) == ["4", "11"]
 
@@ -231,24 +231,24 @@ def test_what_people_know_of_comes_last() -> None:
 @pytest.mark.parametrize(
     ("choices", "says"),
     [
-        (0, "Nothing needs a human."),
+        (0, "Nothing needs a person."),
         (1, "1 call waits until somebody has chosen the caller. "),
         (2, "2 calls wait until somebody has chosen the caller. "),
-        (2, "Nothing else needs a human.</span>"),
+        (2, "Nothing else needs a person.</span>"),
     ],
 )
 def test_board_is_calm_only_as_far_as_it_is_true(choices: int, says: str) -> None:
-    """Calls that wait for a choice need a human, and come before the news that nothing else does."""
+    """Calls that wait for a choice need a person, and come before the news that nothing else does."""
     assert says in Renderer("/board", load_rules(None)).piece("alarms", [], choices)
 
 
-def test_acknowledged_alarm_needs_no_human() -> None:
+def test_acknowledged_alarm_needs_no_person() -> None:
     """The count is of what nobody knows of yet. A viewer does not read who knows."""
     known = replace(
         trouble("cu-1"), known="acknowledged by ann until 03:00 UTC", last_error="status 503", is_incident=True
     )
     page = Renderer("/board", load_rules(None)).piece("alarms", [known])
-    assert ("Needs a human" in page, ">Acknowledged</h2>" in page, "Last error: status 503." in page) == (
+    assert ("Needs a person" in page, ">Acknowledged</h2>" in page, "Last error: status 503." in page) == (
         False,
         True,
         True,
@@ -257,4 +257,4 @@ def test_acknowledged_alarm_needs_no_human() -> None:
     viewed = Renderer("/board", load_rules(None), sees_people=False).piece("alarms", [known])
     assert ("ann" in viewed.replace("meanwhile", ""), "/board/incidents" in viewed) == (False, False)
     page = Renderer("/board", load_rules(None)).piece("alarms", [trouble("cu-2"), trouble("cu-3"), known])
-    assert "Needs a human (2)" in page
+    assert "Needs a person (2)" in page

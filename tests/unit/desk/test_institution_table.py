@@ -68,7 +68,7 @@ def alarm(key: str, tone: StateTone = StateTone.BAD, **more: Any) -> Alarm:
 
 
 def test_trouble_comes_first_then_the_most_calls() -> None:
-    """An urgent incident, calls that need a human, other incidents, then live calls by their number, then the rest."""
+    """An urgent incident, calls that need a person, other incidents, then live calls by their number, then the rest."""
     known = context("a-idle", "b-few", "c-many", "d-warned", "e-waiting", "f-down")
     calls = [*live("b-few", 2), *live("c-many", 5), *live("d-warned", 3), *live("e-waiting")]
     alarms = [
@@ -95,8 +95,8 @@ def test_order_follows_the_counts_of_a_moment_ago() -> None:
         ({"pauses": {"x": "*"}}, [], "Paused", False),
         ({}, [alarm("cu-1", is_incident=True)], "Requests fail", False),
         ({}, [alarm("cu-1", is_incident=True, known="acknowledged by ann")], "No calls", True),
-        ({}, [alarm("cu-1")], "Needs a human", False),
-        ({}, [alarm("cu-1", StateTone.WARN, is_incident=True), alarm("cu-1")], "Needs a human", False),
+        ({}, [alarm("cu-1")], "Needs a person", False),
+        ({}, [alarm("cu-1", StateTone.WARN, is_incident=True), alarm("cu-1")], "Needs a person", False),
         ({}, [alarm("cu-2")], "No calls", True),
         ({"late_s": {"cu-1": 14.2}}, [], "No calls", False),
         ({"late_s": {"cu-1": 1.2}}, [], "No calls", True),

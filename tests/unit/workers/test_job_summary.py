@@ -17,13 +17,13 @@ SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
     "many": (
         {"calls": 37, "checks": 35, "enrolled": 1, "rejected": 2},
         2,
-        "37 calls, 35 checks, 1 enroll, 2 rejects; 2 need a human",
+        "37 calls, 35 checks, 1 enroll, 2 rejects; 2 need a person",
     ),
-    "one needs a person": ({"calls": 2}, 1, "2 calls; 1 needs a human"),
+    "one needs a person": ({"calls": 2}, 1, "2 calls; 1 needs a person"),
     "failures": (
         {"calls": 3, "listings_failed": 4, "checks_failed": 1},
         2,
-        "3 calls; 4 listings failed, 1 check failed; 2 need a human",
+        "3 calls; 4 listings failed, 1 check failed; 2 need a person",
     ),
     "nothing but failures": ({"reads_failed": 1}, 0, "nothing was due; 1 read failed"),
     "hints": ({"dropped": 1, "settled": 3}, 0, "3 settled, 1 hint dropped"),
@@ -42,7 +42,7 @@ def test_tally_says_what_was_done(counts: dict[str, int], attention: int, senten
 def test_tally_says_since_when_the_service_is_unreachable() -> None:
     """In an outage the sentence and the result say when it began."""
     tally = JobSummary(attention=1, unreachable_since=datetime(2026, 11, 2, 3, 12, 40, tzinfo=UTC))
-    assert tally.sentence() == "nothing was due; service unreachable since 03:12 UTC; 1 needs a human"
+    assert tally.sentence() == "nothing was due; service unreachable since 03:12 UTC; 1 needs a person"
     assert tally.as_dict() == {"unreachable_since": "2026-11-02T03:12:40+00:00", "attention": 1}
 
 
