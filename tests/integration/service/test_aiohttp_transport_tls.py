@@ -126,7 +126,8 @@ async def test_service_that_is_not_there_is_named_by_cause(url: str, words: str)
     async def close(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)  # a connection that is closed with bytes unread is reset, and the answer may be lost
         writer.write(b"-ERR unknown command\r\n")
         writer.close()
 
