@@ -19,7 +19,7 @@ from callkeeper.calls.call_patterns import seen_in_notes
 from callkeeper.calls.claimed_item import ClaimedItem, ListName, Placement
 from callkeeper.calls.context import Context
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import attention, fold_member_rejected
+from callkeeper.calls.effect_resolution import attention, fold_rejected
 from callkeeper.calls.fold import assigned, fold_note, new_call
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.member_evidence import enrolled_member, rejected_member
@@ -257,9 +257,8 @@ class Claim:
         if kind is EffectKind.ASSIGN:
             self.call = assigned(self.call, self.tools.book, self.now)
             self.has_assigned = True
-        if kind is EffectKind.REJECT:  # the member's other calls must hear of it, also if they heard of an earlier one
-            call = fold_member_rejected(self.call, self.now)  # it takes back an enroll of this call too
-            self.call = replace(call, ledger=replace(call.ledger, rejected_for=None))
+        if kind is EffectKind.REJECT:
+            self.call = fold_rejected(self.call, self.now)
         self.call = replace(self.call, plan=replace(self.call.plan, next_read_at=self.now))
 
     def hold_back(self, because: str) -> None:

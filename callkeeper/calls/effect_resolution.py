@@ -388,6 +388,16 @@ def fold_member_rejected(call: Call, now: datetime) -> Call:
     return replace(call, plan=replace(call.plan, recheck_from=now, next_read_at=next_read_at))
 
 
+def fold_rejected(call: Call, now: datetime) -> Call:
+    """Record that the call's own reject is in force.
+
+    It takes back an enroll of this call, too, and the member's other calls must hear of it, also if they heard of an
+    earlier one.
+    """
+    call = fold_member_rejected(call, now)
+    return replace(call, ledger=replace(call.ledger, rejected_for=None))
+
+
 def fold_unenrolled(before: Call, call: Call, reading: Reading) -> Call:
     """Return the call with what a reading says about its enroll being taken back.
 

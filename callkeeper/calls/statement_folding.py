@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import DOUBTFUL, enroll_trouble, failures, may_begin, unresolved, waiting
+from callkeeper.calls.effect_resolution import (
+    DOUBTFUL,
+    enroll_trouble,
+    failures,
+    fold_rejected,
+    may_begin,
+    unresolved,
+    waiting,
+)
 from callkeeper.calls.fact_derivation import has_real_voice_id
 from callkeeper.calls.facts import VERIFIED_AFTER_END
 from callkeeper.calls.member_evidence import is_enrolled
@@ -292,8 +300,8 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
     entries = [_entry(note, now, "resolved", because=answer, asked=note.effect)]
     if kind is not None and call.effect(kind).state is not state:
         call = with_effect(call, kind, replace(call.effect(kind), state=state, retry_at=None, resolved=order))
-        if kind is EffectKind.REJECT:  # the member's other calls must hear of it, also if they heard of an earlier one
-            call = replace(call, ledger=replace(call.ledger, rejected_for=None))
+        if kind is EffectKind.REJECT and note.applied:
+            call = fold_rejected(call, now)
         line = _seen(note, now, kind, state)
         entries.append(line if note.applied else replace(line, because=NOT_APPLIED))
     if kind is not None or note.effect is not None or unresolved(call) or is_repeated:

@@ -327,6 +327,20 @@ def test_fold_of_a_persons_answer_twice_closes_nothing_else() -> None:
     assert twice.statements.open_question is not None
 
 
+@pytest.mark.parametrize("applied", [True, False])
+def test_fold_of_a_persons_answer_that_a_reject_was_applied_tells_all_enrolls(applied: bool) -> None:
+    """As after a reject of known outcome: the call looks for its own enroll, and tells the member's other calls."""
+    doubtful = call(
+        phase=Phase.SETTLED,
+        enroll=Effect(state=EffectState.APPLIED, person_id="p-1"),
+        reject=Effect(state=EffectState.UNRESOLVED, person_id="p-1"),
+        rejected_for="p-1",
+    )
+    folded, _ = fold_note(doubtful, Resolved(applied=applied, operator="ann", said_at=NOW, number=1), NOW)
+    told = (folded.plan.recheck_from, folded.ledger.rejected_for)
+    assert told == ((NOW, None) if applied else (None, "p-1"))
+
+
 def test_fold_of_a_persons_answer_changes_no_refusal_that_a_person_has_seen() -> None:
     """What the service refused was not applied, also if a person says later that another effect of the call was."""
     refused = Effect(state=EffectState.REFUSED, sent_at=NOW, attempts=2, refusal="busy")
