@@ -361,7 +361,7 @@ def _alike(did: Did, tried: Iterable[Tried]) -> str:
     if len(alike) <= _MOST_ALIKE:
         return "; ".join(alike)
     some = "; ".join(alike[:_MOST_ALIKE])
-    return f"none of {len(alike)} rules that ask {_asked(did.outcome)} matched: {some}; ..."
+    return f"none of {len(alike)} rules that ask {_asked(did.outcome)} decided: {some}; ..."
 
 
 _MOST_ALIKE = 3

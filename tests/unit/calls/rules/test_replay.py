@@ -149,12 +149,13 @@ def test_replay_says_once_that_a_rule_asks_for_something_else() -> None:
 
 def test_replay_names_a_few_of_the_rules_that_might_have_done_the_same() -> None:
     """It says how many there were, and what the first ones lacked."""
-    several = [replace(ENROLL, name=f"r{n}", when=(("opted_in", True),)) for n in range(5)]
+    several = [replace(ENROLL, name=f"r{n}", when=(("opted_in", True),)) for n in range(4)]
+    several.insert(0, replace(ENROLL, name="watched", stage=Stage.SHADOW))
     (difference,) = replayed([record(only(*several), [{}, PASSCODE])], only(ENROLL))[1]
     lacked = "wants opted_in true, it was false"
     assert difference.why == (
-        "'enroll' matches, and was not among the rules then; then none of 5 rules that ask for enroll matched: "
-        f"'r0' {lacked}; 'r1' {lacked}; 'r2' {lacked}; ..."
+        "'enroll' matches, and was not among the rules then; then none of 5 rules that ask for enroll decided: "
+        f"'watched' was in shadow; 'r0' {lacked}; 'r1' {lacked}; ..."
     )
 
 
