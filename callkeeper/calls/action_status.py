@@ -15,10 +15,10 @@ from callkeeper.calls.effect_resolution import (
     ASSIGN_FAILED,
     ENROLLED_SINCE,
     MAX_ASSIGNS,
+    attention_reasons,
     may_assign,
     may_begin,
     unresolved,
-    waiting,
 )
 from callkeeper.calls.fact_derivation import facts_of
 from callkeeper.calls.facts import Facts
@@ -369,7 +369,7 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> ActionStatus:
     )
     if closed_by is not None and line.asked is None:
         return ActionStatus(ActionState.DONE, operator=closed_by)
-    is_open = line.asked in doubts if line.asked else waiting(call)
+    is_open = line.asked in doubts if line.asked else attention_reasons(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 

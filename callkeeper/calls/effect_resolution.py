@@ -364,7 +364,7 @@ def enroll_trouble(call: Call) -> str:
     return TAKEN_BACK if call.seen.unenrolled and not (is_rejected(call) and is_answered) else ""
 
 
-def waiting(call: Call) -> list[str]:
+def attention_reasons(call: Call) -> list[str]:
     """Return why a call needs a person, the most important reason first."""
     question = call.statements.open_question
     return [
@@ -377,7 +377,7 @@ def waiting(call: Call) -> list[str]:
 
 def attention(call: Call) -> str:
     """Return the most important reason for which a call needs a person; empty if it needs none."""
-    return next(iter(waiting(call)), "")
+    return next(iter(attention_reasons(call)), "")
 
 
 def fold_member_rejected(call: Call, now: datetime) -> Call:

@@ -12,12 +12,12 @@ from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import (
     DOUBTFUL,
+    attention_reasons,
     enroll_trouble,
     failures,
     fold_rejected,
     may_begin,
     unresolved,
-    waiting,
 )
 from callkeeper.calls.fact_derivation import has_real_voice_id
 from callkeeper.calls.facts import VERIFIED_AFTER_END
@@ -326,7 +326,7 @@ def _answered(call: Call, named: str | None, order: int) -> EffectKind | None:
     A later answer corrects an earlier one, but one that may mean what else needs a person corrects nothing.
     """
     doubts = unresolved(call)
-    may_correct = named is not None or not waiting(call)
+    may_correct = named is not None or not attention_reasons(call)
     corrects = [kind for kind in DOUBTFUL if _is_corrected(call.effect(kind), order)] if may_correct else []
     kinds = [kind for kind in (*doubts, *corrects) if named in {None, kind.value}]
     return kinds[0] if len(kinds) == 1 else None

@@ -34,8 +34,8 @@ from callkeeper.calls.call_query import FEWEST_LETTERS, CallQuery
 from callkeeper.calls.claimed_item import instant
 from callkeeper.calls.effect_resolution import (
     DOUBTFUL,
+    attention_reasons,
     unresolved,
-    waiting,
     without_service_words,
 )
 from callkeeper.calls.item_names import CallId
@@ -267,7 +267,7 @@ async def _resolve(
     if resolution is Resolution.SEEN:
         if doubtful:
             raise click.ClickException(f"{', '.join(doubtful)} of {voice_id} is unresolved: say --applied or --absent")
-        closed = [without_service_words(why) for why in waiting(call)] if call else []
+        closed = [without_service_words(why) for why in attention_reasons(call)] if call else []
         missing = f"nothing of {voice_id} waits for a person"
     else:
         if len(doubtful) > 1:

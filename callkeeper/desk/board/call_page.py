@@ -117,14 +117,14 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     is_open = not is_settled and not facts.ended
     is_claimed = facts.assigned and (bool(call.seen.core_username) or call.ledger.assign.state in DONE)
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
-    doubts, failed = unresolved(call), next((failure(kind, call) for kind in failures(call)), None)
+    doubts = unresolved(call)
     return AvailableForms(
         people=_people(call),
         is_assigned=facts.assigned,
         is_enrolled=facts.enrolled,
         unresolved=doubts[0] if doubts else None,
         enroll_trouble=enroll_trouble(call),
-        failed=words_of(failed) if failed is not None else None,
+        failed=next((words_of(failure(kind, call)) for kind in failures(call)), None),
         asked=call.statements.open_question,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll
