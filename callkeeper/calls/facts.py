@@ -111,10 +111,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ]
     unclassified_seen: Annotated[
         bool,
-        Says(
-            "a policy without a colour was applied at any time in this call, for the member who is assigned now",
-            by_voice=True,
-        ),
+        Says("a policy without a colour was applied at any time in this call", by_voice=True),
     ] = False
     policies: Annotated[
         tuple[str, ...], Says("the names of the policies applied, as last read", by_check=True, by_voice=True)

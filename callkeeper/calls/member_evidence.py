@@ -2,8 +2,8 @@
 
 What the voice showed of another member is no evidence for or against this one: a caller who was authenticated may be
 another member, or a mismatch may only have meant that the first member was wrong. So it is forgotten, and what the
-service goes on showing is in doubt until it changes (``Seen.of_another``). What was seen of the device or was red stays,
-and a mismatch counts again for the member it was of, if they come back.
+service goes on showing is in doubt until it changes (``Seen.of_another``). What was seen of the device stays, and so
+does what was red or had no colour. A mismatch counts again for the member it was of, if they come back.
 """
 
 from msgspec.structs import replace

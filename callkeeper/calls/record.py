@@ -129,9 +129,12 @@ class History(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return replace(self, policies=self.policies | new) if new else self
 
     def without_voice(self) -> "History":
-        """Return what the checks showed, without policies and mismatches: they were about another member."""
+        """Return what the checks showed, without mismatches: they were of another member.
+
+        Of policies the names stay: one that has no colour might be a red one, which counts for the whole call.
+        """
         signs = {name: mask for name, mask in self.signs.items() if name != "voice_mismatch"}
-        return replace(self, policies={}, signs=signs)
+        return replace(self, policies=dict.fromkeys(self.policies, 0), signs=signs)
 
     def joined(self, other: "History") -> "History":
         """Return the union of two histories of one call."""

@@ -295,3 +295,16 @@ async def test_voice_that_is_known_as_one_members_is_not_enrolled_as_anothers(ri
     rig.stage.happen(call, Kind.MFA_VALIDATED)
     await rig.run(400)
     assert "enroll" not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("members", [("p-2", "p-1"), ("p-2",)], ids=" then ".join)
+async def test_policy_without_a_colour_counts_whoever_is_put_on_the_call(rig: Rig, members: tuple[str, ...]) -> None:
+    """It might be a red one, and was gone before another member stood on the call."""
+    call = await rig.begin_call(Happening(Kind.POLICY, 5, "Yellow Review"), Happening(Kind.END, 400), run_s=30)
+    call.policies = call.provider.policies = []
+    await rig.run(20)
+    for person_id in members:
+        await put(rig, call, person_id, run_s=40)
+    rig.stage.happen(call, Kind.MFA_VALIDATED)
+    await rig.run(400)
+    assert "enroll" not in rig.ledger(call)
