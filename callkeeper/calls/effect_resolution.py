@@ -60,9 +60,11 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
     if sent_at is None:
         return EffectState.UNRESOLVED
     if reading is not None and reading.read_at > sent_at:
-        if _shows(kind, effect, reading):
-            return EffectState.CONFIRMED
         is_another = reading.person_id not in {None, effect.person_id}
+        if _shows(kind, effect, reading):
+            # The last activity is an enroll, and another member stands there: it may be another tool's, for that one.
+            is_unclear = kind is EffectKind.ENROLL and is_another and reading.status in ENROLLED
+            return EffectState.UNRESOLVED if is_unclear else EffectState.CONFIRMED
         if kind is EffectKind.ASSIGN and (is_another or effect.retry_at is not None):
             is_final = effect.refusal is not None and not is_another and assigned_too_often(effect)
             return EffectState.REFUSED if is_final else EffectState.ABSENT

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_ledger import EffectKind
+from callkeeper.calls.effect_ledger import EffectKind, EffectState
 from callkeeper.calls.effect_resolution import ENROLLED_AS_ANOTHER, TAKEN_BACK
 from callkeeper.calls.fold import fold_check, fold_reading
 from callkeeper.calls.law import forbidden
@@ -15,6 +15,7 @@ from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import Life
 from callkeeper.desk.board.states import state_of
 from callkeeper_sandbox.service.effects import check
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import DEMO, EAGER, KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
@@ -308,3 +309,22 @@ async def test_policy_without_a_colour_counts_whoever_is_put_on_the_call(rig: Ri
     rig.stage.happen(call, Kind.MFA_VALIDATED)
     await rig.run(400)
     assert "enroll" not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("enrolled", ["p-1", "p-2"])
+async def test_enroll_in_doubt_is_not_confirmed_by_one_of_the_next_member(rig: Rig, enrolled: str) -> None:
+    """Its answer was lost. Another tool puts p-2 on the call and enrolls the voice: whose it is, a person must find out."""
+    call = await rig.begin_call(Happening(Kind.END, 900), run_s=20)
+    is_applied = enrolled == "p-1"
+    rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.CUT, times=1, applied=is_applied))
+    await rig.note(call, verified(rig))
+    await rig.run(0.2)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    if not is_applied:
+        rig.stage.happen(call, Kind.ENROLLED, "zed", "p-2")
+    await rig.run(60)
+    assert call.manual_person_id == enrolled
+    state = EffectState.CONFIRMED if is_applied else EffectState.UNRESOLVED
+    assert (await rig.record(call)).ledger.enroll.state is state
+    why = ENROLLED_AS_ANOTHER if is_applied else "enroll unresolved"
+    assert list((await rig.queries.attention()).values()) == [why]
