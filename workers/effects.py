@@ -26,6 +26,7 @@ from callkeeper.calls.fold import MOST_TEXT, unassigned
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
+from callkeeper.calls.redis_restart import before_jumps, catch_up
 from callkeeper.calls.rules import Outcome
 from callkeeper.calls.rules.assignment import Assignment
 from callkeeper.calls.rules.matching import Verdict
@@ -151,16 +152,19 @@ async def _was_enrolled_beside(claim: Claim) -> bool:
     began_at = min((at for at in (life.hinted_at, life.first_seen_at) if at is not None), default=None)
     if claim.call.ledger.enroll.operator is not None or began_at is None:
         return False
-    for call_id in await _others_enrolled_since(claim, began_at):
+    jumps = claim.tools.store.jumps.found
+    for call_id in await _others_enrolled_since(claim, before_jumps(began_at, jumps)):
         other = await claim.tools.store.record(call_id)
-        if other is not None and (other.life.ended_at is None or other.life.ended_at > began_at):
+        ended_at = catch_up(other, jumps).life.ended_at if other is not None else began_at
+        if ended_at is None or ended_at > began_at:
             return True
     return False
 
 
 async def _would_undo_an_enroll(claim: Claim) -> bool:
     """Tell whether a repeated reject would take back an enroll of the member that came after the first one."""
-    since, word = claim.call.ledger.reject.sent_at, claim.call.statements.distrusted
+    sent_at, word = claim.call.ledger.reject.sent_at, claim.call.statements.distrusted
+    since = before_jumps(sent_at, claim.tools.store.jumps.found) if sent_at is not None else None
     if word is not None and not is_repeated(EffectKind.REJECT, claim.call):
         since = received_at(word, claim.now)
     return since is not None and bool(await _others_enrolled_since(claim, since))

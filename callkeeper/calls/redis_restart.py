@@ -9,7 +9,7 @@ Redis's clock jumps with an NTP step, or when a new server's clock differs. A pr
 and shifts older records if it jumped ahead. If it was set back, the record itself shows it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -48,6 +48,14 @@ def catch_up(call: Call, jumps: Iterable[Jump]) -> Call:
         if call.saved_at is not None and call.saved_at <= jump.at + jump.by / 2:
             call = _shifted(call, -jump.by)
     return call
+
+
+def before_jumps(instant: datetime, jumps: Sequence[Jump]) -> datetime:
+    """Return what Redis's clock showed at an instant of a record that ``catch_up`` has shifted."""
+    for jump in reversed(jumps):
+        if instant - jump.by <= jump.at + CLOCK_TOLERANCE:
+            instant -= jump.by
+    return instant
 
 
 def set_back(call: Call, saved_at: datetime, now: datetime) -> Call:

@@ -1,11 +1,17 @@
 """Two callers who are verified as one member at the same time: one of them is not the member."""
 
+from datetime import timedelta
+
 import pytest
+from redis.asyncio import Redis
 
 from callkeeper.calls.notes import Distrusted
+from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import Rig
+from tests.integration.whole_calls.test_clocks import Clocks, rig_of
 from tests.integration.whole_calls.test_outcomes_told import verified
+from tests.sandbox_fixtures import Asgi
 
 H = Happening
 
@@ -76,3 +82,39 @@ async def test_callers_whom_persons_have_verified_are_both_enrolled(rig: Rig) ->
         await rig.note(call, verified(rig, wish))
         await rig.run(20)
     assert [rig.ledger(call).get("enroll") for call in (first, second)] == [1, 1]
+
+
+@pytest.mark.parametrize("lives_on_s", [30.0, 300.0])
+async def test_two_callers_at_once_count_as_such_after_a_jump_of_the_clock_of_redis(
+    sandbox_asgi: Asgi, redis: Redis, lives_on_s: float
+) -> None:
+    """It jumps ahead between the two: the first call's enroll was stored by the earlier clock."""
+    clocks = Clocks(sandbox_asgi)
+    rig = rig_of(sandbox_asgi, redis, clocks)
+    first = await rig.begin_call(H(Kind.END, 15 + lives_on_s), run_s=10)
+    second = await rig.begin_call(H(Kind.MFA_VALIDATED, 100), H(Kind.END, 150), run_s=5, phone_number="5559999999")
+    rig.stage.happen(second, Kind.CLAIMED, "zed", "p-1")
+    await rig.note(first, verified(rig))
+    await rig.run(60)
+    assert rig.ledger(first)["enroll"] == 1
+    clocks.redis = timedelta(seconds=400)
+    await rig.run(200)
+    assert "enroll" not in rig.ledger(second)
+
+
+async def test_reject_is_not_repeated_after_an_enroll_and_a_jump_of_the_clock_of_redis(
+    sandbox_asgi: Asgi, redis: Redis
+) -> None:
+    """It would take back the enroll of another call, which came after the first reject, before the jump."""
+    clocks = Clocks(sandbox_asgi)
+    rig = rig_of(sandbox_asgi, redis, clocks)
+    first, second = (rig.stage.call(H(Kind.END, 300)) for _ in range(2))
+    await rig.run(20)
+    rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.UNAUTHORIZED, times=1))
+    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    await rig.run(2)
+    await rig.note(second, verified(rig))
+    await rig.run(3)
+    clocks.redis = timedelta(seconds=400)
+    await rig.run(60)
+    assert (second.manual_person_id, first.rejected) == ("p-1", False)

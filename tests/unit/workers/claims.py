@@ -9,7 +9,7 @@ from typing import Any, cast
 import structlog
 from structlog.testing import LogCapture
 
-from callkeeper.calls.claimed_item import LEASE, Placement, RefusedBy, WriteRefused
+from callkeeper.calls.claimed_item import LEASE, Jumps, Placement, RefusedBy, WriteRefused
 from callkeeper.calls.context import Context
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, with_effect
@@ -82,7 +82,10 @@ class HeldClaim:
                 ask=self._ask, patterns=SimpleNamespace(established=self._note, turned_away=self._note)
             ),
             store=SimpleNamespace(
-                keep_alias=self._keep_alias, lease=LEASE, members=SimpleNamespace(enrolled_since=self._enrolled_since)
+                keep_alias=self._keep_alias,
+                lease=LEASE,
+                jumps=Jumps(),
+                members=SimpleNamespace(enrolled_since=self._enrolled_since),
             ),
             service=self.service,
             monotonic=lambda: self._seconds,
