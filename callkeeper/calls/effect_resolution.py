@@ -62,8 +62,9 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
     if reading is not None and reading.read_at > sent_at:
         is_another = reading.person_id not in {None, effect.person_id}
         if _shows(kind, effect, reading):
-            # The last activity is an enroll, and another member stands there: it may be another tool's, for that one.
-            is_unclear = kind is EffectKind.ENROLL and is_another and reading.status in ENROLLED
+            # If that is the last activity, and another member stands there, it may be another tool's, about that one.
+            is_last = kind is EffectKind.REJECT or reading.status in ENROLLED
+            is_unclear = kind is not EffectKind.ASSIGN and is_another and is_last
             return EffectState.UNRESOLVED if is_unclear else EffectState.CONFIRMED
         if kind is EffectKind.ASSIGN and (is_another or effect.retry_at is not None):
             is_final = effect.refusal is not None and not is_another and assigned_too_often(effect)

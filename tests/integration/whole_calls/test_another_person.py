@@ -328,3 +328,21 @@ async def test_enroll_in_doubt_is_not_confirmed_by_one_of_the_next_member(rig: R
     assert (await rig.record(call)).ledger.enroll.state is state
     why = ENROLLED_AS_ANOTHER if is_applied else "enroll unresolved"
     assert list((await rig.queries.attention()).values()) == [why]
+
+
+async def test_reject_in_doubt_is_not_confirmed_by_one_of_the_next_member(rig: Rig) -> None:
+    """Another tool puts p-2 on the call and rejects: what p-2 has is taken back, and p-1 keeps everything."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    other = await rig.begin_call(Happening(Kind.END, 900), run_s=20, phone_number="5550100002")
+    await rig.note(other, replace(verified(rig), person_id="p-2"))
+    call = await rig.begin_call(Happening(Kind.END, 900), run_s=20)
+    assert rig.ledger(other)["enroll"] == 1
+    rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.CUT, times=1, applied=False))
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    await rig.run(0.2)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-2")
+    rig.stage.happen(call, Kind.REJECTED, "zed")
+    await rig.run(120)
+    assert other.manual_person_id is None
+    assert (await rig.record(call)).ledger.reject.state is EffectState.UNRESOLVED
+    assert sorted((await rig.queries.attention()).values()) == [TAKEN_BACK, "reject unresolved"]
