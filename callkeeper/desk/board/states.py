@@ -192,7 +192,7 @@ class CallState:
 
     @property
     def is_urgent(self) -> bool:
-        """Tell whether somebody should look at the call before the others: it is red, or waits for a person."""
+        """Tell whether somebody should look at the call before the others: it waits for a person, or is `_URGENT`."""
         return self.for_person or self.name in _URGENT
 
     @property
@@ -258,7 +258,7 @@ def _by_ledger(call: Call) -> CallState | None:
 
 
 def _against(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
-    """What speaks against the caller, before all that speaks for them: in the order of the agent's element."""
+    """Return the state of a call of which something speaks against the caller, in the order of the agent's element."""
     if facts.rejected or facts.red:
         return CallState(StateName.REJECTED if facts.rejected else StateName.RED)
     if not facts.distrusted and not facts.voice_mismatch:
