@@ -11,7 +11,6 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
-import httpx
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
@@ -20,10 +19,10 @@ from callkeeper.service.aiohttp_transport import (
     FirstByte,
     Guard,
     ServiceResponse,
+    Transport,
     effects_transport,
     http_request,
     reads_transport,
-    receive,
 )
 from callkeeper.service.answer_meaning import effect_verdict, institution_list, login_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
@@ -78,8 +77,8 @@ class Exchange:
         config: ServiceConfig,
         tokens: TokenStore,
         *,
-        reads: httpx.AsyncBaseTransport | None,
-        effects: httpx.AsyncBaseTransport | None,
+        reads: Transport | None,
+        effects: Transport | None,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
         observe: Observe,
@@ -197,7 +196,7 @@ class Exchange:
 
     async def _send_with_token(
         self,
-        transport: httpx.AsyncBaseTransport,
+        transport: Transport,
         request: Request,
         first_byte: FirstByte | None = None,
         *,
@@ -215,7 +214,7 @@ class Exchange:
 
     async def _send(
         self,
-        transport: httpx.AsyncBaseTransport,
+        transport: Transport,
         request: Request,
         token: SsoToken | None,
         first_byte: FirstByte | None = None,
@@ -234,8 +233,7 @@ class Exchange:
                     resends=int(is_repeat),
                 )
             sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
-            response = await transport.handle_async_request(sent)
-            answer = await receive(response, self._config.max_body_bytes)
+            answer = await transport.send(sent, self._config.max_body_bytes)
             sending.note(status=answer.status_code)
             if answer.status_code >= 400:
                 sending.fail(str(answer.status_code))
@@ -248,7 +246,7 @@ class Exchange:
                 return await sending
         except TimeoutError:
             failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {self._config.deadline_s:g} s")
-        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
+        except (aiohttp.ClientError, OSError, BodyRefused) as error:
             failure = _failure(request.endpoint.name, error)
         raise failure
 

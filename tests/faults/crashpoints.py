@@ -32,9 +32,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.logs import set_up_logging
@@ -47,7 +48,13 @@ from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ServiceConfig, TokenStore
-from callkeeper.service.aiohttp_transport import FIRST_BYTE, effects_transport, reads_transport
+from callkeeper.service.aiohttp_transport import (
+    SentRequest,
+    ServiceResponse,
+    Transport,
+    effects_transport,
+    reads_transport,
+)
 from callkeeper.service.client import Reseller
 from callkeeper.service.exchange import Observe
 from callkeeper.service.open_questions import See
@@ -179,28 +186,25 @@ class CrashingListings(Listings):
         self.crash.pass_by("listing.told")
 
 
-class CrashingTransport(httpx.AsyncBaseTransport):
+class CrashingTransport:
     """Passes the points of a request."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, crash: Crashpoint) -> None:
+    def __init__(self, inner: Transport, crash: Crashpoint) -> None:
         self._inner = inner
         self._crash = crash
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def send(self, request: SentRequest, max_bytes: int) -> ServiceResponse:
         """Send the request and wait for its whole answer."""
         step, crash = _step_of(request), self._crash
-        if FIRST_BYTE in request.extensions:
-            request.extensions[FIRST_BYTE] = self._announced(request.extensions[FIRST_BYTE], f"{step}.first-byte")
+        if request.first_byte is not None:
+            request = replace(request, first_byte=self._announced(request.first_byte, f"{step}.first-byte"))
         middle = asyncio.get_running_loop().call_later(MID_REQUEST_S, crash.pass_by, f"{step}.mid-request")
         try:
-            answer = await self._inner.handle_async_request(request)
-            assert isinstance(answer.stream, httpx.AsyncByteStream)
-            body = b"".join([chunk async for chunk in answer.stream])
-            await answer.stream.aclose()
+            answer = await self._inner.send(request, max_bytes)
         finally:
             middle.cancel()
         crash.pass_by(f"{step}.after-request")
-        return httpx.Response(answer.status_code, headers=answer.headers.raw, stream=httpx.ByteStream(body))
+        return answer
 
     def _announced(self, announce: Callable[[], None], point: str) -> Callable[[], None]:
         def first_byte() -> None:
@@ -214,12 +218,13 @@ class CrashingTransport(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def _step_of(request: httpx.Request) -> str:
+def _step_of(request: SentRequest) -> str:
     """Return the step that sends a request. A read is the claim's step only if the claim has no other step."""
-    name = request.url.path.rpartition("/")[2]
+    url = urlsplit(request.url)
+    name = url.path.rpartition("/")[2]
     if name != "details":
         return _REQUESTS.get(name, name)
-    if request.url.params["checkVoiceAuthentication"] == "true":
+    if url.query == "checkVoiceAuthentication=true":
         return "check"
     if _step.get() == "wait":
         _step.set("read")

@@ -5,26 +5,19 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.service.aiohttp_transport import BodyRefused, receive
+from callkeeper.service.aiohttp_transport import BodyRefused, read_body
 
 MIB = 1024 * 1024
 
 
-class Chunks(httpx.AsyncByteStream):
-    """A body that comes in pieces."""
-
-    def __init__(self, *chunks: bytes) -> None:
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give one piece after the other."""
-        for chunk in self._chunks:
-            yield chunk
+async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
+    """Give one piece of a body after the other."""
+    for chunk in chunks:
+        yield chunk
 
 
 def encoded(body: bytes, encoding: str | None) -> bytes:
@@ -40,9 +33,7 @@ def encoded(body: bytes, encoding: str | None) -> bytes:
 
 async def received(*chunks: bytes, encoding: str | None, max_bytes: int) -> bytes:
     """Return what a client reads of an answer."""
-    headers = {} if encoding is None else {"content-encoding": encoding}
-    response = httpx.Response(200, headers=headers, stream=Chunks(*chunks))
-    return (await receive(response, max_bytes)).content
+    return await read_body(pieces(*chunks), encoding, max_bytes)
 
 
 @given(st.binary(max_size=2000), st.sampled_from([None, "gzip", "deflate", "identity"]), st.integers(1, 50))
