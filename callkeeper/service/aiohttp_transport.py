@@ -153,13 +153,21 @@ def http_request(
     The request has a complete path and the headers that name institution and operator; ``headers`` are those that only
     this attempt has. ``first_byte`` is called before the first byte: such a request gets a connection of its own.
     """
-    url = f"{base_url}{request.path}?{request.query}" if request.query else base_url + request.path
+    url = encoded(base_url) + request.path
+    if request.query:
+        url = f"{url}?{request.query}"
     sent = {**_EVERY_REQUEST, **request.headers, **headers}
     if request.content is not None:
         sent["content-type"] = "application/json"
     if first_byte is not None:
         sent["connection"] = "close"
     return SentRequest(request.endpoint.method, url, sent, request.content or b"", first_byte)
+
+
+@cache
+def encoded(base_url: str) -> str:
+    """Return a base address as it is sent: a host with umlauts in its ASCII form, a blank in the path quoted."""
+    return str(URL(base_url)).rstrip("/")
 
 
 KEEPALIVE_S = 15.0

@@ -30,7 +30,7 @@ from callkeeper.service import (
     ServiceUnavailable,
     TokenFault,
 )
-from callkeeper.service.aiohttp_transport import BodyRefused, SentRequest, reads_transport
+from callkeeper.service.aiohttp_transport import BodyRefused, SentRequest, encoded, reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import ServiceConfig
 from workers.managed_institutions import Standings, ask_standings, handled_in_test
@@ -112,7 +112,7 @@ async def _service_time(config: ServiceConfig) -> datetime | None:
     transport = reads_transport(config)
     try:
         async with asyncio.timeout(_WITHIN_S):
-            answer = await transport.send(SentRequest("HEAD", config.base_url, {}), config.max_body_bytes)
+            answer = await transport.send(SentRequest("HEAD", encoded(config.base_url), {}), config.max_body_bytes)
         return parsedate_to_datetime(answer.headers.get("date", ""))
     except (aiohttp.ClientError, BodyRefused, OSError, ValueError, OverflowError):
         return None

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.service.aiohttp_transport import BodyRefused, read_body
+from callkeeper.service.aiohttp_transport import BodyRefused, http_request, read_body
+from callkeeper.service.endpoints import DETAILS, Request
 
 MIB = 1024 * 1024
 
@@ -91,3 +92,22 @@ async def test_broken_encoding_is_refused(chunks: tuple[bytes, ...]) -> None:
     """Cut off, or not what the header says."""
     with pytest.raises(BodyRefused):
         await received(*chunks, encoding="gzip", max_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "sent"),
+    [
+        ("https://Bänk.example:443/a b", "https://xn--bnk-qla.example/a%20b/external/calls/v%2F1/details?a=1"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080/external/calls/v%2F1/details?a=1"),
+    ],
+)
+def test_address_is_sent_encoded_once(base_url: str, sent: str) -> None:
+    """Host and path of the base address are encoded; what is quoted in the path stays as it is."""
+    request = Request(DETAILS, DETAILS.at("v/1"), query="a=1")
+    assert http_request(request, base_url, {}, None).url == sent
+
+
+def test_token_is_in_no_text_of_a_request() -> None:
+    """What is logged of a request by mistake shows neither its headers nor its body."""
+    request = Request(DETAILS, DETAILS.at("v-1"), {"SsoToken": "canary-1"}, content=b"canary-2")
+    assert "canary" not in repr(http_request(request, "https://bank.example", {"X": "canary-3"}, None))
