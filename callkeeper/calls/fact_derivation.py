@@ -193,9 +193,8 @@ def has_result(call: Call, policies: Policies) -> bool:
 
 
 def is_decided(call: Call, policies: Policies) -> bool:
-    """Tell whether the call is ``green``, ``red``, ``manual`` or ``fully_authenticated``, without the other facts."""
-    is_full = call.seen.full_authentication or call.seen.authenticated
-    return is_full or _is_by_hand(call) or has_result(call, policies)
+    """Tell whether the call is ``green``, ``red``, ``enrolled`` or ``fully_authenticated``, without the other facts."""
+    return call.seen.full_authentication or _is_by_hand(call) or has_result(call, policies)
 
 
 def is_rejected_by_anyone(call: Call) -> bool:
@@ -317,7 +316,10 @@ def is_suspected(call: Call, policies: Policies) -> bool:
 
 
 def has_green_voice(call: Call, policies: Policies) -> bool:
-    """Tell whether the voice is that of the member who is assigned now."""
+    """Tell whether the voice is that of the member who is assigned now.
+
+    Other than the fact ``green``: also if the voice was enrolled since, or a red policy came.
+    """
     colours = _colours_by_voice(call.seen, policies)
     return call.seen.authenticated or (_GREEN in colours and _RED not in colours)
 

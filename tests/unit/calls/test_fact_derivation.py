@@ -4,12 +4,16 @@ import ast
 import inspect
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from callkeeper.calls.fact_derivation import facts_of
+from callkeeper.calls.fact_derivation import facts_of, has_result, is_decided
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.record import Call
+from tests.conftest import examples
 from tests.records import facts_of_record
-from tests.unit.calls.specimens import BOOK, NOW, call, seconds
+from tests.unit.calls.specimens import BEGINNINGS, BOOK, NOW, call, calls_near, seconds
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,17 @@ def test_every_fact_is_derived_by_name() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Facts"
     ]
     assert {keyword.arg for keyword in made.keywords} == set(Facts.__struct_fields__)
+
+
+DECIDING = {"authenticated_seen", "enrolled_seen", "enroll", "reading"}
+
+
+@examples(150)
+@given(calls_near(*BEGINNINGS, fields=DECIDING, most=len(DECIDING)), st.booleans(), st.booleans())
+def test_questions_that_need_no_other_fact_agree_with_the_facts(one: Call, is_full: bool, unenrolled: bool) -> None:
+    """They are asked several times for each answer, and so they are not derived from all facts."""
+    one = replace(one, seen=replace(one.seen, full_authentication=is_full, unenrolled=unenrolled))
+    facts = facts_of_record(one, BOOK.policies, NOW)
+    assert has_result(one, BOOK.policies) == (facts.green or facts.red)
+    decided = facts.green or facts.red or facts.enrolled or facts.fully_authenticated
+    assert is_decided(one, BOOK.policies) == decided
