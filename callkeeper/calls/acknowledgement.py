@@ -33,9 +33,8 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def words(self) -> str:
-        day = "%H:%M" if self.until - self.at < timedelta(hours=20) else "%d %b %H:%M"
         note = f" ({self.note})" if self.note else ""
-        return f"acknowledged by {self.operator} until {self.until:{day}} UTC{note}"
+        return f"acknowledged by {self.operator} until {self.until:%Y-%m-%d %H:%M} UTC{note}"
 
     def covers(self, kind: str, institution_key: str) -> bool:
         return self.kind == kind and self.institution_key in {"", institution_key}

@@ -88,7 +88,7 @@ def test_value_of_a_bar_is_read_with_the_pointer_and_without(stage: Stage, pages
     value = newest.locator(".read")
     expect(value).to_be_visible()
     words = value.text_content() or ""
-    assert re.fullmatch(r"\w{3} \d+ \w{3} \d\d:\d\d to \d\d:\d\d: \d+ so far", words)
+    assert re.fullmatch(r"\w{3} \d+ \w{3} \d{4} \d\d:\d\d to \d\d:\d\d: \d+ so far", words)
     assert newest.locator("title").text_content() == words
     assert words.split(": ")[1].split()[0] == reads_in_table(page)
     assert "in this period" in (started.locator("svg[role=img]").get_attribute("aria-label") or "")

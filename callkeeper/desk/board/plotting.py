@@ -64,12 +64,12 @@ class Bin:
 
     @property
     def words(self) -> str:
-        """Return when it was: ``Thu 26 Nov 09:00 to 10:00``, or the day alone."""
+        """Return when it was: ``Thu 26 Nov 2026 09:00 to 10:00``, or the day alone."""
         if self.end - self.begin == _WEEK:
-            return f"Week of {self.begin:%a %-d %b}"
+            return f"Week of {self.begin:%a %-d %b %Y}"
         if self.begin.hour == self.end.hour == 0 and self.begin.minute == 0:
-            return f"{self.begin:%a %-d %b}"
-        return f"{self.begin:%a %-d %b %H:%M} to {self.end:%H:%M}"
+            return f"{self.begin:%a %-d %b %Y}"
+        return f"{self.begin:%a %-d %b %Y %H:%M} to {self.end:%H:%M}"
 
 
 def period_of(span: PlotSpan, now: datetime, zone: tzinfo, back: int = 0) -> tuple[datetime, datetime]:

@@ -329,7 +329,7 @@ def _environment(base: str, sees_people: bool) -> jinja2.Environment:
         alarms_on_phone=ALARMS_ON_PHONE,
         static=static_address(base),
     )
-    environment.filters.update(ms=_ms, clock=_clock)
+    environment.filters.update(ms=_ms, clock=_clock, dated=_dated)
     return environment
 
 
@@ -339,6 +339,11 @@ def _ms(at: datetime) -> int:
 
 def _clock(at: datetime) -> str:
     return at.strftime("%H:%M:%S")
+
+
+def _dated(at: datetime) -> str:
+    """Return an instant as commands print it, with its year."""
+    return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 CELL: Final = 4

@@ -178,7 +178,7 @@ async def test_year_is_plotted_from_the_archive(site: Site) -> None:
     totals = dict(re.findall(r'<h2 id="plot-(\w+)">.*?<b>([^<]*)</b>', page, re.DOTALL))
     assert (totals["started"], totals["enrolled"], totals["rejected"]) == ("10", "10", "0")
     assert totals.keys().isdisjoint({"delay", "provider_errors"})
-    assert "Week of Mon 16 Nov: 10 so far" in page
+    assert "Week of Mon 16 Nov 2026: 10 so far" in page
     assert not [text for text in PERSONAL if text in page]
     before = (await site.board("/board/plots?span=year&back=1", Role.VIEWER)).text
     assert '<h2 id="plot-started">Started</h2>\n  <p class="value"><b>0</b>' in before

@@ -230,7 +230,10 @@ async def test_pausing_page_has_the_history(rig: BoardRig) -> None:
     """The page shows who paused what, when and why, and who resumed it; a resumption of nothing names what is paused."""
     await rig.run(1)
     await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
-    assert "in force" in await rig.page("/pausing")
+    begun = f"{rig.clock.now:%Y-%m-%d %H:%M:%S} UTC"
+    page = await rig.page("/pausing")
+    assert "in force" in page
+    assert page.count(begun) == 2, "beside the pause and in the history, each with its year"
     wrong = await rig.fill("/resume", because="over", institution="CU-1")
     assert (wrong.status_code, "did you mean cu-1 (First Example Credit Union)?" in wrong.text) == (409, True)
     rig.visitor.person = replace(ANN, operator="zoe")

@@ -64,7 +64,7 @@ async def test_acknowledged_incident_stays_on_the_board_and_is_told_to_nobody(ri
     [one] = await known(rig.redis)
     assert (one.operator, one.note, one.until - one.at) == ("ann", "they know", timedelta(hours=2))
     page = html.unescape(await rig.page())
-    assert f"Acknowledged by ann until {one.until:%H:%M} UTC (they know)." in page
+    assert f"Acknowledged by ann until {one.until:%Y-%m-%d %H:%M} UTC (they know)." in page
     assert 'class="alarm warn known"' in page
     signals = await SignalReader(rig.redis, Keys()).read()
     [alert] = [each for each in alerts_of(incidents_of(signals), {}) if each.key == f"institution_away:{KEY}"]

@@ -37,7 +37,6 @@ def test_ended_and_unreadable_ones_are_left_out() -> None:
     assert parse_acknowledgements(stored, NOW) == [lasting]
 
 
-def test_words_name_the_day_when_it_lasts_beyond_the_next() -> None:
-    """A time of day is enough for one that ends soon."""
-    assert known().words == "acknowledged by ann until 13:00 UTC"
-    assert known(hours=24).words == "acknowledged by ann until 22 Nov 12:00 UTC"
+def test_words_name_the_day_and_its_year() -> None:
+    """It may end tomorrow, and is shown as other times are."""
+    assert known().words == "acknowledged by ann until 2026-11-21 13:00 UTC"

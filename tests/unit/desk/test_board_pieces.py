@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from callkeeper.calls.rules import load_rules
 from callkeeper.desk.board.alarms import REDIS_AWAY, Alarm, merged
 from callkeeper.desk.board.hour import Tile, seconds, tiles_of
 from callkeeper.desk.board.live_updates import PageUpdates
-from callkeeper.desk.board.renderer import ALARMS_SHOWN, Renderer, View
+from callkeeper.desk.board.renderer import ALARMS_SHOWN, STATIC, Renderer, View
 from callkeeper.desk.board.states import StateTone
 from tests.unit.calls.specimens import NOW
 
@@ -258,3 +259,11 @@ def test_acknowledged_alarm_needs_no_person() -> None:
     assert ("ann" in viewed.replace("meanwhile", ""), "/board/incidents" in viewed) == (False, False)
     page = Renderer("/board", load_rules(None)).piece("alarms", [trouble("cu-2"), trouble("cu-3"), known])
     assert "Needs a person (2)" in page
+
+
+def test_pages_write_every_day_with_its_year() -> None:
+    """Pauses, outcomes and calls of last year are not taken for this year's."""
+    templates = [path.read_text() for path in (Path(str(STATIC)).parent / "templates").glob("*.html")]
+    formats = [each for text in templates for each in re.findall(r'strftime\("([^"]+)"\)', text)]
+    assert formats, "the pages are read"
+    assert [each for each in formats if "d" in each and "%Y" not in each] == []

@@ -77,7 +77,7 @@ def test_day_is_the_last_24_hours() -> None:
         True,
         False,
     )
-    assert found[-1].words == "Thu 26 Nov 09:00 to 10:00"
+    assert found[-1].words == "Thu 26 Nov 2026 09:00 to 10:00"
 
 
 @pytest.mark.parametrize(("name", "n"), [("week", 56), ("month", 30), ("quarter", 90)])
@@ -104,7 +104,7 @@ def test_year_is_weeks_of_utc() -> None:
     days = {begin + timedelta(days=n): sums(started=1) for n in range((end - begin).days)}
     found = bins_of(YEAR, days, NOW, UTC, begin)
     assert (len(found), {each.sums[Slot.STARTED] for each in found}) == (52, {7})
-    assert (found[-1].words, found[-1].is_open) == ("Week of Mon 23 Nov", True)
+    assert (found[-1].words, found[-1].is_open) == ("Week of Mon 23 Nov 2026", True)
     assert period_of(YEAR, NOW, UTC, 1)[1] == begin
     assert [plot.slot for plot in plots_of(YEAR, found)][-1] == "undecided"
 
@@ -120,7 +120,7 @@ def test_earlier_periods_follow_one_another() -> None:
 def test_zone_with_half_an_hour_begins_at_half_past() -> None:
     """Sums are by the hour of UTC; the axis tells the true local time of them."""
     found = bins("day", zone=ZoneInfo("Asia/Kolkata"))
-    assert found[-1].words == "Thu 26 Nov 14:30 to 15:30"
+    assert found[-1].words == "Thu 26 Nov 2026 14:30 to 15:30"
 
 
 def test_nothing_is_drawn_before_the_first_record() -> None:
@@ -138,8 +138,11 @@ def test_plots_say_their_numbers_in_words() -> None:
     day = hours(*period_of(SPANS["day"], NOW, UTC))
     day[NOW.replace(minute=0) - 2 * HOUR] = sums(started=1200, rejected=3, authenticated=9)
     plots = {plot.name: plot for plot in plots_of(SPANS["day"], bins_of(SPANS["day"], day, NOW, UTC, NOW - 48 * HOUR))}
-    assert plots["Started"].words == "Started: 1,223 in this period. At most 1,200 an hour, Thu 26 Nov 07:00 to 08:00."
-    assert plots["Started"].bars[-3].words == "Thu 26 Nov 07:00 to 08:00: 1,200"
+    assert (
+        plots["Started"].words
+        == "Started: 1,223 in this period. At most 1,200 an hour, Thu 26 Nov 2026 07:00 to 08:00."
+    )
+    assert plots["Started"].bars[-3].words == "Thu 26 Nov 2026 07:00 to 08:00: 1,200"
     assert plots["Started"].bars[-1].words.endswith("1 so far")
     assert plots["Rejected"].meaning == "8.6 % of 35 settled"
 
