@@ -144,8 +144,8 @@ REFUSED_BY_SERVICE = "refused by the service"
 
 def without_service_words(why: str) -> str:
     """Return an attention reason without what the service said in a refusal, so that reasons can be counted."""
-    reason, mark, _ = why.partition(REFUSED_BY_SERVICE)
-    return reason + mark
+    refused = f"{why.partition(' ')[0]} {REFUSED_BY_SERVICE}"
+    return refused if why.startswith(refused) else why  # a rule's name may contain these words, too
 
 
 REQUEST_LOST = "its request was lost"

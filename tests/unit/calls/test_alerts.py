@@ -232,6 +232,8 @@ def test_alerts_are_the_incidents_that_matter_and_what_needs_a_person() -> None:
     assert found[-1].advice.startswith("1 enroll unresolved, 2 parked.")
     refused = {f"c:cu-1:v-{n}": f"enroll refused by the service: refused: try in {n} s" for n in range(2)}
     assert alerts_of([], refused)[0].advice.startswith("2 enroll refused by the service.")
+    asks = {"c:cu-1:v-1": "asked by rule 'enroll refused by the service: look'"}
+    assert alerts_of([], asks)[0].advice.startswith("1 asked by rule 'enroll refused by the service: look'.")
     assert "v-1" not in str(found)
 
 
