@@ -174,9 +174,11 @@ def service_command(function: Callable[..., None]) -> Callable[..., None]:
 
 def _explain(error: ResellerError) -> str:
     advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-    answer = [f"the service says: {safe(error.full)}"] if error.full else []
+    if error.full:
+        said = f"the service says: {safe(error.full)}".rstrip(".")
+        advice = said if isinstance(error, ServiceRefused) else f"{said}; {advice}"  # its words say why it refused
     cause = [str(error.__cause__)] if isinstance(error.__cause__, ResellerError) else []
-    return "; ".join([str(error), *answer, advice, *cause])
+    return "; ".join([str(error), advice, *cause])
 
 
 def plain(record: object, *, show_secrets: bool) -> Any:

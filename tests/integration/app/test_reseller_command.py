@@ -109,7 +109,7 @@ def test_refusal_says_what_to_do(run: Run) -> None:
     result = run("details", KEY, "no-such-call")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: details: refused with status ")
-    assert result.stderr.endswith("; the service knows no such call\n")
+    assert result.stderr.endswith("; the service says: Phone call not found\n"), "once, in its own words"
     assert result.stdout == ""
 
 
