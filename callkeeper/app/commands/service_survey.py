@@ -161,11 +161,9 @@ def _say_table(rows: list[SurveyRow], *, shows_all: bool) -> None:
     )
     for verdict in VERDICTS if shows_all else VERDICTS[:-1]:
         of_it = [row for row in rows if row.verdict is verdict]
-        say(f"{verdict.capitalize()}: {len(of_it)} of {len(rows)}")
-        for row in of_it:
-            for line in _lines(row):
-                say(line)
-        say("")
+        if of_it:
+            say(f"{verdict.capitalize()}: {len(of_it)} of {len(rows)}")
+            say(*(line for row in of_it for line in _lines(row)), "")
 
 
 def _lines(row: SurveyRow) -> list[str]:
