@@ -62,6 +62,7 @@ export const WORDS = {
   OneTimePasswordAuth: "One-time passcode",
   KnowledgeBasedAuth: "Questions",
   Other: "Another way",
+  enroll: "The rules may then enroll this voice: in later calls it stands for this person.",
   why: "Why",
   distrust: "The voice is rejected. That cannot be undone here, and takes back every earlier manual enroll of the member.",
   send: "Send",
@@ -651,7 +652,7 @@ const FORMS = {
     const proofs = ["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"];
     const how = make("select", {}, ...proofs.map((proof) => new Option(WORDS[proof], proof)));
     return {
-      fields: [labelled(WORDS.who, who), other, labelled(WORDS.how, how)],
+      fields: [make("p", { textContent: WORDS.enroll }), labelled(WORDS.who, who), other, labelled(WORDS.how, how)],
       body: () => ({ person_id: who.value || id.value.trim(), validation_type: how.value }),
     };
   },

@@ -101,6 +101,7 @@ def test_agent_verifies_a_caller(desktop: Desktop) -> None:
     page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
     press(page, "Verified")
+    expect(page.locator("callkeeper-call form")).to_contain_text("The rules may then enroll this voice")
     page.get_by_label("How you verified").select_option("OneTimePasswordAuth")
     press(page, "Send")
     expect(answer(page)).to_have_text("Verified: Done.")

@@ -140,5 +140,8 @@ def test_page_says_first_what_the_state_means_for_the_caller(changes: dict[str, 
 def test_forms_say_what_follows_before_somebody_presses_the_button() -> None:
     """An enroll makes a voice the member's, and a reject takes their enrolls back."""
     forms = forms_of(call())
-    assert "The rules may then enroll this voice: in later calls it stands for this person." in forms
+    hint = "The rules may then enroll this voice: in later calls it stands for this person."
+    assert hint in forms
+    element = (Path(__file__).parents[3] / "callkeeper/desk/static/callkeeper-call.js").read_text()
+    assert f'"{hint}"' in element, "an agent's page says it in the same words"
     assert ">Reject this voice</button>" in forms
