@@ -100,7 +100,13 @@ STATE_STYLES: Final = {
         "Voice mismatch", StateTone.WARN, "cross", 9, "The voice did not match the enrolled one of this member."
     ),
     StateName.UNRESOLVED: StateStyle("Unresolved", StateTone.BAD, "triangle", 10),
-    StateName.UNENROLLED: StateStyle("Enroll taken back", StateTone.WARN, "dash", 9),
+    StateName.UNENROLLED: StateStyle(
+        "Enroll taken back",
+        StateTone.WARN,
+        "dash",
+        9,
+        "A reject of the member took the enroll back: the voice is not enrolled.",
+    ),
     StateName.REJECTED: StateStyle(
         "Rejected", StateTone.BAD, "cross", 11, "Do not trust this caller: the voice was rejected."
     ),

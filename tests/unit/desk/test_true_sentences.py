@@ -128,8 +128,9 @@ def test_states_are_documented_with_the_words_that_pages_show() -> None:
         ),
         ({"mismatch_seen": True}, "The voice did not match the enrolled one of this member."),
         (UNASSIGNED, "No member is assigned: the voice authenticates nobody."),
+        ({"unenrolled_seen": True}, "A reject of the member took the enroll back: the voice is not enrolled."),
     ],
-    ids=["nothing-yet", "green", "red", "another-voice", "nobody"],
+    ids=["nothing-yet", "green", "red", "another-voice", "nobody", "taken-back"],
 )
 def test_page_says_first_what_the_state_means_for_the_caller(changes: dict[str, Any], sentence: str) -> None:
     """Somebody with the caller on the line reads it before anything else, and need not know the word of the state."""
