@@ -223,8 +223,8 @@ class Words(NamedTuple):
     section: str = "doctor-attention"
 
 
-def words_of(why: str) -> Words:
-    """Return what is said of a reason for which a call needs a person.
+def words_of(why: str, *, there: str = "on the call's page") -> Words:
+    """Return what is said of a reason for which a call needs a person; ``there`` is where they can say something.
 
     What begins with words of ours comes first: a rule's name and the service's words, which follow them, can be anything.
     """
@@ -235,16 +235,16 @@ def words_of(why: str) -> Words:
         return Words(asks, "On the call's page, say what you know of the caller, or that you have seen the call.")
     if rest.startswith(REFUSED_BY_SERVICE):
         reason = rest.partition(": ")[2]
-        advice = f"It was not applied: {reason}. Do it at the service, or say it again on the call's page."
+        advice = f"It was not applied: {reason}. Do it at the service, or say it again {there}."
         return Words(title, advice)
     if rest == "unresolved":
-        advice = f"It is not known whether the {kind} was applied. Look at the service, then say so on the call's page."
+        advice = f"It is not known whether the {kind} was applied. Look at the service, then say so {there}."
         return Words(title, advice, _UNRESOLVED)
     if rest == NOT_CARRIED_OUT:
-        advice = "It was sent once, and not applied. Do it at the service, or say it again on the call's page."
+        advice = f"It was sent once, and not applied. Do it at the service, or say it again {there}."
         return Words(title, advice)
     if rest == GIVEN_UP:
-        return Words(title, _GIVEN_UP[kind])
+        return Words(title, _GIVEN_UP[kind].format(there=there))
     if why == TAKEN_BACK:
         advice = (
             "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."
@@ -276,7 +276,7 @@ _GIVEN_UP: Final[Mapping[str, str]] = {
     EffectKind.ENROLL: "The member was enrolled in a call beside this one, so one of the two callers is somebody else. Find "
     "out which, and distrust that one on its call's page; or say that you have seen it.",
     EffectKind.REJECT: "It would take back an enroll of the member that came later. Find out who called; then say it again "
-    "on the call's page, or that you have seen it.",
+    "{there}, or that you have seen it.",
 }
 
 

@@ -124,7 +124,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         is_enrolled=facts.enrolled,
         unresolved=doubts[0] if doubts else None,
         enroll_trouble=enroll_trouble(call),
-        failed=next((words_of(failure(kind, call)) for kind in failures(call)), None),
+        failed=next((words_of(failure(kind, call), there="below") for kind in failures(call)), None),
         asked=call.statements.open_question,
         assign=is_open and not facts.enrolled and not facts.rejected and (facts.assigned_by_us or not is_claimed),
         verified=not may_not_enroll

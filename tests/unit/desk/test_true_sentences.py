@@ -110,6 +110,22 @@ def test_effect_that_was_given_up_was_not_refused_by_the_service() -> None:
     assert "Do it at the service" not in forms
 
 
+@pytest.mark.parametrize(
+    "effect",
+    [
+        Effect(state=EffectState.ABSENT),
+        Effect(state=EffectState.REFUSED, refusal=ENROLLED_SINCE),
+        Effect(state=EffectState.REFUSED, refusal="try later"),
+    ],
+    ids=["lost", "given-up", "refused"],
+)
+def test_call_page_does_not_send_anybody_to_the_call_page(effect: Effect) -> None:
+    """What to do about an effect that failed is said below, on the page that says it."""
+    forms = forms_of(call(reject=effect))
+    assert "say it again below" in forms
+    assert "on the call" not in forms
+
+
 def test_states_are_documented_with_the_words_that_pages_show() -> None:
     """Whoever filters by a state that the board shows must find its name."""
     document = " ".join((Path(__file__).parents[3] / "docs" / "desk.md").read_text().split())
