@@ -205,20 +205,25 @@ async def _show(queries: Lookup, voice_id: str, institution: str | None) -> tupl
     type=click.Choice([kind.value for kind in DOUBTFUL]),
     help="Which one; needed only if both are unresolved.",
 )
-@click.option("--seen", is_flag=True, help="You have seen a refusal, that an enroll was undone, or what a rule asks.")
+@click.option("--seen", is_flag=True, help="You have seen all else for which the call needs a person.")
 @click.option("--operator", required=True, help="Who looked; it is written into the trail.")
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
 def resolve(
     voice_id: str, applied: bool | None, effect: str | None, operator: str, institution: str | None, *, seen: bool
 ) -> None:
-    """Record the outcome of an unresolved enroll or reject, or mark a call as seen. Nothing is sent."""
+    """Record what you found out about a call that needs a person. Nothing is sent.
+
+    --applied or --absent answers whether an unresolved enroll or reject was applied. --seen answers nothing: it closes
+    what a rule asks, an effect that was refused or not carried out, an enroll that was taken back, and a voice that was
+    enrolled as another member's. What you know of the caller is said on the board or at the desk.
+    """
     resolution = _resolution(applied=applied, seen=seen)
     if resolution is Resolution.SEEN and effect is not None:
         raise click.UsageError("--effect goes with --applied or --absent")
     kinds = query_redis(
         lambda redis, keys: _resolve(redis, keys, voice_id, institution, effect, resolution, operator=operator)
     )
-    say(f"{', '.join(kinds)} of {voice_id}: {resolution}, by {operator}")
+    say(f"{voice_id}: {', '.join(kinds)}: {resolution}, by {operator}")
 
 
 class Resolution(StrEnum):
@@ -268,7 +273,7 @@ async def _resolve(
         if doubtful:
             raise click.ClickException(f"{', '.join(doubtful)} of {voice_id} is unresolved: say --applied or --absent")
         closed = [without_service_words(why) for why in attention_reasons(call)] if call else []
-        missing = f"nothing of {voice_id} waits for a person"
+        missing = f"nothing of {voice_id} can be marked as seen"
     else:
         if len(doubtful) > 1:
             kinds = " and ".join(doubtful)

@@ -180,7 +180,7 @@ async def test_calls_resolve_names_the_effect_where_two_are_in_doubt(rig: Rig, r
     unnamed = await callkeeper(redis_url, *resolve, "--applied")
     assert (unnamed.exit_code, "enroll and reject" in unnamed.output, "--effect" in unnamed.output) == (1, True, True)
     named = await callkeeper(redis_url, *resolve, "--absent", "--effect", "enroll")
-    assert (named.exit_code, "enroll of" in named.output) == (0, True)
+    assert (named.exit_code, named.output) == (0, f"{call.voice_id}: enroll: absent, by ann\n")
     await rig.run(1)
     record = await rig.record(call)
     assert (record.ledger.enroll.state, record.ledger.reject.state) == (EffectState.ABSENT, EffectState.UNRESOLVED)
@@ -198,6 +198,9 @@ async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_u
         told = await callkeeper(redis_url, "calls", "resolve", voice_id, "--applied", "--operator", "ann")
         assert told.exit_code == 1
         assert words in told.output
+    await rig.redis.hset(Keys().attention, rig.call_id(call).member, "parked")
+    seen = await callkeeper(redis_url, "calls", "resolve", call.voice_id, "--seen", "--operator", "ann")
+    assert (seen.exit_code, "can be marked as seen" in seen.output) == (1, True), "a parked call does need a person"
     undecided = await callkeeper(redis_url, "calls", "resolve", call.voice_id, "--operator", "ann")
     assert undecided.exit_code == 2
     assert "--applied" in undecided.output
