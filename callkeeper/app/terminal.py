@@ -10,10 +10,11 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from io import TextIOWrapper
+from textwrap import fill
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -25,6 +26,11 @@ from callkeeper.calls.traceback_filter import filtered_traceback
 
 _LONGEST_SUMMARY: Final = 400
 """Characters of a command's summary in the help of its group."""
+
+_LISTED_WIDTH: Final = 48
+"""Characters of a line of an option's choices, beside the option's name, on a terminal with 80 columns."""
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
@@ -154,6 +160,13 @@ class CommandGroup(click.Group):
         summaries = [(name, one.get_short_help_str(_LONGEST_SUMMARY)) for name, one in sorted(self.commands.items())]
         with formatter.section("Commands"):
             formatter.write_dl(summaries)
+
+
+def choice_option(name: str, choices: click.Choice[Any], text: str) -> Callable[[Decorated], Decorated]:
+    """Return an option with many choices. Its help lists them below the text; click makes one long word of them."""
+    listed = ", ".join(choices.normalize_choice(each, None) for each in choices.choices)
+    help_text = f"{text} One of:\n\n\b\n{fill(listed, _LISTED_WIDTH, break_on_hyphens=False)}"
+    return click.option(name, type=choices, metavar=name.removeprefix("--").upper(), help=help_text)
 
 
 class WholeNumber(click.IntRange):

@@ -40,7 +40,7 @@ def _of_command(command: click.Command, path: str) -> Iterator[str]:
     context = click.Context(command, info_name=path)
     yield from ("```text", " ".join([path, *command.collect_usage_pieces(context)]), "```", "")
     records = [record for p in command.params if (record := p.get_help_record(context)) is not None]
-    yield from (f"- `{names}`: {_plain(text)}" for names, text in records if text)
+    yield from (f"- `{names}`: {' '.join(_plain(text).split())}" for names, text in records if text)
     yield ""
 
 

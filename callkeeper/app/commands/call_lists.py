@@ -15,7 +15,17 @@ from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.environment import SettingsWrong
 from callkeeper.app.redis_query import query_redis
 from callkeeper.app.settings import RuleSettings, StoreSettings
-from callkeeper.app.terminal import Failed, Misused, WholeNumber, safe, say, say_json, say_table, terminal_console
+from callkeeper.app.terminal import (
+    Failed,
+    Misused,
+    WholeNumber,
+    choice_option,
+    safe,
+    say,
+    say_json,
+    say_table,
+    terminal_console,
+)
 from callkeeper.calls.call_query import (
     CallQuery,
     FilterWrong,
@@ -55,13 +65,11 @@ class _StateChoice(click.Choice[str]):
 _FILTERS = (
     click.argument("words", nargs=-1),
     click.option("--institution", help="Only calls of the institution with this key."),
-    click.option(
-        "--state", type=_StateChoice(STATE_WORDS), help="Only calls that lists and the board show in this state."
-    ),
-    click.option(
+    choice_option("--state", _StateChoice(STATE_WORDS), "Only calls that lists and the board show in this state."),
+    choice_option(
         "--outcome",
-        type=click.Choice([reason.value for reason in Reason]),
-        help="Only calls that were settled for this reason.",
+        click.Choice([reason.value for reason in Reason]),
+        "Only calls that were settled for this reason.",
     ),
     click.option("--rule", help="Only calls in which this rule decided."),
     click.option("--policy", help="Only calls with this policy, now or in a check."),

@@ -15,7 +15,7 @@ from callkeeper.app.archive_reader import archive_of_environment
 from callkeeper.app.credentials import TOKEN_NAME, desk_tokens, refuse_weak_password
 from callkeeper.app.extras import require
 from callkeeper.app.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
-from callkeeper.app.terminal import CommandGroup, Misused, WholeNumber, say, say_json, say_table
+from callkeeper.app.terminal import CommandGroup, Misused, WholeNumber, choice_option, say, say_json, say_table
 from callkeeper.calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Queries
@@ -231,7 +231,7 @@ def revoke(name: str) -> None:
 
 
 @click.command()
-@click.option("--event", type=click.Choice(AuditEvent, case_sensitive=False), help="Only this event.")
+@choice_option("--event", click.Choice(AuditEvent, case_sensitive=False), "Only this event.")
 @click.option("--who", help="Only this person or token, or this core username.")
 @click.option("--institution", help="Only this institution's.")
 @click.option("--call", "voice_id", help="Only this call's, by its voice id.")

@@ -28,6 +28,17 @@ def test_path_options_are_absolute() -> None:
     assert [name for name, type_ in found.items() if not type_.resolve_path] == []
 
 
+def test_help_lists_many_choices_below_what_the_option_is_for() -> None:
+    """A word of three hundred characters cannot be read. No word is cut at its hyphen, so that it can be copied."""
+    found = dict(_options(main))
+    long = {name: said for name, option in found.items() if len(said := option.make_metavar(click.Context(main))) > 60}
+    assert long == {}
+    state = found["calls find --state"]
+    assert isinstance(state.type, click.Choice)
+    output = CliRunner().invoke(main, ["calls", "find", "--help"]).output
+    assert [word for word in state.type.choices if f"{word}," not in output] == [state.type.choices[-1]]
+
+
 def test_the_list_of_commands_says_what_the_commands_say() -> None:
     """The list imports no command. Each of its summaries is the first sentence of the command's help."""
     context = click.Context(main)
