@@ -295,7 +295,7 @@ def _as_enrolled(call: Call, facts: Facts) -> CallState:
 
 def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
     """An effect that is held back, with the most important reason."""
-    if not (facts.verified or facts.distrusted) or call.seen.reading is None:
+    if not (facts.verified or facts.distrusted or facts.voice_mismatch) or call.seen.reading is None:
         return None
     verdict = judge(facts, book, call.institution_key)
     reasons = held_by(verdict)

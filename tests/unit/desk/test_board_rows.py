@@ -13,6 +13,7 @@ from callkeeper.calls.institutions import UNKNOWN
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Asked, Candidate, Phase, Reason
+from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.last_listing import Standing
 from callkeeper.desk.board.call_page import available_forms
 from callkeeper.desk.board.calls_page import TABS
@@ -107,6 +108,13 @@ def test_reason_for_which_a_reject_is_held_stands_beside_the_distrust() -> None:
     """A person said it, so somebody must be able to see why nothing follows."""
     state = state_of(call(distrusted=DISTRUSTED, paused=PauseScope.EFFECTS), BOOK)
     assert (state.name, state.because) == (StateName.DISTRUSTED, "paused")
+
+
+def test_reason_for_which_a_reject_of_another_voice_is_held_stands_beside_it() -> None:
+    """A rule rejects it, and nobody has said anything: the board must not look as if nothing were to follow."""
+    risky = {"mismatch_seen": True, "reading": reading(is_high_risk_device=True), "paused": PauseScope.EFFECTS}
+    state = state_of(call(**risky), load_rules("demo"))
+    assert (state.name, state.because) == (StateName.MISMATCH, "paused")
 
 
 def test_state_has_a_look_of_its_own() -> None:
