@@ -17,12 +17,18 @@ needs_npm = command -v npm >/dev/null || { echo "$(1), and there is no npm: apt-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release version docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install
+.PHONY: help run release version docs readme test acceptance audit controls mutants sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people typescript nightly bench collect check fix generate lock install usable
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-$(STAMP): requirements-dev.txt pyproject.toml sandbox/pyproject.toml
+# Beside what is installed into it, .venv needs the Python that made it; an upgrade of the system may take that away.
+usable:
+	@test ! -L $(VENV) -o -e $(VENV) && test ! -L $(BIN)/python -o -e $(BIN)/python && \
+	  { test ! -e $(STAMP) || $(BIN)/python -c 'import click' 2>/dev/null; } || { \
+	  echo "$(VENV) does not work: what it links to, or the Python that made it, is gone. Remove it: rm -rf $(VENV)"; exit 1; }
+
+$(STAMP): requirements-dev.txt pyproject.toml sandbox/pyproject.toml | usable
 	@command -v $(PYTHON) >/dev/null || { echo "callkeeper needs Python 3.11 or newer, and there is no $(PYTHON)."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "callkeeper needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
