@@ -147,6 +147,24 @@ def test_pause_of_an_institution_that_is_gone_is_refused_in_the_page(stage: Stag
     expect(page.locator("#pauses .pause")).to_have_count(0)
 
 
+def test_page_of_a_refused_form_can_be_reloaded(stage: Stage) -> None:
+    """It keeps what was typed, and has its own address: a reload sends nothing again, and opens the same form."""
+    voice_id = stage.start(stage.sandbox(), "nothing")
+    page = stage.board(f"/calls/cu-1/{voice_id}")
+    form = action_form(page, "verified")
+    form.locator("select[name=person_id]").select_option("?")
+    form.locator("input[name=notes]").fill("call back")
+    form.locator("select[name=validation_type]").select_option(index=1)
+    form.get_by_role("button").click()
+    expect(page.get_by_role("alert")).to_contain_text("Type the person id of the other person.")
+    expect(form.locator("input[name=notes]")).to_have_value("call back")
+    assert page.url == f"{stage.web_url}/board/calls/cu-1/{voice_id}?do=verified"
+    again = page.reload()
+    assert again is not None
+    assert (again.request.method, again.status) == ("GET", 200)
+    expect(page.locator("#do-verified[open]")).to_be_visible()
+
+
 def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage) -> None:
     """An unresolved reject is shown on top of the board until a person resolves it on the call's page."""
     board, sandbox = stage.board(), stage.sandbox()

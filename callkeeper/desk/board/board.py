@@ -217,6 +217,7 @@ class Board:
             request,
             "call.html",
             problem=problem,
+            page_address=f"{BASE}/{address_of(place)}?do={(typed or {}).get('action', '')}",
             page=page,
             html=view.html,
             action_id=action_id,

@@ -63,6 +63,7 @@ class IncidentsPage:
             request,
             "incidents.html",
             problem=problem,
+            page_address=self._base,
             incidents=_together(await self._incidents(person), person),
             may_change=person.may(Role.SUPERVISOR),
             is_of_all=person.institutions is None,

@@ -122,6 +122,7 @@ class OutcomesPage:
             request,
             "outcomes.html",
             problem=problem,
+            page_address=self._address,
             rows=await self._rows(shown, attempts),
             receiver=await self._log.receiver(),
             may_change=person.may(Role.SUPERVISOR),

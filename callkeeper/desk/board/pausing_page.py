@@ -71,6 +71,7 @@ class PausingPage:
             request,
             "pausing.html",
             problem=problem,
+            page_address=f"{self._base}/pausing",
             pauses=pauses.by_institution,
             pauses_piece=Markup(piece),  # noqa: S704  (our own template wrote it)
             known=known,

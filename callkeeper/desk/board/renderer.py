@@ -243,14 +243,19 @@ class Renderers:
         status: int = 200,
         *,
         problem: FormRefused | str | None = None,
+        page_address: str = "",
         headers: Mapping[str, str] | None = None,
         **context: Any,
     ) -> HTMLResponse:
-        """Answer with a page for the visitor. If it shows why a form was refused, that has the status."""
+        """Answer with a page for the visitor. If it shows why a form was refused, that has the status.
+
+        ``page_address`` is the page's own: the browser shows it then, because the form's cannot be opened or reloaded.
+        """
         visitor = visitor_of(request)
-        status = problem.status if isinstance(problem, FormRefused) else status
+        status, page_address = (problem.status, page_address) if isinstance(problem, FormRefused) else (status, "")
         renderer = self.of(visitor.person)
-        page = renderer.page(template, now=self._now(), visitor=visitor, problem=str(problem or ""), **context)
+        context |= {"visitor": visitor, "problem": str(problem or ""), "page_address": page_address}
+        page = renderer.page(template, now=self._now(), **context)
         return HTMLResponse(page, status, headers)
 
     def denied(self, visitor: Visitor, words: str) -> HTMLResponse:

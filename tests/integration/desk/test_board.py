@@ -430,8 +430,23 @@ async def test_board_has_nothing_by_another_name(path: str, words: str, rig: Boa
     assert path.rpartition("/")[2] not in page.partition("<main")[2].replace("nothing", "")
 
 
+async def test_refused_form_names_the_address_of_its_page(rig: BoardRig) -> None:
+    """The page's script shows it in place of the form's, which answers only to a form."""
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
+    for path, own in (
+        (f"{of(call)}/distrusted", f"{of(call)}?do=distrusted"),
+        ("/pause", "/pausing"),
+        ("/outcomes/replay", "/outcomes"),
+        ("/incidents/acknowledge", "/incidents"),
+    ):
+        refused = await rig.fill(path)
+        assert refused.is_client_error
+        assert f'data-own="/board{own}"' in refused.text
+        assert "data-own" not in await rig.page(own)
+
+
 async def test_address_of_a_form_says_where_its_call_is(rig: BoardRig) -> None:
-    """A form that was refused leaves its address in the browser; whoever opens that is told to leave out the action."""
+    """Without the page's script a refused form leaves its address in the browser: it says to leave out the action."""
     answer = await rig.browser.get("/board/calls/cu-1/v-1/verified")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert "without its last part" in answer.text

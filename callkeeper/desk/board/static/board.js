@@ -210,6 +210,10 @@ document.addEventListener("input", (event) => {
   if (kept) kept.dataset.touched = "yes";
 });
 
+// A form that was refused shows its page under the form's address, which can be neither opened nor reloaded.
+
+if (document.body.dataset.own) history.replaceState(null, "", document.body.dataset.own);
+
 if (address) {
   follow();
   addEventListener("pagehide", rest);
