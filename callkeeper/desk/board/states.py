@@ -93,7 +93,9 @@ STATE_STYLES: Final = {
     StateName.UNDECIDED: StateStyle("Undecided", StateTone.IDLE, "dash", 7, "The voice was not authenticated."),
     StateName.PROVIDER_ERROR: StateStyle("Provider error", StateTone.WARN, "question", 8),
     StateName.LOST: StateStyle("Lost", StateTone.WARN, "question", 8),
-    StateName.HELD: StateStyle("Held", StateTone.WARN, "bars", 8),
+    StateName.HELD: StateStyle(
+        "Held", StateTone.WARN, "bars", 8, "The voice is not authenticated, and nothing is enrolled or rejected now:"
+    ),
     StateName.DOUBT: StateStyle("In doubt", StateTone.WARN, "question", 9),
     StateName.ASKED: StateStyle("Open question", StateTone.WARN, "question", 9),
     StateName.MISMATCH: StateStyle(

@@ -11,6 +11,7 @@ from callkeeper.calls.effect_resolution import ENROLLED_SINCE
 from callkeeper.calls.fold import fold_note
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Verified
+from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import Call
 from callkeeper.calls.statuses import OTHERWISE
 from callkeeper.calls.steps import WriteDecision
@@ -144,9 +145,13 @@ def test_states_are_documented_with_the_words_that_pages_show() -> None:
         ),
         ({"mismatch_seen": True}, "The voice did not match the enrolled one of this member."),
         (UNASSIGNED, "No member is assigned: the voice authenticates nobody."),
+        (
+            {"identity": verified(), "paused": PauseScope.EFFECTS},
+            "The voice is not authenticated, and nothing is enrolled or rejected now:",
+        ),
         ({"unenrolled_seen": True}, "A reject of the member took the enroll back: the voice is not enrolled."),
     ],
-    ids=["nothing-yet", "green", "red", "another-voice", "nobody", "taken-back"],
+    ids=["nothing-yet", "green", "red", "another-voice", "nobody", "held", "taken-back"],
 )
 def test_page_says_first_what_the_state_means_for_the_caller(changes: dict[str, Any], sentence: str) -> None:
     """Somebody with the caller on the line reads it before anything else, and need not know the word of the state."""
