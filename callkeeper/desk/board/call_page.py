@@ -186,7 +186,7 @@ def _people(call: Call) -> tuple[NamedPerson, ...]:
 
 
 _RESULTS: Final = {
-    ActionState.PENDING: (StateTone.BUSY, "arrow", "Accepted. A worker takes it up …"),
+    ActionState.PENDING: (StateTone.BUSY, "arrow", "Accepted. What comes of it is shown here."),
     ActionState.DONE: (StateTone.GOOD, "tick", "Done."),
     ActionState.HELD: (StateTone.WARN, "bars", "Recorded, and held:"),
     ActionState.SUPERSEDED: (StateTone.WARN, "dash", "A later statement replaced it."),

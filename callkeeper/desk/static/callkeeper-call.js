@@ -69,7 +69,7 @@ export const WORDS = {
   cancel: "Cancel",
   again: "Try again",
   sending: "Sending",
-  pending: "Accepted. A worker takes it up.",
+  pending: "Accepted. What comes of it is shown here.",
   done: "Done.",
   held: "Recorded, and held:",
   superseded: "A later statement replaced it.",

@@ -86,7 +86,7 @@ async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
     call = await rig.begin_call(END, run_s=5, is_pushed=False)
     said = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="OneTimePasswordAuth")
     assert said.status_code == 303
-    assert "A worker takes it up" in await rig.page(said.headers["location"].removeprefix("/board"))
+    assert "What comes of it is shown here" in await rig.page(said.headers["location"].removeprefix("/board"))
     await rig.run(5)
     assert rig.ledger(call)["enroll"] == 1
     page = await rig.page(said.headers["location"].removeprefix("/board"))
