@@ -22,6 +22,9 @@ from callkeeper.desk.board.states import StateTone
 LATE_FROM_S: Final = 2.0
 """From when on a due call or listing counts as late, in seconds: workers take what is due within one."""
 
+BADLY_LATE_FROM_S: Final = 10
+"""From when on that is the institution's state."""
+
 
 @dataclass(frozen=True, slots=True)
 class InstitutionState:
@@ -44,6 +47,7 @@ _CALLS_WAIT: Final = {
 }
 _PAUSED: Final = InstitutionState("Paused", StateTone.WARN, "bars")
 _WORKING: Final = InstitutionState("Working", StateTone.BUSY, "half")
+_LATE: Final = InstitutionState("Late", StateTone.WARN, "question")
 _QUIET: Final = InstitutionState("No calls", StateTone.IDLE, "ring")
 
 
@@ -69,6 +73,10 @@ class InstitutionRow:
     def is_quiet(self) -> bool:
         """Tell whether nobody needs to look at it."""
         return not (self.live or self.has_trouble)
+
+    @property
+    def is_badly_late(self) -> bool:
+        return self.late_s >= BADLY_LATE_FROM_S
 
     @property
     def has_trouble(self) -> bool:
@@ -129,6 +137,8 @@ def _state(group: Group, context: BoardContext, trouble: Alarm | None) -> Instit
         return _CALLS_WAIT[trouble.tone if trouble.tone in _CALLS_WAIT else StateTone.WARN]
     if trouble is not None:
         return InstitutionState(trouble.title, trouble.tone, "triangle" if trouble.tone is StateTone.BAD else "bars")
+    if _late_s(context.late_s.get(group.key, 0.0)) >= BADLY_LATE_FROM_S:
+        return _LATE
     if {group.key, EVERYWHERE} & context.pauses.by_institution.keys():
         return _PAUSED
     if group.obstacle_name:

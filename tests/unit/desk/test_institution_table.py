@@ -98,7 +98,8 @@ def test_order_follows_the_counts_of_a_moment_ago() -> None:
         ({}, [alarm("cu-1")], "Needs a person", False),
         ({}, [alarm("cu-1", StateTone.WARN, is_incident=True), alarm("cu-1")], "Needs a person", False),
         ({}, [alarm("cu-2")], "No calls", True),
-        ({"late_s": {"cu-1": 14.2}}, [], "No calls", False),
+        ({"late_s": {"cu-1": 14.2}}, [], "Late", False),
+        ({"late_s": {"cu-1": 4.2}}, [], "No calls", False),
         ({"late_s": {"cu-1": 1.2}}, [], "No calls", True),
     ],
 )
