@@ -234,7 +234,7 @@ def words_of(why: str, *, there: str = "on the call's page") -> Words:
         asks = f"Rule {why.removeprefix(ASKED).strip()} asks a person{_ABOUT_ONE}"
         return Words(asks, "On the call's page, say what you know of the caller, or that you have seen the call.")
     if rest.startswith(REFUSED_BY_SERVICE):
-        reason = rest.partition(": ")[2]
+        reason = rest.partition(": ")[2].rstrip(".")
         advice = f"It was not applied: {reason}. Do it at the service, or say it again {there}."
         return Words(title, advice)
     if rest == "unresolved":

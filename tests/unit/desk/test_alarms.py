@@ -42,13 +42,14 @@ def test_incidents_stand_before_calls_and_what_is_known_stands_last() -> None:
         (f"enroll {GIVEN_UP}", "Enroll not carried out", "one of the two callers is somebody else"),
         (f"reject {GIVEN_UP}", "Reject not carried out", "take back an enroll of the member that came later"),
         (f"enroll {REFUSED_BY_SERVICE}: case unresolved", "Enroll refused by the service", "case unresolved"),
+        (f"enroll {REFUSED_BY_SERVICE}: Try later.", "Enroll refused by the service", "not applied: Try later. Do it"),
         (
             f"{ASKED} 'enroll {REFUSED_BY_SERVICE}'",
             f"Rule 'enroll {REFUSED_BY_SERVICE}' asks a person",
             "you have seen",
         ),
     ],
-    ids=["enroll-given-up", "reject-given-up", "service-says-unresolved", "rule-named-like-a-refusal"],
+    ids=["enroll-given-up", "reject-given-up", "service-says-unresolved", "a-sentence", "rule-named-like-a-refusal"],
 )
 def test_alarm_advises_what_fits_its_reason(why: str, title: str, advice: str) -> None:
     """An enroll that is given up undoes nothing, and the words of the service or of a rule are no reason of ours."""
