@@ -146,7 +146,7 @@ def _attention(reasons: Counter[str]) -> Finding:
     if not doubts:
         return ok(Topic.ATTENTION, "no call and no outcome waits for a person")
     detail = ", ".join(f"{count} {why}" for why, count in sorted(doubts.items()))
-    remedy = "callkeeper calls list names them; callkeeper calls resolve closes them"
+    remedy = "callkeeper calls list names them; close each on the call's page (docs/operations.md says how)"
     return warning(Topic.ATTENTION, f"{quantity(doubts.total(), 'needs a person', 'need a person')}: {detail}", remedy)
 
 

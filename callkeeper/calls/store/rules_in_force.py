@@ -41,17 +41,22 @@ def put_in_force(
     """
     client: Any = redis  # its stubs cannot know that answers are bytes here
     client.hsetnx(keys.rules_texts, digest, text)
-    known = readable(client.get(keys.rules), RulesInForce)
-    if known is not None and known.digest == digest:
-        return known
-    seconds, microseconds = client.time()
-    since = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
-    now = RulesInForce(digest, name, since, host, release)
-    stored = msgspec.json.encode(now)
-    client.pipeline().set(keys.rules, stored).lpush(keys.rules_history, stored).ltrim(
-        keys.rules_history, 0, KEPT - 1
-    ).execute()
-    return now
+
+    def put(pipe: Any) -> RulesInForce:
+        known = readable(pipe.get(keys.rules), RulesInForce)
+        seconds, microseconds = pipe.time()
+        pipe.multi()
+        if known is not None and known.digest == digest:
+            return known
+        since = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+        now = RulesInForce(digest, name, since, host, release)
+        stored = msgspec.json.encode(now)
+        pipe.set(keys.rules, stored).lpush(keys.rules_history, stored).ltrim(keys.rules_history, 0, KEPT - 1)
+        return now
+
+    # Several workers start at once: one that wrote meanwhile is read, and the line is written once.
+    found: RulesInForce = client.transaction(put, keys.rules, value_from_callable=True)
+    return found
 
 
 def parse_rules_history(stored: Sequence[bytes]) -> list[RulesInForce]:

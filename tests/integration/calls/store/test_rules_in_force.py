@@ -1,6 +1,8 @@
 """The rules in force, and those before: written by workers that start, shown on the board and by a command."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 from click.testing import CliRunner
 from redis import Redis as BlockingRedis
@@ -21,6 +23,22 @@ def test_rules_are_in_force_since_a_worker_first_began_with_them(blocking_redis:
     assert second.since >= first.since
     assert put_in_force(blocking_redis, keys, "aaa", "rules.toml").since >= second.since
     assert readable(b"{}", RulesInForce) is None
+
+
+def test_workers_that_start_at_once_write_one_line(blocking_redis: BlockingRedis, redis_url: str) -> None:
+    """Workers of a deployment start within the same second, and each writes what it starts with."""
+    keys, workers = Keys(), 8
+    together = Barrier(workers)
+
+    def start(_: int) -> RulesInForce:
+        with BlockingRedis.from_url(redis_url) as redis:
+            redis.ping()
+            together.wait(10)
+            return put_in_force(redis, keys, "aaa", "rules.toml")
+
+    with ThreadPoolExecutor(workers) as pool:
+        found = set(pool.map(start, range(workers)))
+    assert (len(found), blocking_redis.llen(keys.rules_history)) == (1, 1)
 
 
 def test_command_says_which_rules_decided_when(redis_url: str, blocking_redis: BlockingRedis) -> None:
