@@ -98,20 +98,23 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     unenrolled = [truth["at"] for truth in account["truth"] if truth["kind"] == "unenrolled"]
     unenrolled_at = datetime.fromisoformat(unenrolled[-1]) if unenrolled else None
     provider = [policy for policy in account["policies"] if "Manual" not in policy]
-    reasons = (
-        (account["rejected"], Reason.REJECTED),
-        (any(policy.startswith("Red") for policy in provider), Reason.RED),
-        (unenrolled_at is not None, Reason.UNENROLLED),
-        ("AcceptCallerVoice" in at, Reason.ENROLLED),
-        (account["person_id"] is None, Reason.UNASSIGNED),
-        (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
-        (bool(account.get("error")), Reason.PROVIDER_ERROR),
+    is_late = (
+        unenrolled_at is not None and record.life.settled_at is not None and unenrolled_at > record.life.settled_at
     )
-    right = next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
-    if unenrolled_at is not None and record.life.settled_at is not None and unenrolled_at > record.life.settled_at:
-        # If somebody else rejects the member later, the service does not report it. We notice our own reject later.
-        return {right, Reason.ENROLLED} if right is Reason.UNENROLLED else {right}
-    return {right}
+    right = set[Reason]()
+    for person_id in account["persons_shown"]:
+        reasons = (
+            (account["rejected"], Reason.REJECTED),
+            (any(policy.startswith("Red") for policy in provider), Reason.RED),
+            (unenrolled_at is not None, Reason.UNENROLLED),
+            ("AcceptCallerVoice" in at, Reason.ENROLLED),
+            (person_id is None, Reason.UNASSIGNED),
+            (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
+            (bool(account.get("error")), Reason.PROVIDER_ERROR),
+        )
+        right.add(next((reason for holds, reason in reasons if holds), Reason.UNDECIDED))
+    # If somebody else rejects the member later, the service does not report it. We notice our own reject later.
+    return right | {Reason.ENROLLED} if is_late and Reason.UNENROLLED in right else right
 
 
 def found_in_s(evidence: Evidence) -> list[float]:

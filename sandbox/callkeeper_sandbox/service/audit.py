@@ -14,6 +14,7 @@ from callkeeper_sandbox.service.ledger import Arrival, Tally
 from callkeeper_sandbox.service.push import PushTotals
 from callkeeper_sandbox.service.service import Sandbox
 from callkeeper_sandbox.service.state import Activity, Call, Truth, Verification
+from callkeeper_sandbox.service.views import person_shown
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -21,6 +22,7 @@ class Account(msgspec.Struct, frozen=True):
 
     Attributes:
         is_ignored: The number is on the institution's ignore list, so the queue never lists the call.
+        persons_shown: The persons whom the queue and the details show: two, if only the queue fills one in.
         listed_s: Seconds for which the queue has listed it so far.
         checks_used: Checks that made the service query the provider, at most 20.
         feedback: SUCCESSFUL and FAILED, in the order in which they were sent to the provider.
@@ -41,6 +43,7 @@ class Account(msgspec.Struct, frozen=True):
     status: str | None
     policies: list[str]
     person_id: str | None
+    persons_shown: set[str | None]
     core_username: str | None
     fully_authenticated: bool
     rejected: bool
@@ -93,6 +96,7 @@ def account(sandbox: Sandbox, call: Call, *, with_arrivals: bool) -> Account:
         "is_ignored": _is_ignored(sandbox, call),
         "listed_s": _listed_s(sandbox, call),
         "policies": call.applied_policies,
+        "persons_shown": {person_shown(sandbox.world, call, place) for place in ("queue", "details")},
         "tally": sandbox.ledger.tally(call.voice_id),
         "arrivals": sandbox.ledger.arrivals(call.voice_id) if with_arrivals else None,
     }

@@ -40,7 +40,7 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
     return QueueEntry(
         phone_number=world.options.phone_form(call.phone_number),
         voice_id=world.spelled(_listed_id(world, call), "queue"),
-        person_id=_person_id(world, call, "queue"),
+        person_id=person_shown(world, call, "queue"),
         core_username=call.core_username,
         start_date_time=world.options.shown_start(call.started_at),
         persons=_persons(world, call),
@@ -59,7 +59,7 @@ def _matched(world: World, call: Call) -> list[PersonMatch]:
     return [member.person for member in world.candidates(call)] if is_matched else []
 
 
-def _person_id(world: World, call: Call, place: Literal["queue", "details"]) -> str | None:
+def person_shown(world: World, call: Call, place: Literal["queue", "details"]) -> str | None:
     """Return the person whom the call shows: the assigned one, or the only match if that is filled in there."""
     matched = _matched(world, call) if place in world.options.prefills_person and call.persons is None else []
     return call.person_id or (matched[0].person_id if len(matched) == 1 else None)
@@ -72,7 +72,7 @@ def phone_call(world: World, call: Call) -> PhoneCall:
 
     Spec: Phone call record.
     """
-    person_id = _person_id(world, call, "details")
+    person_id = person_shown(world, call, "details")
     member = world.member(call.institution_key, person_id)
     enrolled = call.manual_person_id is not None
     return PhoneCall(
