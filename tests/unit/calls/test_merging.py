@@ -10,43 +10,103 @@ from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.fold import fold_note
-from callkeeper.calls.member_evidence import of_member
+from callkeeper.calls.member_evidence import of_member, usable_answers
 from callkeeper.calls.merging import merged
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
-from callkeeper.calls.record import Asked
+from callkeeper.calls.record import Asked, Call, Candidate, History
 from tests.records import stored_value
 from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
 
-MERGED_WISHES: dict[str, Any] = {
+WISHES: dict[str, Any] = {
     "check_wish": word(),
     "assign_wish": word(person_id="p-1"),
     "distrusted": word(),
     "identity": verified(),
-    "authenticated_seen": True,
-    "rejected_seen": True,
-    "enrolled_seen": True,
-    "opted_out_seen": True,
-    "opted_in_seen": True,
-    "mismatch_seen": True,
-    "core_username": "ann",
-    "end_hinted_at": NOW,
-    "heard_at": NOW,
 }
 
 
-@pytest.mark.parametrize(("field", "value"), MERGED_WISHES.items(), ids=MERGED_WISHES)
-def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) -> None:
-    """Statements and facts of either record are in the merged one (B11)."""
-    other = call(voice_id="alt-1", **{field: value})
-    merged, _ = fold_note(call(), Merged(call=other), NOW)
-    assert stored_value(merged, field) == value
+@pytest.mark.parametrize(("field", "value"), WISHES.items(), ids=WISHES)
+def test_fold_of_a_merge_loses_no_statement(field: str, value: Any) -> None:
+    """A statement that either record has is in the merged one (B11)."""
+    for ours, theirs in (({}, {field: value}), ({field: value}, {})):
+        folded, _ = fold_note(call(**ours), Merged(call=call(voice_id="alt-1", **theirs)), NOW)
+        assert stored_value(folded, field) == value
 
 
-def test_fold_of_a_merge_keeps_the_last_moment_at_which_a_person_spoke() -> None:
-    """Whichever record it is in: a call is not given up while a person's word may still be carried out."""
-    spoke, before = call(heard_at=NOW), call(voice_id="alt-1", heard_at=NOW - timedelta(minutes=9))
-    for one, other in ((spoke, before), (before, spoke)):
-        assert fold_note(one, Merged(call=other), NOW)[0].statements.heard_at == NOW
+EARLIER = NOW - timedelta(minutes=9)
+FLAGS = {
+    "seen": "authenticated full_authentication rejected enrolled unenrolled opted_out opted_in mismatch risky_device red "
+    "pending failed_feedback voiceprint was_named had_several_candidates",
+    "plan": "is_age_unknown",
+    "statements": "were_made",
+}
+JOINED: dict[str, tuple[Any, Any, Any]] = {
+    **{f"{part}.{name}": (True, True, True) for part, names in FLAGS.items() for name in names.split()},
+    "names.phone_number": ("1", "2", "1"),
+    "life.started_at": (NOW, EARLIER, NOW),
+    "life.end_hinted_at": (NOW, EARLIER, NOW),
+    "seen.person_id": ("p-1", "p-2", "p-1"),
+    "seen.core_username": ("ann", "bob", "ann"),
+    "seen.candidates": ((Candidate(person_id="p-1"),), (Candidate(person_id="p-2"),), (Candidate(person_id="p-1"),)),
+    "seen.of_another": (("Red",), ("Green",), ("Red", "Green")),
+    "seen.member_before": ("p-2", "p-3", "p-2"),
+    "seen.mismatched_members": (("p-2",), ("p-3",), ("p-2", "p-3")),
+    "seen.authenticated_members": (("p-2",), ("p-3",), ("p-2", "p-3")),
+    "seen.frauds": (("v-2",), ("v-3",), ("v-2", "v-3")),
+    "seen.history": (
+        History(answered=1, signs={"red": 1}),
+        History(answered=2, signs={"red": 2}),
+        History(answered=3, signs={"red": 3}),
+    ),
+    "seen.answered_for": ("p-1", "", "p-1"),
+    "plan.watch_from": (NOW, EARLIER, NOW),
+    "plan.next_check_at": (NOW, EARLIER, NOW),
+    "plan.recheck_from": (NOW, EARLIER, NOW),
+    "plan.checks_by_desk": (1, 2, 2),
+    "plan.checks_if_assigned": (1, 2, 2),
+    "ledger.assigned_person_id": ("p-1", "p-2", "p-1"),
+    "ledger.assigned_as": ("ann", "bob", "ann"),
+    "statements.heard_at": (EARLIER, NOW, NOW),
+    "statements.shown_identity": (verified(), verified(person_id="p-2"), verified()),
+    "statements.withdrawn": ({"check": 1}, {"check": 2, "assign": 1}, {"check": 2, "assign": 1}),
+    "statements.unenroll_closed_by": ("ann", "bob", "ann"),
+}
+"""What our record knows, what the other one does, and what the merged one must know then."""
+
+
+@pytest.mark.parametrize(("field", "known"), JOINED.items(), ids=JOINED)
+def test_merge_knows_what_either_record_knew(field: str, known: tuple[Any, Any, Any]) -> None:
+    """Whatever one record knows is in the merged one; of two answers ours counts, the larger number, or all names."""
+    part, name = field.split(".")
+
+    def knowing(value: Any, voice_id: str) -> Call:
+        record = call(voice_id=voice_id)
+        return replace(record, **{part: replace(getattr(record, part), **{name: value})})
+
+    ours, theirs, both = known
+    nothing = getattr(type(getattr(call(), part))(), name)
+    for one, other, expected in (
+        (nothing, nothing, nothing),
+        (ours, nothing, ours),
+        (nothing, theirs, theirs),
+        (ours, theirs, both),
+    ):
+        found = merged(knowing(one, "v-1"), knowing(other, "alt-1"), NOW)
+        assert getattr(getattr(found, part), name) == expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "by_rule_only"),
+    [
+        *((None, True, True), (True, None, True), (True, True, True)),
+        *((True, False, False), (False, True, False), (None, None, False)),
+    ],
+)
+def test_merge_takes_no_reject_for_one_of_a_rule(ours: bool | None, theirs: bool | None, by_rule_only: bool) -> None:
+    """Only if every record that shows a reject has it of a validation rule; None: it shows none."""
+    shown = [{"rejected_seen": each is not None, "rejected_by_rule_only": bool(each)} for each in (ours, theirs)]
+    seen = merged(call(**shown[0]), call(voice_id="alt-1", **shown[1]), NOW).seen
+    assert (seen.rejected, seen.rejected_by_rule_only) == (None is not ours or None is not theirs, by_rule_only)
 
 
 @given(ours=st.sampled_from(EffectState), theirs=st.sampled_from(EffectState))
@@ -70,10 +130,53 @@ def test_fold_of_a_merge_keeps_what_was_done_under_either_id(failed: EffectState
 
 def test_fold_of_a_merge_takes_no_evidence_about_another_person() -> None:
     """What the voice showed of the member who stood on one record says nothing of the one on the other."""
-    other = call(voice_id="alt-1", person_id="p-2", authenticated_seen=True, mismatch_seen=True, red_seen=True)
-    merged, _ = fold_note(call(), Merged(call=other), NOW)
-    assert (merged.seen.authenticated, merged.seen.mismatch, merged.seen.red) == (False, False, True)
-    assert of_member(merged.seen, "p-2").mismatch
+    voice = {
+        "authenticated_seen": True,
+        "full_authentication_seen": True,
+        "mismatch_seen": True,
+        "voiceprint_seen": True,
+        "answered_for": "p-2",
+        "history": History(answered=6, policies={"Green Voice": 2}, signs={"voice_mismatch": 4}),
+    }
+    other = call(voice_id="alt-1", person_id="p-2", red_seen=True, **voice)
+    seen = fold_note(call(answered_for="p-1", history=History(answered=1)), Merged(call=other), NOW)[0].seen
+    assert True not in {seen.authenticated, seen.full_authentication, seen.mismatch, seen.voiceprint}
+    assert seen.history == History(answered=7, policies={"Green Voice": 0})
+    assert seen.red
+    assert usable_answers(seen) == 1
+    assert of_member(seen, "p-2").mismatch
+    assert seen.authenticated_members == ("p-2",)
+    silent = call(voice_id="alt-1", person_id="p-2")
+    assert fold_note(call(), Merged(call=silent), NOW)[0].seen.authenticated_members == ()
+    assert not of_member(fold_note(call(), Merged(call=silent), NOW)[0].seen, "p-2").mismatch
+
+
+def test_fold_of_a_merge_takes_the_evidence_of_a_record_whose_member_is_the_same_or_unknown() -> None:
+    """What it shows of the voice counts, and is not remembered as another member's."""
+    voice = History(answered=4, policies={"Green Voice": 4}, signs={"voice_mismatch": 4})
+    for ours, theirs in (("p-1", "p-1"), (None, "p-1"), ("p-1", None)):
+        shown: dict[str, Any] = {"authenticated_seen": True, "mismatch_seen": True, "history": voice}
+        other = call(voice_id="alt-1", person_id=theirs, answered_for="p-1", **shown)
+        seen = fold_note(call(person_id=ours), Merged(call=other), NOW)[0].seen
+        assert (seen.authenticated, seen.mismatch, seen.history) == (True, True, voice)
+        assert (seen.authenticated_members, seen.mismatched_members) == ((), ())
+        assert usable_answers(seen) == voice.answered
+
+
+@pytest.mark.parametrize("ours", [None, "p-1"])
+@pytest.mark.parametrize("theirs", [None, "p-1"])
+def test_merge_keeps_the_answers_of_checks_for_the_same_member(ours: str | None, theirs: str | None) -> None:
+    """Answers are another member's only if both records know whose theirs are (None: a record of release 0.2.0)."""
+    one, other = (
+        call(voice_id=voice_id, answered_for=person_id, history=History(answered=mask))
+        for voice_id, person_id, mask in (("v-1", ours, 1), ("alt-1", theirs, 2))
+    )
+    assert usable_answers(merged(one, other, NOW).seen) == 3
+
+
+def test_merge_knows_a_mismatch_of_the_member_whom_only_the_other_record_names() -> None:
+    """Our record knows that it is not the voice of that member, and named nobody when the other one did."""
+    assert merged(call(person_id=None, mismatched_members=("p-1",)), call(voice_id="alt-1"), NOW).seen.mismatch
 
 
 STATEMENTS = (
@@ -112,12 +215,13 @@ def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: lis
         assert (kept.number if kept else None) == max(numbers, default=None)
 
 
-def test_merge_keeps_an_open_question_and_a_doubt_and_an_acknowledgement() -> None:
-    """A question that was handled hides no open one; what was acknowledged is not asked again; a doubt stays one."""
+def test_merge_keeps_an_open_question() -> None:
+    """A question that was handled hides no open one."""
     handled, open_ = (
         Asked(rule=rule, because="", asked_at=NOW, closed_by=by) for rule, by in (("a", "ann"), ("b", None))
     )
-    other = call(voice_id="alt-1", asked=open_, unenroll_closed_by="bob", recheck_from=NOW)
-    found = merged(call(asked=handled), other, NOW)
-    assert found.statements.open_question == open_
-    assert (found.statements.unenroll_closed_by, found.plan.recheck_from) == ("bob", NOW)
+    for ours, theirs, kept in (
+        *((handled, open_, open_), (open_, handled, open_)),
+        *((handled, None, handled), (None, handled, handled)),
+    ):
+        assert merged(call(asked=ours), call(voice_id="alt-1", asked=theirs), NOW).statements.asked == kept
