@@ -1,5 +1,6 @@
 """What stored details prove about an effect whose answer was lost."""
 
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -99,6 +100,23 @@ def test_evidence_proves_only_what_details_show(
 ) -> None:
     """Each trace proves its effect. Its absence proves something only after 20 s."""
     assert evidence(kind, in_doubt(kind, after_s, **seen), NOW + seconds(max(after_s, 0))) is proved
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen", "proved"),
+    [
+        (ENROLL, {"status": "AcceptCallerVoice"}, UNRESOLVED),
+        (REJECT, {"status": "RejectCallerVoice"}, UNRESOLVED),
+        (ENROLL, {"status": "AgentViewed", "policies": GREEN}, CONFIRMED),
+    ],
+)
+def test_trace_that_may_be_of_another_member_is_a_persons(
+    kind: EffectKind, seen: dict[str, Any], proved: EffectState
+) -> None:
+    """If the last activity is such an effect and another member stands there, it may be another tool's, about that one."""
+    assert evidence(kind, in_doubt(kind, 1, person_id="p-2", **seen), NOW + seconds(1)) is proved
+    for person_id in ("p-1", None):
+        assert evidence(kind, in_doubt(kind, 1, person_id=person_id, **seen), NOW + seconds(1)) is CONFIRMED
 
 
 @pytest.mark.parametrize(
@@ -216,12 +234,54 @@ def test_doubt_after_a_failed_read_waits(any_call: Call, now: Any) -> None:
         assert next_doubt_read(failing.effect(kind), failing, now) > now
 
 
-def test_reject_that_was_refused_is_sent_again_for_a_later_word_only() -> None:
-    """The order of statements decides which came later, because Redis's clock may have been set back."""
-    word = Word(operator="ann", said_at=NOW, number=7)
-    refused = Effect(state=EffectState.REFUSED, sent_at=NOW - seconds(600), attempts=1, last_word=7)
-    assert not may_begin(REJECT, refused, call(distrusted=word))
-    assert may_begin(REJECT, refused, call(distrusted=replace(word, number=8)))
+@pytest.mark.parametrize("kind", [ENROLL, REJECT])
+@pytest.mark.parametrize("state", EffectState)
+def test_effect_begins_anew_only_if_it_failed(kind: EffectKind, state: EffectState) -> None:
+    """One that may be in force never does. One that failed does for a later word, or once if it was turned away.
+
+    The order of statements decides which came later, because Redis's clock may have been set back.
+    """
+    is_failed = state in {EffectState.REFUSED, ABSENT, EffectState.NONE}
+    for attempts, retry_at, number in product((1, 2), (None, NOW), (None, 7, 8)):
+        effect = Effect(state=state, sent_at=NOW, attempts=attempts, retry_at=retry_at, last_word=7)
+        said = (
+            {}
+            if number is None
+            else {"distrusted": word(number=number), "identity": replace(verified(), number=number)}
+        )
+        is_open = state is EffectState.NONE or (state is ABSENT and retry_at is not None)
+        may = (is_failed and number == 8) or (is_open and attempts < 2)
+        assert may_begin(kind, effect, call(**said)) is may
+
+
+UNDONE: dict[str, Any] = {"enrolled_seen": True, "reading": reading(policies=GREEN)}
+"""The voice was enrolled after the reject."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "may"),
+    [
+        ({}, True),
+        ({"state": CONFIRMED}, True),
+        ({"state": EffectState.UNKNOWN}, False),
+        ({"state": UNRESOLVED}, False),
+        ({"last_word": 8}, False),
+        ({"sent_at": NOW - seconds(5)}, True),
+        ({"sent_at": NOW - seconds(4)}, False),
+        ({"enrolled_seen": False}, False),
+        ({"unenrolled_seen": True}, False),
+        ({"reading": reading()}, False),
+        ({"reading": None}, False),
+    ],
+)
+def test_reject_that_was_carried_out_begins_anew_only_against_a_later_enroll(
+    changes: dict[str, Any], may: bool
+) -> None:
+    """For a later word, if details that were read long enough after it show an enroll: that was not taken back by it."""
+    seen = {name: value for name, value in changes.items() if name in {"unenrolled_seen", *UNDONE}}
+    effect = Effect(state=EffectState.APPLIED, sent_at=NOW - seconds(60), attempts=1, last_word=7)
+    reject = replace(effect, **{name: value for name, value in changes.items() if name not in seen})
+    assert may_begin(REJECT, reject, call(distrusted=word(number=8), reject=reject, **UNDONE | seen)) is may
 
 
 @pytest.mark.parametrize("kind", EffectKind)
