@@ -237,21 +237,23 @@ def test_doubt_after_a_failed_read_waits(any_call: Call, now: Any) -> None:
 @pytest.mark.parametrize("kind", [ENROLL, REJECT])
 @pytest.mark.parametrize("state", EffectState)
 def test_effect_begins_anew_only_if_it_failed(kind: EffectKind, state: EffectState) -> None:
-    """One that may be in force never does. One that failed does for a later word, or once if it was turned away.
+    """One that may be in force never does. One that failed does for a person's later word, or once if it was turned away.
 
     The order of statements decides which came later, because Redis's clock may have been set back.
     """
     is_failed = state in {EffectState.REFUSED, ABSENT, EffectState.NONE}
-    for attempts, retry_at, number in product((1, 2), (None, NOW), (None, 7, 8)):
-        effect = Effect(state=state, sent_at=NOW, attempts=attempts, retry_at=retry_at, last_word=7)
-        said = (
-            {}
-            if number is None
-            else {"distrusted": word(number=number), "identity": replace(verified(), number=number)}
+    for sent_at, refusal, attempts, retry_at in product((NOW, None), (None, "no"), (1, 2), (None, NOW)):
+        effect = Effect(
+            state=state, sent_at=sent_at, refusal=refusal, attempts=attempts, retry_at=retry_at, last_word=7
         )
         is_open = state is EffectState.NONE or (state is ABSENT and retry_at is not None)
-        may = (is_failed and number == 8) or (is_open and attempts < 2)
-        assert may_begin(kind, effect, call(**said)) is may
+        was_tried = sent_at is not None or refusal is not None
+        for number in (None, 7, 8):
+            said = {"distrusted": word(number=number), "identity": replace(verified(), number=number)} if number else {}
+            may = (is_failed and was_tried and number == 8) or (is_open and attempts < 2)
+            assert may_begin(kind, effect, call(**said)) is may
+        by_service = call(identity=replace(verified(by_desk=False), number=8))
+        assert may_begin(kind, effect, by_service) is (is_open and attempts < 2)
 
 
 UNDONE: dict[str, Any] = {"enrolled_seen": True, "reading": reading(policies=GREEN)}
