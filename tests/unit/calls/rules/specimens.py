@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 
 from callkeeper.calls.fact_derivation import coloured
 from callkeeper.calls.facts import FACTS, Facts
@@ -117,10 +118,25 @@ def history_of(answers: Iterable[tuple[Iterable[str], Iterable[str]]]) -> Histor
 MOMENTS = tuple(datetime(2026, 12, day, tzinfo=UTC) for day in (1, 2, 3, 4))
 
 
-def any_facts() -> st.SearchStrategy[Facts]:
-    """Return any facts, also such as no call can have."""
-    named = {name: _values(name) for name in FACTS if name != "checks_left"}
-    return st.builds(Facts, **named, history=histories(), at=st.sampled_from(MOMENTS))
+_ALLOWING = (
+    "allowed real_voice_id assigned verified verified_in_time verified_person_is_assigned voice_checked opted_in"
+)
+ALLOWING = Facts.from_dict(dict.fromkeys(_ALLOWING.split(" "), True))
+"""Facts against which neither an enroll nor a reject is forbidden."""
+
+
+@st.composite
+def any_facts(draw: st.DrawFn) -> Facts:
+    """Draw any facts, also such as no call can have. Half of them differ in up to three from those that forbid nothing.
+
+    Otherwise hardly any would allow an enroll or a reject.
+    """
+    named = [name for name in FACTS if name != "checks_left"]
+    if draw(st.booleans()):
+        named = draw(st.lists(st.sampled_from(named), max_size=3, unique=True))
+    known: dict[str, Any] = {name: draw(_values(name)) for name in named}
+    history, at = draw(histories()), draw(st.sampled_from(MOMENTS))
+    return with_fields(ALLOWING, **known, history=history, at=at)
 
 
 def any_test(name: str) -> st.SearchStrategy[Test]:
@@ -150,7 +166,7 @@ def any_condition() -> st.SearchStrategy[Condition]:
 def any_rule(name: str, *, stage: Stage | None = None) -> st.SearchStrategy[Rule]:
     """Return any rule of a name."""
     return st.builds(
-        lambda when, outcome, validation, stage, institutions, valid_from: Rule(
+        lambda when, outcome, validation, stage, institutions, valid_from, is_marked: Rule(
             name=name,
             when=tuple(when),
             outcome=outcome,
@@ -159,6 +175,8 @@ def any_rule(name: str, *, stage: Stage | None = None) -> st.SearchStrategy[Rule
             stage=stage,
             institutions=institutions,
             valid_from=valid_from,
+            on_red_alone=is_marked,
+            against_mismatch=is_marked,
         ),
         st.lists(any_condition(), max_size=3),
         st.sampled_from(Outcome),
@@ -166,14 +184,24 @@ def any_rule(name: str, *, stage: Stage | None = None) -> st.SearchStrategy[Rule
         st.just(stage) if stage else st.sampled_from(Stage),
         st.sampled_from((None, frozenset({"cu-1"}), frozenset({"cu-2"}))),
         st.sampled_from((None, None, *MOMENTS)),
+        st.booleans(),
     )
 
 
+EAGER = [
+    Rule("eager", (), outcome, "because", how)
+    for outcome, how in ((Outcome.ENROLL, AS_VERIFIED), (Outcome.REJECT, None))
+]
+"""Rules that ask for an effect in every call, so that only the law holds it back."""
+
+
 def any_book() -> st.SearchStrategy[RuleBook]:
-    """Return any rule book: up to six rules, then the final hold; an opt-in demanded or not."""
-    rules = st.integers(0, 6).flatmap(lambda n: st.tuples(*(any_rule(f"rule {i}") for i in range(n))))
+    """Return any rule book: up to five rules, often an eager one, then the final hold; an opt-in demanded or not."""
+    rules = st.integers(0, 5).flatmap(lambda n: st.tuples(*(any_rule(f"rule {i}") for i in range(n))))
+    eager = st.just(()) | st.sampled_from(EAGER).map(lambda rule: (rule,))
     return st.builds(
-        lambda chosen, opt_in: replace(BOOK, rules=(*chosen, BOOK.rules[-1]), require_opt_in=opt_in),
+        lambda chosen, eager, opt_in: replace(BOOK, rules=(*chosen, *eager, BOOK.rules[-1]), require_opt_in=opt_in),
         rules,
+        eager,
         st.booleans(),
     )

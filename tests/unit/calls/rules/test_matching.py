@@ -6,33 +6,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from callkeeper.calls.effect_ledger import EffectKind
 from callkeeper.calls.facts import Facts
 from callkeeper.calls.law import forbidden
 from callkeeper.calls.rules import Outcome, Stage
-from callkeeper.calls.rules.book import RuleBook
-from callkeeper.calls.rules.matching import failed_condition, holds, is_meant_for, is_valid, judge, table, wanted
+from callkeeper.calls.rules.book import EFFECTS, RuleBook
+from callkeeper.calls.rules.matching import holds, is_meant_for, is_valid, judge, table, wanted
+from tests.conftest import examples
 from tests.unit.calls.rules.specimens import BOOK, any_book, any_facts, any_rule
 
 
 @given(any_facts(), any_book(), st.sampled_from(["cu-1", "cu-2", "cu-3"]))
-def test_verdict_is_one_lawful_outcome_the_same_for_the_same_facts(facts: Facts, book: RuleBook, key: str) -> None:
-    """Any facts, any rules: exactly one outcome, the first live match's, never a forbidden one, always the same."""
+@examples(50)
+def test_verdict_is_what_the_first_match_asks_for_within_the_law(facts: Facts, book: RuleBook, key: str) -> None:
+    """Any facts, any rules: the first live match decides, with every reason that forbids what it asks for.
+
+    Each rule in shadow that matches before it is judged alike.
+    """
     verdict = judge(facts, book, key)
-    assert verdict.outcome in Outcome
-    if verdict.outcome in {Outcome.ENROLL, Outcome.REJECT}:
-        kind = EffectKind(verdict.outcome.value)
-        assert forbidden(kind, facts, opt_in_required=book.require_opt_in) == ()
-    live = [
-        r
-        for r in book.rules
-        if r.stage is Stage.LIVE
-        and is_meant_for(r, key)
-        and is_valid(r, facts.at)
-        and failed_condition(r, facts) is None
+    matching = [
+        rule
+        for rule in book.rules
+        if is_meant_for(rule, key) and is_valid(rule, facts.at) and all(holds(each, facts) for each in rule.when)
     ]
-    assert verdict.rule == live[0].name
-    assert verdict.outcome is (Outcome.HOLD if verdict.forbidden else live[0].outcome)
+    first = next(n for n, rule in enumerate(matching) if rule.stage is Stage.LIVE)
+    for rule, judged in zip(matching[: first + 1], (*verdict.shadows, verdict), strict=True):
+        kind = EFFECTS.get(rule.outcome)
+        marks = {"on_red_alone": rule.on_red_alone, "against_mismatch": rule.against_mismatch}
+        reasons = () if kind is None else forbidden(kind, facts, opt_in_required=book.require_opt_in, **marks)
+        assert (judged.rule, judged.asked, judged.forbidden) == (rule.name, rule.outcome, reasons)
+        assert judged.outcome is (Outcome.HOLD if reasons else rule.outcome)
     assert judge(facts, book, key) == verdict
 
 
