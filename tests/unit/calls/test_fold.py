@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from callkeeper.calls.action_status import ActionState, ActionStatus, status_of
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.facts import Facts
-from callkeeper.calls.fold import assigned, fold_note, fold_reading, new_call, reading_of
+from callkeeper.calls.fold import assigned, fold_check, fold_note, new_call, reading_of
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.member_evidence import usable_answers
 from callkeeper.calls.notes import (
     AssignWish,
     CheckWish,
@@ -25,7 +26,7 @@ from callkeeper.calls.notes import (
     Withdrawn,
 )
 from callkeeper.calls.outcomes_of_trails import outcomes
-from callkeeper.calls.record import Asked, Call, Candidate, Phase, Reason, with_effect
+from callkeeper.calls.record import Asked, Call, Candidate, History, Phase, Reason, with_effect
 from callkeeper.calls.trail import Entry
 from callkeeper.service import PhoneCall
 from callkeeper.service.phone_calls import ResearchCase, VendorCall, VendorEvent
@@ -497,12 +498,78 @@ def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
     assert folded.statements.asked.closed_by == "bob"
 
 
-@given(any_call=CALLS)
-@examples(40)
-def test_fold_of_a_reading_is_total(any_call: Call) -> None:
-    """A reading can be folded into any record, which then has it."""
-    folded = fold_reading(any_call, reading(), BOOK, NOW)
-    assert folded.seen.reading == reading()
+@pytest.mark.parametrize(
+    ("changes", "can_tell"),
+    [
+        ({}, True),
+        ({"assigned_person_id": None, "core_username": "ann"}, True),
+        ({"end_seen_at": NOW}, False),
+        ({"assigned_person_id": None}, False),
+        ({"assigned_person_id": "p-2"}, False),
+        ({"assigned_person_id": None, "person_id": None}, False),
+    ],
+)
+def test_answer_of_a_check_tells_of_the_voice_of_an_assigned_member_before_the_end(
+    changes: dict[str, Any], can_tell: bool
+) -> None:
+    """Otherwise an enroll could follow although the voice had no say: after the end it is not compared any more."""
+    checked = fold_check(call(**{"assigned_person_id": "p-1", **changes}), 3, reading(), ("voice_mismatch",))
+    assert usable_answers(checked.seen) == (0b100 if can_tell else 0)
+    assert checked.seen.history == History(answered=0b100, signs={"voice_mismatch": 0b100})
+
+
+@pytest.mark.parametrize(
+    ("before", "shown", "frauds"),
+    [
+        ((), ("DeterminedFraud", "v-1"), ("v-1",)),
+        ((), ("DeterminedFraud", None), ("",)),
+        (("v-2",), ("DeterminedFraud", "v-1"), ("v-2", "v-1")),
+        (("v-1",), (None, None), ("v-1",)),
+        (("v-1",), ("SystemArchived", "v-1"), ("v-1",)),
+        (("v-1",), ("FalsePositive", "v-1"), ()),
+        (("v-1",), ("InReview", "v-1"), ()),
+        (("v-1",), ("FalsePositive", "v-2"), ("v-1",)),
+        (("",), ("FalsePositive", None), ()),
+    ],
+)
+def test_fraud_is_remembered_until_the_same_case_is_refuted(
+    before: tuple[str, ...], shown: tuple[str | None, str | None], frauds: tuple[str, ...]
+) -> None:
+    """The record shows one case at a time. A case that is archived was not refuted."""
+    case = {"research_status": shown[0], "research_voice_id": shown[1]}
+    assert read_again(call(frauds=before), **case).seen.frauds == frauds
+
+
+def test_fraud_that_only_the_last_reading_of_an_older_record_shows_is_remembered() -> None:
+    """Versions that did not remember it wrote the reading alone."""
+    for voice_id in ("v-1", None):
+        older = call(reading=reading(research_status="DeterminedFraud", research_voice_id=voice_id))
+        assert read_again(older).seen.frauds == (voice_id or "",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown", "is_authenticated"),
+    [
+        ({}, {}, True),
+        ({}, {"is_voice_verified": False}, False),
+        ({}, {"status": "AgentViewed"}, False),
+        ({}, {"policies": ("Green Manual Authentication",)}, False),
+        ({"enrolled_seen": True}, {}, False),
+        ({"enroll": Effect(state=EffectState.APPLIED, sent_at=NOW)}, {}, False),
+        ({"enroll": Effect(state=EffectState.UNKNOWN, sent_at=NOW)}, {}, False),
+        ({"enroll": Effect(state=EffectState.ABSENT, sent_at=NOW)}, {}, True),
+        ({"of_another": ("full_authentication",)}, {}, False),
+    ],
+)
+def test_voice_is_authenticated_by_nothing_that_an_enroll_writes_too(
+    changes: dict[str, Any], shown: dict[str, Any], is_authenticated: bool
+) -> None:
+    """FullAuthentication with a verified voice, of this member, and without anybody's enroll. It is remembered."""
+    last = reading(status="FullAuthentication", is_voice_verified=True)
+    before = call(reading=last if "of_another" in changes else reading(), **changes)
+    folded = read_again(before, **{"status": "FullAuthentication", "is_voice_verified": True, **shown})
+    assert folded.seen.authenticated is is_authenticated
+    assert read_again(folded).seen.authenticated is is_authenticated
 
 
 def test_case_that_names_the_alternate_id_is_about_this_call() -> None:

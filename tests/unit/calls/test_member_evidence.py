@@ -96,6 +96,28 @@ def test_voice_of_the_member_before_is_forgotten() -> None:
     assert (seen.of_another, seen.member_before) == ((GREEN,), "p-1")
 
 
+def test_what_the_voice_was_not_is_remembered_by_member() -> None:
+    """A mismatch counts again for the member it was of, and for nobody else; so does a voice that was recognised."""
+    first = Seen(person_id="p-1", mismatch=True, authenticated=True, voiceprint=True)
+    second = of_member(first, "p-2")
+    assert (second.mismatch, second.mismatched_members, second.voiceprint) == (False, ("p-1",), False)
+    assert second.authenticated_members == ("p-1",)
+    again = of_member(second, "p-1")
+    assert (again.mismatch, again.mismatched_members) == (True, ("p-1",))
+    third = of_member(again, "p-3")
+    assert (third.mismatched_members, third.authenticated_members) == (("p-1",), ("p-1",))
+    recognised = of_member(replace(third, authenticated=True, authenticated_members=("p-3",)), "p-1")
+    assert recognised.authenticated_members == ("p-3",)
+
+
+def test_answers_of_checks_are_no_longer_this_members_once_another_is_assigned() -> None:
+    """Also not after the member came back: the one between may have been the caller."""
+    record = checked(call(), 1, 2)
+    between = of_member(record.seen, "p-2")
+    assert usable_answers(between) == 0
+    assert usable_answers(of_member(between, "p-1")) == 0
+
+
 @pytest.mark.parametrize("person_id", [None, "p-1"])
 def test_voice_is_kept_while_the_member_stays(person_id: str | None) -> None:
     """A reading that names nobody says nothing new of whom the call is."""
