@@ -286,6 +286,12 @@ def test_reject_that_was_carried_out_begins_anew_only_against_a_later_enroll(
     assert may_begin(REJECT, reject, call(distrusted=word(number=8), reject=reject, **UNDONE | seen)) is may
 
 
+def test_enroll_that_details_show_never_begins_anew() -> None:
+    """Whoever verifies the caller once more asks for nothing that is not there."""
+    enroll = Effect(state=EffectState.APPLIED, sent_at=NOW - seconds(60), attempts=1, last_word=7)
+    assert not may_begin(ENROLL, enroll, call(identity=replace(verified(), number=8), enroll=enroll, **UNDONE))
+
+
 @pytest.mark.parametrize("kind", EffectKind)
 def test_word_that_reopened_an_effect_outlives_a_withdrawal(kind: EffectKind) -> None:
     """If what a person asked for once more is withdrawn, by the end of the call or a pause, it can be sent afterwards."""

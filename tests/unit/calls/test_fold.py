@@ -572,6 +572,16 @@ def test_voice_is_authenticated_by_nothing_that_an_enroll_writes_too(
     assert read_again(folded).seen.authenticated is is_authenticated
 
 
+def test_member_as_whom_a_green_policy_shows_the_voice_is_remembered() -> None:
+    """Once; and nobody, where nobody is assigned or no policy is green."""
+    green = {"policies": ("Green Voice Authentication",)}
+    recognised = read_again(call(), **green)
+    assert recognised.seen.authenticated_members == ("p-1",)
+    assert read_again(recognised, **green).seen.authenticated_members == ("p-1",)
+    assert read_again(call()).seen.authenticated_members == ()
+    assert read_again(call(person_id=None), **green, person_id=None).seen.authenticated_members == ()
+
+
 def test_case_that_names_the_alternate_id_is_about_this_call() -> None:
     """The provider's events in the record give the alternate id, also of a call whose push was lost."""
     alternate_id = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"

@@ -13,7 +13,7 @@ from callkeeper.calls.fold import fold_note
 from callkeeper.calls.member_evidence import of_member, usable_answers
 from callkeeper.calls.merging import merged
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
-from callkeeper.calls.record import Asked, Call, Candidate, History
+from callkeeper.calls.record import Asked, Call, Candidate, History, Phase, Reason
 from tests.records import stored_value
 from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
 
@@ -225,3 +225,51 @@ def test_merge_keeps_an_open_question() -> None:
         *((handled, None, handled), (None, handled, handled)),
     ):
         assert merged(call(asked=ours), call(voice_id="alt-1", asked=theirs), NOW).statements.asked == kept
+
+
+LATER = {"end_seen_at": NOW - timedelta(minutes=11)}
+GIVEN_UP = {"end_seen_at": None, "reason": Reason.LOST}
+GONE = {"end_seen_at": None, "reason": Reason.UNDECIDED, "not_found_since": NOW}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "phase"),
+    [
+        ({}, {}, Phase.SETTLED),
+        ({}, {"distrusted": word()}, Phase.ENDED),
+        ({}, {"identity": verified()}, Phase.ENDED),
+        ({}, {"identity": verified(), "distrusted": word()}, Phase.ENDED),
+        ({"distrusted": word()}, {"distrusted": word()}, Phase.SETTLED),
+        ({"identity": verified()}, {"identity": verified()}, Phase.SETTLED),
+        ({"rejected_seen": True}, {"distrusted": word()}, Phase.SETTLED),
+        ({"rejected_seen": True}, {"distrusted": word(), "identity": verified()}, Phase.SETTLED),
+        (LATER, {"distrusted": word()}, Phase.ENDED),
+        (LATER, {"identity": verified()}, Phase.SETTLED),
+        (LATER, {"check_wish": word()}, Phase.SETTLED),
+        (GIVEN_UP, {}, Phase.SETTLED),
+        (GIVEN_UP, {"check_wish": word()}, Phase.LIVE),
+        (GONE, {}, Phase.LIVE),
+    ],
+)
+def test_merge_reopens_a_settled_call_for_a_word_that_it_did_not_know(
+    ours: dict[str, Any], theirs: dict[str, Any], phase: Phase
+) -> None:
+    """As if the word had been said of the record that stays: only if it can still be carried out."""
+    settled = call(**{"phase": Phase.SETTLED, "end_seen_at": NOW, "next_read_at": None, **ours})
+    found = merged(settled, call(voice_id="alt-1", **theirs), NOW)
+    assert found.life.phase is phase
+    assert not found.is_settled or found.plan.next_read_at is None
+
+
+def test_merge_lets_a_live_call_be_read_at_once() -> None:
+    """A hint that is known under another id is no hint any more."""
+    hint = merged(call(phase=Phase.HINTED), call(voice_id="alt-1"), NOW)
+    assert (hint.life.phase, hint.plan.next_read_at) == (Phase.LIVE, NOW)
+    ended = merged(call(phase=Phase.ENDED, end_seen_at=NOW), call(voice_id="alt-1"), NOW)
+    assert (ended.life.phase, ended.plan.next_read_at) == (Phase.ENDED, NOW)
+
+
+def test_merge_takes_the_higher_revision() -> None:
+    """Whoever has seen either record must not take the merged one for an older one."""
+    one, other = replace(call(), revision=3), replace(call(voice_id="alt-1"), revision=5)
+    assert merged(one, other, NOW).revision == merged(other, one, NOW).revision == 5
