@@ -536,7 +536,7 @@ def test_fraud_is_remembered_until_the_same_case_is_refuted(
     before: tuple[str, ...], shown: tuple[str | None, str | None], frauds: tuple[str, ...]
 ) -> None:
     """The record shows one case at a time. A case that is archived was not refuted."""
-    case = {"research_status": shown[0], "research_voice_id": shown[1]}
+    case: dict[str, Any] = {"research_status": shown[0], "research_voice_id": shown[1]}
     assert read_again(call(frauds=before), **case).seen.frauds == frauds
 
 
@@ -574,7 +574,7 @@ def test_voice_is_authenticated_by_nothing_that_an_enroll_writes_too(
 
 def test_member_as_whom_a_green_policy_shows_the_voice_is_remembered() -> None:
     """Once; and nobody, where nobody is assigned or no policy is green."""
-    green = {"policies": ("Green Voice Authentication",)}
+    green: dict[str, Any] = {"policies": ("Green Voice Authentication",)}
     recognised = read_again(call(), **green)
     assert recognised.seen.authenticated_members == ("p-1",)
     assert read_again(recognised, **green).seen.authenticated_members == ("p-1",)

@@ -14,7 +14,7 @@ from callkeeper.calls.member_evidence import of_member, usable_answers
 from callkeeper.calls.merging import merged
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
 from callkeeper.calls.record import Asked, Call, Candidate, History, Phase, Reason
-from tests.records import stored_value
+from tests.records import stored_value, with_stored
 from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
 
 WISHES: dict[str, Any] = {
@@ -243,6 +243,7 @@ GONE = {"end_seen_at": None, "reason": Reason.UNDECIDED, "not_found_since": NOW}
         ({"identity": verified()}, {"identity": verified()}, Phase.SETTLED),
         ({"rejected_seen": True}, {"distrusted": word()}, Phase.SETTLED),
         ({"rejected_seen": True}, {"distrusted": word(), "identity": verified()}, Phase.SETTLED),
+        ({"rejected_seen": True, "enrolled_seen": True}, {"distrusted": word(), "identity": verified()}, Phase.ENDED),
         (LATER, {"distrusted": word()}, Phase.ENDED),
         (LATER, {"identity": verified()}, Phase.SETTLED),
         (LATER, {"check_wish": word()}, Phase.SETTLED),
@@ -259,6 +260,17 @@ def test_merge_reopens_a_settled_call_for_a_word_that_it_did_not_know(
     found = merged(settled, call(voice_id="alt-1", **theirs), NOW)
     assert found.life.phase is phase
     assert not found.is_settled or found.plan.next_read_at is None
+
+
+def test_merge_of_a_late_distrust_ends_an_earlier_verification() -> None:
+    """If the distrust is taken back, no enroll follows from what was said before; what was said with it may count."""
+    settled = call(phase=Phase.SETTLED, end_seen_at=NOW)
+    distrusted = call(voice_id="alt-1", distrusted=word())
+    earlier = merged(with_stored(settled, identity=verified()), distrusted, NOW)
+    assert (earlier.life.phase, earlier.statements.identity) == (Phase.ENDED, None)
+    assert merged(settled, with_stored(distrusted, identity=verified()), NOW).statements.identity == verified()
+    enrolled = merged(with_stored(settled, identity=verified(), enrolled_seen=True), distrusted, NOW)
+    assert enrolled.statements.identity == verified()
 
 
 def test_merge_lets_a_live_call_be_read_at_once() -> None:

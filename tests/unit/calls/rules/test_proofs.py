@@ -20,6 +20,7 @@ from callkeeper.calls.rules.possible_facts import IMPLICATIONS, World
 from callkeeper.calls.rules.proofs import Proofs
 from callkeeper.calls.statuses import RESEARCH, STATUSES, VALIDATION_TYPES
 from callkeeper.service import ResearchStatus
+from tests.conftest import examples
 from tests.records import facts_of_record
 from tests.unit.calls.rules.specimens import any_condition
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS
@@ -98,6 +99,7 @@ def test_possible_comes_to_an_end(must: list[Condition], never: list[list[Condit
 
 
 @given(CALLS, READINGS)
+@examples(100)
 def test_implications_hold_in_every_call(before: Call, reading: Reading) -> None:
     """What the proofs take for granted is true of the facts of any record that has just been read."""
     facts = facts_of_record(fold_reading(before, reading, BOOK, NOW), BOOK.policies)
