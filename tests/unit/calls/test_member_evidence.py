@@ -1,5 +1,7 @@
 """Tests of whose evidence it is: what another member showed, or was enrolled for, says nothing of this one."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from callkeeper.calls.member_evidence import (
     enrolled_person,
     in_doubt,
     is_enrolled,
+    is_rejection_standing,
     of_member,
     rejected_member,
     shown_of_voice,
@@ -195,3 +198,39 @@ def test_rejected_member_is_whom_we_rejected() -> None:
     assert rejected_member(call(person_id="p-2", rejected_seen=True)) == "p-2"
     assert rejected_member(call(person_id="p-2", rejected_seen=True, rejected_by_rule_only=True)) is None
     assert rejected_member(call()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "enrolled"),
+    [
+        ({}, "p-1"),
+        ({"of_another": ()}, None),
+        ({"reading": None}, None),
+        ({"reading": reading(status="AcceptCallerVoice")}, None),
+    ],
+)
+def test_policy_of_an_enroll_that_came_with_the_next_member_is_of_the_one_before(
+    changes: dict[str, Any], enrolled: str | None
+) -> None:
+    """Unless the status says that the enroll is the last activity: that came after the member's."""
+    known = {"member_before": "p-1", "of_another": ("Green Manual Authentication",), "enrolled_seen": True}
+    assert enrolled_person(call(**{"person_id": "p-2", **known, **changes})) == enrolled
+
+
+@pytest.mark.parametrize(
+    ("changes", "rejected", "is_standing"),
+    [
+        ({}, None, False),
+        ({"rejected_seen": True}, "p-1", True),
+        ({"rejected_seen": True, "enrolled_seen": True}, "p-1", False),
+        ({"rejected_seen": True, "rejected_by_rule_only": True}, None, False),
+        ({"failed_feedback_seen": True}, "p-1", False),
+        ({"failed_feedback_seen": True, "rejected_seen": True, "rejected_by_rule_only": True}, None, False),
+    ],
+)
+def test_reject_of_a_validation_rule_takes_no_enroll_back(
+    changes: dict[str, Any], rejected: str | None, is_standing: bool
+) -> None:
+    """It explains the provider's FAILED feedback, too. Without it the feedback may hide somebody's reject."""
+    known = call(**changes)
+    assert (rejected_member(known), is_rejection_standing(known)) == (rejected, is_standing)
