@@ -20,7 +20,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the sandbox counted and what callkeeper stored, read after every call has ended and settled.
 
     Attributes:
-        accounts: The sandbox's account of each call, by voice id, with the requests that arrived.
+        accounts: The sandbox's account of each call, by voice id as our records spell it, with the requests that
+            arrived.
         unknown: Requests for ids that belong to no call, by id.
         records: Our record of each call, by voice id.
         accepted: Ids of the events that were answered with 2xx.
@@ -59,7 +60,8 @@ def faults(evidence: Evidence) -> list[str]:
 def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
     """Compare the requests that arrived with the booked requests and with the limits."""
     arrived, sent = account["tally"]["arrived"], account["tally"]["authenticated"]
-    limits = {"check": CHECK_LIMIT, "assign": ASSIGN_LIMIT, "enroll": 1, "reject_voice": 1}
+    limits = {"check": CHECK_LIMIT, "assign": ASSIGN_LIMIT}
+    limits |= {name: 1 + _was_refused(account, name) for name in ("enroll", "reject_voice")}
     told = [f"{sent.get(name, 0)} of {name}" for name, limit in limits.items() if sent.get(name, 0) > limit]
     booked = record.plan.checks_used if record else 0
     if arrived.get("check", 0) > booked:
@@ -68,6 +70,14 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
         if arrived.get(name, 0) and (record is None or _is_unsent(record.effect(kind))):
             told.append(f"{name} arrived, and our ledger does not know of it")
     return told
+
+
+def _was_refused(account: Mapping[str, Any], operation: str) -> bool:
+    """Tell whether the service's answer to a request said that it was refused. The request may then be repeated once."""
+    return any(
+        arrival["operation"] == operation and arrival.get("success") is False and arrival["fault"] is None
+        for arrival in account["arrivals"] or ()
+    )
 
 
 def _is_unsent(effect: Effect) -> bool:

@@ -25,6 +25,7 @@ from callkeeper.calls.effect_resolution import recheck
 from callkeeper.calls.record import Call
 from callkeeper.calls.steps import Wait
 from callkeeper.calls.store.keys import Keys
+from callkeeper.service.endpoints import canonical_id
 from callkeeper_sandbox.demo.fleet import Fleet
 from callkeeper_sandbox.service.population import INSTITUTIONS
 from tests.covering import calmed
@@ -87,7 +88,7 @@ def read_evidence(
     accepted = {audit.event_id_of(a["body"]) for a in attempts if a["status"] is not None and 200 <= a["status"] < 300}
     stored = sides.redis.zrange(Keys().events, 0, -1)
     return audit.Evidence(
-        accounts=ledger["calls"],
+        accounts={canonical_id(voice_id): account for voice_id, account in ledger["calls"].items()},
         unknown=ledger["unknown"],
         records=sides.records(),
         accepted=frozenset(event_id for event_id in accepted if event_id),

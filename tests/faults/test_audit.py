@@ -29,7 +29,7 @@ def account(**changes: Any) -> dict[str, Any]:
         "rejected": False,
         "activities": [{"name": "AcceptCallerVoice", "at": at(12)}],
         "policies": ["Green Manual Authentication"],
-        "person_id": "p-1",
+        "persons_shown": ["p-1"],
         "truth": [{"kind": "green", "at": at(5)}],
         "tally": {"arrived": dict(sent), "authenticated": dict(sent)},
         "arrivals": [
@@ -64,6 +64,12 @@ def evidence(**changes: Any) -> Evidence:
     return replace(honest, **changes)
 
 
+def refused_once(**counts: int) -> dict[str, Any]:
+    """Return an account of a call whose enroll was refused."""
+    refused = {"operation": "enroll", "at": at(9), "success": False, "fault": None}
+    return {**sent(**counts)["v-1"], "arrivals": [*account()["arrivals"], refused]}
+
+
 def sent(**counts: int) -> dict[str, dict[str, Any]]:
     """Return accounts with other counts."""
     tally = {"assign": 1, "check": 2, "enroll": 1, **counts}
@@ -83,6 +89,7 @@ BROKEN: dict[str, Callable[[], Evidence]] = {
     ),
     "2 of enroll": lambda: evidence(accounts=sent(enroll=2)),
     "2 of reject_voice": lambda: evidence(accounts=sent(reject_voice=2)),
+    "3 of enroll": lambda: evidence(accounts={"v-1": refused_once(enroll=3)}),
     "4 of assign": lambda: evidence(accounts=sent(assign=4)),
     "21 of check": lambda: evidence(
         accounts=sent(check=21), records={"v-1": replace(RECORD, plan=replace(RECORD.plan, checks_used=20))}
@@ -106,6 +113,29 @@ def test_audit_reports_nothing_if_every_promise_was_kept() -> None:
 def test_audit_finds_each_broken_promise(words: str) -> None:
     """Each broken promise is reported."""
     assert any(words in fault for fault in faults(BROKEN[words]()))
+
+
+def test_audit_lets_a_refused_effect_be_repeated_once() -> None:
+    """What the service refused, it did not apply; a second request may follow, and no third."""
+    assert faults(evidence(accounts={"v-1": refused_once(enroll=2)})) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason", "is_right"),
+    [
+        (["p-1"], Reason.UNDECIDED, True),
+        (["p-1"], Reason.UNASSIGNED, False),
+        ([None], Reason.UNASSIGNED, True),
+        ([None], Reason.UNDECIDED, False),
+        (["p-1", None], Reason.UNDECIDED, True),
+        (["p-1", None], Reason.UNASSIGNED, True),
+    ],
+)
+def test_audit_knows_whether_anybody_was_assigned(shown: list[str | None], reason: Reason, is_right: bool) -> None:
+    """If only the queue shows a member whom nobody has assigned, it depends on what was read."""
+    found = account(persons_shown=shown, activities=[], policies=[], truth=[])
+    record = replace(RECORD, life=replace(RECORD.life, reason=reason))
+    assert (faults(evidence(accounts={"v-1": found}, records={"v-1": record})) == []) is is_right
 
 
 def test_audit_forgives_a_call_that_was_hardly_shown() -> None:
