@@ -5,7 +5,7 @@ may be several things, any of them counts: ``4711`` may be the end of a phone nu
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
@@ -142,7 +142,7 @@ class CallQuery:
             digits_of(known)[-COMPARED:] == digits[-COMPARED:] and same_number(known, typed, self.country)
         )
 
-    def has_terms(self, call: Call, trail: Iterable[Entry] = ()) -> bool:
+    def has_terms(self, call: Call, trail: Sequence[Entry] = ()) -> bool:
         """Tell whether a call has all ``terms``. The trail is read only if the query needs it."""
         return not self.terms or set(self.terms) <= set(search_terms(call, trail))
 
@@ -175,17 +175,22 @@ class CallQuery:
         return min(abs(local - each) for each in (typed, typed - day, typed + day)) <= AROUND
 
 
-def search_terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]]:
+def members_of(call: Call, trail: Iterable[Entry]) -> set[str]:
+    """Return the members whom a call names: candidates, whoever stood on it, and whom people and effects named."""
+    said, ledger = call.statements, call.ledger
+    words = (said.identity, said.shown_identity, said.distrusted, said.assign_wish)
+    named = (call.seen, *call.seen.candidates, *words, ledger.assign, ledger.enroll, ledger.reject, *trail)
+    return {one.person_id for one in named if one is not None and one.person_id}
+
+
+def search_terms(call: Call, trail: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """Yield a call's search terms, without those of personal values."""
     yield "outcome", str(call.life.reason or call.life.phase)
     if call.seen.reading is not None and call.seen.reading.status:
         yield "status", call.seen.reading.status.casefold()
-    for person_id in (call.seen.person_id, *(candidate.person_id for candidate in call.seen.candidates)):
-        if person_id:
-            yield "person", person_id.casefold()
+    for person_id in members_of(call, trail):
+        yield "person", person_id.casefold()
     for line in trail:
-        if line.what == "said" and line.person_id:
-            yield "person", line.person_id.casefold()
         if line.operator and line.what == "said":
             yield "operator", line.operator
         if line.what == "decided" and line.rule:

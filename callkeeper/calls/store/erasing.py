@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import WatchError
 
-from callkeeper.calls.call_query import digits_of, same_number
+from callkeeper.calls.call_query import digits_of, members_of, same_number
 from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.record import Call, Identity, Word, encode_call, readable_call, with_effect
@@ -84,13 +84,7 @@ class Whose:
 
     def is_named_in(self, call: Call, trail: Iterable[Entry]) -> bool:
         is_here = call.institution_key == self.institution_key and self.person_id is not None
-        return is_here and self.person_id in _members_of(call, trail)
-
-
-def _members_of(call: Call, trail: Iterable[Entry]) -> set[str | None]:
-    """Return whom a call names: the member it was assigned to, candidates, and members whom people's statements name."""
-    named = (call.seen, *call.seen.candidates, *_notes_of(call).values(), *filter(_is_said, trail))
-    return {one.person_id for one in named}
+        return is_here and self.person_id in members_of(call, trail)
 
 
 def _notes_of(call: Call) -> dict[str, Word | Identity | Effect]:
@@ -222,7 +216,7 @@ class Eraser:
         is_own = whose.is_own(call) or whose.is_own(same)
         if not (is_own or whose.is_named_in(call, trail) or whose.is_named_in(same, ())):
             seen.others |= ids
-        elif holds.cover(ids | _ids_of(same), _members_of(call, trail) | _members_of(same, ())):
+        elif holds.cover(ids | _ids_of(same), members_of(call, trail) | members_of(same, ())):
             found.held += stored is not None
             seen.kept |= ids
         elif not await self._rewrite(place, whose, is_own=is_own):

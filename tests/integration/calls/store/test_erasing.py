@@ -204,6 +204,30 @@ async def test_hold_of_a_member_covers_calls_in_which_somebody_named_them(
     assert verify(database).faults == []
 
 
+async def test_hold_of_a_member_covers_calls_that_were_theirs_for_a_while(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path
+) -> None:
+    """A fraudster gave the name of a victim, whom the bank protects by a hold, and then another one."""
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    call = await rig.begin_call(Happening(Kind.END, 60), phone_number="5550177666", persons=[], run_s=5)
+    for person_id in ("p-7", "p-8"):
+        rig.stage.happen(call, Kind.CLAIMED, "zed", person_id)
+        await rig.run(10)
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason=REASON, wish="b" * 32))
+    await rig.run(300)
+    await rig.archive()
+    record = await rig.record(call)
+    assert (record.seen.person_id, record.seen.candidates) == ("p-8", ())
+    place = ("--institution", KEY, "--operator", "dpo", "--reason", "case 1")
+    told = await run(redis_url, "archive", "hold", "--person", "p-7", *place, archive=archive)
+    assert "held: 1 archived calls" in told.output
+    for whose in (("--person", "p-8"), ("--phone", "+1 5550177666")):
+        await run(redis_url, "archive", "erase", *whose, *place, archive=archive)
+    words = ("5550177666", REASON)
+    assert found_in(await everything(rig.redis, None), *words) == [*words]
+    assert found_in(archived(database), *words) == [*words]
+
+
 def found_in(text: str, *canaries: str) -> list[str]:
     """Return the canaries in a text. Digits count only where they stand alone: times and ids hold any four by chance."""
     return [
