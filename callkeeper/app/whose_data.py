@@ -57,5 +57,6 @@ def erased_in_redis(
     )
     live = f"; {quantity(found.live, 'call is', 'calls are')} live: repeat it after their end" if found.live else ""
     unread = f"; {quantity(found.unread, 'call')} cannot be read by this release: not searched" if found.unread else ""
+    marks = f"; {quantity(found.marks, 'mark')} of rejects, fraud and suspicion deleted" if found.marks else ""
     erased, held = (quantity(count, "call is", "calls are") for count in (found.erased, found.held))
-    return f"Redis: {erased} erased; {held} under a hold{live}{unread}"
+    return f"Redis: {erased} erased; {held} under a hold{live}{unread}{marks}"

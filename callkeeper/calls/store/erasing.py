@@ -101,12 +101,16 @@ def _is_said(line: Entry) -> bool:
 
 @dataclass(slots=True)
 class ErasedCalls:
-    """How many calls were erased, and how many were left alone: live ones, those under a hold, those nobody can read."""
+    """How many calls were erased, and how many were left alone: live ones, those under a hold, those nobody can read.
+
+    ``marks``: how many marks were deleted, by which later calls would have been known as those of a rejected caller.
+    """
 
     erased: int = 0
     live: int = 0
     held: int = 0
     unread: int = 0
+    marks: int = 0
 
 
 @dataclass(slots=True)
@@ -184,6 +188,8 @@ class Eraser:
         """
         found, seen = ErasedCalls(), _Seen(own=set(map(canonical_id, archived)), kept=set(map(canonical_id, held)))
         holds = dataclasses.replace(holds, calls=holds.calls | seen.kept)
+        # Read before the calls: what is left there after this is of a call that may be in use.
+        left = {} if holds.cover((), (whose.person_id,)) else await self._left_under(whose)
         async for place in self._places(whose.institution_key):
             await self._erase_call(place, whose, holds, found, seen)
         seen.kept |= holds.calls
@@ -192,7 +198,7 @@ class Eraser:
             seen.endings.add(digits_of(whose.phone)[-4:])
         await self._forget_events(whose.institution_key, seen)
         await self._forget_answers(whose.institution_key, seen)
-        await self._forget_marks(whose, seen, is_held=holds.cover((), (whose.person_id,)))
+        found.marks = await self._forget_marks(whose.institution_key, seen, left)
         return found
 
     async def has_calls(self, institution_key: str) -> bool:
@@ -210,6 +216,7 @@ class Eraser:
         call = readable_call(stored or merged)
         if call is None:
             found.unread += 1
+            seen.kept.add(canonical_id(place.voice_id))
             return
         ids = _ids_of(call) | {canonical_id(place.voice_id)}
         trail, same = parse_trail(lines), await self._merged_into(moved) or call
@@ -306,29 +313,36 @@ class Eraser:
                 rest = msgspec.json.encode(replace(attempt, answer=""))
                 await self._redis.pipeline(transaction=True).zrem(log, stored).zadd(log, {rest: at_ms}).execute()
 
-    async def _forget_marks(self, whose: Whose, seen: _Seen, *, is_held: bool) -> None:
-        """Delete what a person's calls left for later ones, except what calls left that keep their data.
+    async def _left_under(self, whose: Whose) -> dict[str, dict[bytes, bytes]]:
+        """Return what calls have left under a member or a number: each key's members, with the voice id of each."""
+        keys, key, person_id = self._keys, whose.institution_key, whose.person_id
+        if person_id is None:
+            place = place_of_number(keys, key, whose.phone, self._number_key)
+            return {place: await self._marks(place)} if place is not None else {}
+        earlier, enrolled = keys.earlier(key, f"p:{quote(person_id, safe='')}"), keys.enrolled(key, person_id)
+        return {earlier: await self._marks(earlier), enrolled: {one: one for one in await self._members(enrolled)}}
 
-        The marks of a number are found by its hash, or because a call of this person's left one there.
+    async def _forget_marks(self, institution_key: str, seen: _Seen, left: dict[str, dict[bytes, bytes]]) -> int:
+        """Delete what calls have left under the member or the number, unless they keep their data; return how many marks.
+
+        Of the person's own calls the marks under their numbers go too. Those under other members stay: whoever tried
+        several members, or a number that others own, would rid them of a warning.
         """
-        keys, key = self._keys, whose.institution_key
-        whole: set[str | None] = set()
-        if whose.person_id is not None and not is_held:
-            whole.add(keys.earlier(key, f"p:{quote(whose.person_id, safe='')}"))
-            enrolled = keys.enrolled(key, whose.person_id)
-            await self._remove(enrolled, [one for one in await self._members(enrolled) if not _has(seen.kept, one)])
-        if whose.phone is not None and not is_held:
-            whole.add(place_of_number(keys, key, whose.phone, self._number_key))
-        numbers = keys.earlier(key, "n:")
-        async for stored in self._redis.scan_iter(match=f"{_GLOB.sub(_quoted, keys.earlier(key, ''))}*", count=AT_ONCE):
-            place = stored.decode()
-            marks = {mark: mark.partition(b":")[2] for mark in await self._members(place)}
-            is_theirs = whose.phone is not None and not is_held and place.startswith(numbers)
-            if is_theirs and any(_has(seen.own, voice_id) for voice_id in marks.values()):
-                whole.add(place)
-            gone = seen.own if place not in whole else None
-            ours = [m for m, one in marks.items() if not _has(seen.kept, one) and (gone is None or _has(gone, one))]
+        gone: set[bytes] = set()
+        for place, marks in left.items():
+            ours = [one for one, voice_id in marks.items() if not _has(seen.kept, voice_id)]
             await self._remove(place, ours)
+            gone.update(ours if place.startswith(self._keys.earlier(institution_key, "")) else ())
+        numbers = _GLOB.sub(_quoted, self._keys.earlier(institution_key, "n:"))
+        async for stored in self._redis.scan_iter(match=f"{numbers}*", count=AT_ONCE):
+            marks = await self._marks(stored.decode())
+            ours = [one for one, voice_id in marks.items() if _has(seen.own, voice_id)]
+            await self._remove(stored.decode(), ours)
+            gone.update(ours)
+        return len(gone)
+
+    async def _marks(self, place: str) -> dict[bytes, bytes]:
+        return {mark: mark.partition(b":")[2] for mark in await self._members(place)}
 
     async def _members(self, place: str) -> list[bytes]:
         members: list[bytes] = await self._redis.zrange(place, 0, -1)

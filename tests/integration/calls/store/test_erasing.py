@@ -464,11 +464,12 @@ async def test_whatever_calls_left_goes_and_other_people_s_stays(redis: "Redis",
     await number.keep(CallId(KEY, "v-expired"), unenrolled, policies=Policies(), days=30, now=START)
     erase = ("calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
     told = await run(redis_url, *erase, token="token")
-    assert told.output == "Redis: 1 call is erased; 0 calls are under a hold\n"
+    marks = "3 marks of rejects, fraud and suspicion deleted"
+    assert told.output == f"Redis: 1 call is erased; 0 calls are under a hold; {marks}\n"
     stored = await everything(redis, None)
     assert [text for text in ("12025550001", "v-lost", "Vale1", "her dog", "sounds odd") if text in stored] == []
-    marks = {key.decode() async for key in redis.scan_iter("ck:earlier:*")}
-    assert marks == {keys.earlier(KEY, "p:p-2"), keys.earlier(KEY, "n:+12025559990001"), keys.earlier(KEY, "p:p-1")}
+    places = {key.decode() async for key in redis.scan_iter("ck:earlier:*")}
+    assert places == {keys.earlier(KEY, "p:p-2"), keys.earlier(KEY, "n:+12025559990001"), keys.earlier(KEY, "p:p-1")}
     assert await redis.zrange(keys.earlier(KEY, "p:p-2"), 0, -1) == [b"fraud:v-2"]
     left = {b"unenrolled:v-expired", b"suspected:v-expired"}  # a person distrusted the caller
     assert set(await redis.zrange(keys.earlier(KEY, "p:p-1"), 0, -1)) == left
@@ -562,3 +563,63 @@ async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Red
     assert (found.erased, found.live) == (0, 1)
     assert await client.hget(keys.item(member), "rec") == encode_call(call)
     assert "v-1" in await everything(redis, None)
+
+
+@pytest.mark.parametrize("whose", ["--phone", "--person"])
+async def test_fraudster_who_is_erased_takes_no_mark_of_a_victim_along(
+    rig: Archivist, redis_url: str, tmp_path: Path, whose: str
+) -> None:
+    """He was rejected as the victim, and has his own number and membership erased. The next call as the victim shows it."""
+    number = "5550177666"
+    rig.stage.world.add_member(KEY, "p-9", [number])
+    call = await rig.begin_call(Happening(Kind.END, 60), phone_number=number, persons=[], run_s=5)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-7")
+    await rig.run(10)
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason=REASON, wish="b" * 32))
+    await rig.run(10)
+    rig.stage.happen(call, Kind.CLAIMED, "zed", "p-9")
+    await rig.run(300)
+    await rig.archive()
+    place = ("--institution", KEY, "--operator", "dpo", "--reason", "request 1")
+    erased = ("--phone", number) if whose == "--phone" else ("--person", "p-9")
+    await run(redis_url, "archive", "erase", *erased, *place, archive=f"sqlite:///{tmp_path}/archive.db")
+    assert found_in(await everything(rig.redis, None), number, REASON) == []
+    later = await rig.begin_call(Happening(Kind.END, 60), phone_number=NUMBER, run_s=5)
+    marks = (await rig.record(later)).seen.earlier_marks
+    assert marks is not None
+    assert "rejected" in marks.kinds
+
+
+async def test_mark_that_others_left_under_another_number_of_a_call_stays(redis: "Redis", redis_url: str) -> None:
+    """A call has left its mark under the number of its push and under that of the queue. Only the latter is erased."""
+    await put(redis, *settled(1))
+    place, keys = Keys().earlier(KEY, "n:another"), Keys()
+    await redis.zadd(place, {"suspected:v-1": 1, "rejected:v-expired": 1})
+    await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
+    assert await redis.zrange(place, 0, -1) == [b"rejected:v-expired"]
+    assert await redis.exists(keys.earlier(KEY, "n:+12025550001")) == 0
+
+
+async def test_mark_of_a_call_that_this_release_cannot_read_stays(redis: "Redis", redis_url: str) -> None:
+    """Its record says that the mark is there, so nothing would store it again."""
+    keys = Keys()
+    await redis.hset(keys.item(CallId(KEY, "v-9").member), mapping={"rec": b'{"schema":99}', "settled": "1"})
+    await redis.zadd(keys.earlier(KEY, "p:p-1"), {"rejected:v-9": 1, "rejected:v-expired": 1})
+    told = await run(redis_url, "calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo")
+    assert "1 call cannot be read by this release" in told.output
+    assert await redis.zrange(keys.earlier(KEY, "p:p-1"), 0, -1) == [b"rejected:v-9"]
+
+
+async def test_mark_that_a_call_leaves_during_an_erasure_stays(redis: "Redis") -> None:
+    """The call began after the erasure had looked at all calls, so it is in use."""
+    await put(redis, *settled(1))
+    keys, client = Keys(), cast("Any", redis)
+    left = {keys.earlier(KEY, "p:p-1"): "rejected:v-new", keys.enrolled(KEY, "p-1"): "v-new"}
+
+    async def happens() -> None:
+        for place, member in left.items():
+            await client.zadd(place, {member: 1})
+
+    await Eraser(cast("Redis", Overtaken(redis, happens)), keys=keys).erase(Whose(KEY, person_id="p-1"), holds=Holds())
+    for place, member in left.items():
+        assert await client.zrange(place, 0, -1) == [member.encode()]
