@@ -166,9 +166,8 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
         raise Misused("there is an archive: use callkeeper archive erase, which erases in both and knows legal holds")
     if problem := problem_of(institution):
         raise Misused(f"Nothing was erased: {problem}")
-    summary = erased_in_redis(whose)
     record_command(AuditEvent.ARCHIVE_CHANGED, detail="erase", operator=operator, institution=institution)
-    say(summary)
+    say(erased_in_redis(whose))
 
 
 async def _is_archived(redis: "Redis", keys: Keys) -> bool:

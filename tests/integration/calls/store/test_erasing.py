@@ -565,6 +565,19 @@ async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Red
     assert "v-1" in await everything(redis, None)
 
 
+async def test_erasure_that_fails_halfway_is_in_the_audit_log(redis: "Redis", redis_url: str) -> None:
+    """Or somebody could erase a call and end the command before it is recorded."""
+    await put(redis, *settled(1))
+    await redis.delete(Keys().events)
+    await redis.set(Keys().events, "no sorted set")
+    erase = ["calls", "erase", "--institution", KEY, "--person", "p-1", "--operator", "dpo"]
+    told = await asyncio.to_thread(CliRunner(env={"REDIS_URL": redis_url}).invoke, main, erase)
+    assert told.exit_code == 1
+    assert "Marion" not in await everything(redis, None)
+    audit = (await run(redis_url, "audit", "--event", "archive_changed", "--json")).output.splitlines()
+    assert [json.loads(line)["entry"]["operator"] for line in audit] == ["dpo"]
+
+
 @pytest.mark.parametrize("whose", ["--phone", "--person"])
 async def test_fraudster_who_is_erased_takes_no_mark_of_a_victim_along(
     rig: Archivist, redis_url: str, tmp_path: Path, whose: str
