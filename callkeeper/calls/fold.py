@@ -112,6 +112,8 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
     if call.is_settled:
         return call, []
     call = _with_assign_shown(_listed_for(call, note.person_id), note.person_id)
+    if note.phone_number not in {None, call.names.phone_number}:
+        call = _found_anew(call)
     call = replace(
         call,
         life=replace(
@@ -138,6 +140,16 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         operator=note.core_username,
     )
     return call, [entry]
+
+
+def _found_anew(call: Call) -> Call:
+    """Return a call that gets another number: what other calls left under it is looked up, and it leaves its marks there."""
+    earlier, kept = call.seen.earlier_marks, call.ledger.kept_marks
+    return replace(
+        call,
+        seen=replace(call.seen, earlier_marks=earlier and replace(earlier, has_number=False)),
+        ledger=replace(call.ledger, kept_marks=kept and replace(kept, has_number=False)),
+    )
 
 
 def _listed_for(call: Call, person_id: str | None) -> Call:

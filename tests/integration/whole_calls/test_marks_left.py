@@ -90,3 +90,21 @@ async def test_wrong_member_is_not_suspected_once_the_caller_is_known(rig: Rig, 
         await rig.note(call, replace(verified(rig), person_id="p-2"))
     await rig.run(400)
     assert await marked(rig) == (set() if shown_by else {"p-1"})
+
+
+async def test_call_whose_number_changes_is_known_by_the_new_one_too(rig: Rig) -> None:
+    """The queue shows the number of a rejected caller later: his call finds that mark, and leaves one there itself."""
+    number = "5550100222"
+    rig.stage.world.add_member(KEY, "p-2", [number])
+    first = await rig.begin_call(H(Kind.END, 60), phone_number=number, run_s=20)
+    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, wish="r1"))
+    await rig.run(100)
+    second = await rig.begin_call(H(Kind.HIGH_RISK, 5), H(Kind.END, 300), run_s=30)
+    assert not facts_of_record(await rig.record(second), rig.book.policies).rejected_before
+    second.phone_number = number
+    await rig.run(30)
+    assert facts_of_record(await rig.record(second), rig.book.policies).rejected_before
+    mark, numbers = f"suspected:{second.voice_id}", rig.store.keys.earlier(KEY, "n:*")
+    left = [await rig.redis.zscore(place, mark) async for place in rig.redis.scan_iter(numbers)]
+    assert len(left) == 2
+    assert None not in left
