@@ -245,13 +245,22 @@ class Eraser:
         return readable_call(record) if record is not None else None
 
     async def _is_in_use(self, place: CallId) -> bool:
-        """Tell whether a call is live, or a worker has it or soon will. One that was merged is like the other."""
+        """Tell whether a call is live, or a worker has it or soon will. One that was merged is like the other.
+
+        A worker that writes it into the archive has read it, and would write there what is erased now.
+        """
         item = self._keys.item(place.member)
         settled, nonce, moved = await self._redis.hmget(item, "settled", "nonce", "moved")
         if moved is not None:
             rest = await self._redis.hmget(self._keys.item(moved.decode()), "rec", "settled")
             return rest[0] is not None and rest[1] is None
-        return settled is None or nonce is not None or bool(await self._redis.exists(self._keys.inbox(place.member)))
+        if settled is None or nonce is not None or await self._redis.exists(self._keys.inbox(place.member)):
+            return True
+        archive = self._keys.archive
+        if not await self._redis.hexists(archive.item(place.member), "nonce"):
+            return False
+        until_ms, (seconds, _) = await self._redis.zscore(archive.due, place.member), await self._redis.time()
+        return until_ms is not None and until_ms > seconds * 1000  # when a lease is over, its holder writes no more
 
     async def _places(self, institution_key: str) -> AsyncIterator[CallId]:
         """Yield every call of an institution, also those that no list names: merged ones, and those past their days."""
@@ -272,7 +281,7 @@ class Eraser:
         keys, member = self._keys, place.member
         item, trail = keys.item(member), keys.trail(member)
         async with self._redis.pipeline(transaction=True) as pipe:
-            await pipe.watch(item, trail, keys.inbox(member))
+            await pipe.watch(item, trail, keys.inbox(member), keys.archive.item(member))
             # Asked only now: a worker that claims the call after this would store what it has read, so nothing is written.
             if await self._is_in_use(place):
                 return False

@@ -29,12 +29,12 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
-from callkeeper.calls.record import encode_call
+from callkeeper.calls.record import encode_call, parse_call
 from callkeeper.calls.store.earlier_calls import EarlierCalls, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
-from callkeeper.calls.trail import Entry, encode_entry
+from callkeeper.calls.trail import Entry, encode_entry, parse_trail
 from callkeeper.service.secret import Secret
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.archivist import START, Archivist, settled
@@ -524,6 +524,34 @@ async def test_marks_of_a_member_go_whoever_s_calls_left_them(redis: "Redis", re
     assert (await redis.hget(keys.item(CallId(KEY, "v-2").member), "rec")) == encode_call(other)
 
 
+async def test_call_that_is_being_archived_is_counted_and_left(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker has read the values already, and writes them after the erasure."""
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    call = await rig.begin_call(Happening(Kind.END, 40), phone_number=NUMBER, run_s=5)
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason=REASON, wish="b" * 32))
+    monkeypatch.setattr(rig, "archive", _away)
+    await rig.run(200)
+    [item] = await rig.archiving.store.claim(1)
+    [stored] = await rig.archiving.store.stored([item])
+    assert stored is not None
+    erase = ("archive", "erase", "--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 1")
+    told = await run(redis_url, *erase, archive=archive)
+    assert "Redis: 0 calls are erased; 0 calls are under a hold; 1 call is live" in told.output
+    rig.archiving.writer.write(KEY, [content_of(parse_call(stored[0]), parse_trail(stored[1]))])
+    await rig.archiving.store.archived(item)
+    told = await run(redis_url, *erase, archive=archive)
+    assert "archive: 4 values of 1 call are erased" in told.output
+    assert "Redis: 1 call is erased" in told.output
+    assert found_in(await everything(rig.redis, database), *CANARIES) == []
+    assert verify(database).faults == []
+
+
+async def _away() -> int:
+    return 0
+
+
 class Overtaken:
     """A Redis in which something happens to a call just before a record is watched."""
 
@@ -548,7 +576,7 @@ class Overtaken:
         return pipe
 
 
-@pytest.mark.parametrize("how", ["claimed", "live again", "pushed"])
+@pytest.mark.parametrize("how", ["claimed", "live again", "pushed", "being archived"])
 async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Redis", how: str) -> None:
     """A worker that has read the record would store the erased data again, so the call is left for the next time."""
     call, trail = settled(1)
@@ -557,6 +585,12 @@ async def test_call_that_comes_into_use_meanwhile_is_counted_as_live(redis: "Red
         "claimed": lambda: client.hset(keys.item(member), "nonce", "w:1"),
         "live again": lambda: client.hdel(keys.item(member), "settled"),
         "pushed": lambda: client.rpush(keys.inbox(member), "a note"),
+        "being archived": lambda: (
+            client.pipeline(transaction=True)
+            .hset(keys.archive.item(member), "nonce", "w:1")
+            .zadd(keys.archive.due, {member: 2**52})
+            .execute()
+        ),
     }[how]
     eraser = Eraser(cast("Redis", Overtaken(redis, happens)), keys=keys)
     found = await eraser.erase(Whose(KEY, person_id="p-1"), holds=Holds())
