@@ -37,7 +37,9 @@ _NEEDED: Final = "--because WHY --operator NAME [--institution KEY]... [OPTIONS]
 
 def _who_and_why(command: Command) -> Command:
     """Give a command the options --operator and --because."""
-    because = click.option("--because", required=True, help="Why. It is kept in the history of pauses.")
+    because = click.option(
+        "--because", required=True, help="Why. It is kept in the history of pauses and in archived calls: name nobody."
+    )
     operator = click.option(
         "--operator", required=True, help="Your core username. It is kept in the history of pauses."
     )
