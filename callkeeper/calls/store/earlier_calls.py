@@ -154,16 +154,18 @@ class EarlierCalls:
         return call.seen.earlier_marks is not None and call.seen.earlier_marks.is_found_as(self._sought(call))
 
     async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
-        """Return the record with what other calls showed in the last ``days``."""
+        """Return the record with what other calls showed in the last ``days``.
+
+        What was found under an earlier number of the call stays, as long as its member does: it is the same caller.
+        """
         places = tuple(self._places(call_id, call)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
-        return replace(
-            call,
-            seen=replace(
-                call.seen,
-                earlier_marks=replace(self._sought(call), kinds=tuple(sorted(set(_kinds_of_others(call, marks))))),
-            ),
-        )
+        sought, before = self._sought(call), call.seen.earlier_marks
+        kinds = set(_kinds_of_others(call, marks))
+        if before is not None and before.person_id == sought.person_id and before.has_number != sought.has_number:
+            kinds.update(before.kinds)
+        found = replace(sought, kinds=tuple(sorted(kinds)))
+        return replace(call, seen=replace(call.seen, earlier_marks=found))
 
     async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[bytes]]:
         """Return for each request the marks in some sets that are not older than a time."""

@@ -108,3 +108,8 @@ async def test_call_whose_number_changes_is_known_by_the_new_one_too(rig: Rig) -
     left = [await rig.redis.zscore(place, mark) async for place in rig.redis.scan_iter(numbers)]
     assert len(left) == 2
     assert None not in left
+    second.phone_number = "5550100333"
+    await rig.run(30)
+    record = await rig.record(second)
+    assert record.names.phone_number == second.phone_number
+    assert facts_of_record(record, rig.book.policies).rejected_before, "the caller is still the one of that number"
