@@ -334,8 +334,8 @@ class Eraser:
     async def _forget_marks(self, institution_key: str, seen: _Seen, left: dict[str, dict[bytes, bytes]]) -> int:
         """Delete what calls have left under the member or the number, unless they keep their data; return how many marks.
 
-        Of the person's own calls the marks under their numbers go too. Those under other members stay: whoever tried
-        several members, or a number that others own, would rid them of a warning.
+        Of the person's own calls the marks under their numbers go too. Those under other members stay: a fraudster who is
+        erased must not take along what warns of calls as a member whom he tried.
         """
         gone: set[bytes] = set()
         for place, marks in left.items():
