@@ -66,6 +66,8 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
     "plan.checks_if_assigned": (1, 2, 2),
     "ledger.assigned_person_id": ("p-1", "p-2", "p-1"),
     "ledger.assigned_as": ("ann", "bob", "ann"),
+    "ledger.enrolled_for": ("p-1", "p-2", "p-1"),
+    "ledger.rejected_for": ("p-1", "p-2", "p-1"),
     "statements.heard_at": (EARLIER, NOW, NOW),
     "statements.shown_identity": (verified(), verified(person_id="p-2"), verified()),
     "statements.withdrawn": ({"check": 1}, {"check": 2, "assign": 1}, {"check": 2, "assign": 1}),
