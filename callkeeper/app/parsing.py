@@ -354,7 +354,8 @@ def _split(text: str, schemes: Collection[str], problem: str) -> SplitResult:
     """Split an address with a host. The messages of ``urlsplit`` repeat the text, so they are not shown."""
     try:
         parts = urlsplit(text)
-        is_address = parts.scheme in schemes and parts.hostname and (parts.port is None or parts.port)
+        has_host = (parts.hostname or "").encode("idna") and "\\" not in parts.netloc  # else no request can be made
+        is_address = parts.scheme in schemes and has_host and (parts.port is None or parts.port)
     except ValueError:
         is_address = False
     ensure(is_address, problem)
