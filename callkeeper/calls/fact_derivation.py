@@ -318,7 +318,7 @@ def is_suspected(call: Call, policies: Policies) -> bool:
 def has_green_voice(call: Call, policies: Policies) -> bool:
     """Tell whether the voice is that of the member who is assigned now.
 
-    Other than the fact ``green``: also if the voice was enrolled since, or a red policy came.
+    Unlike the fact ``green``, this stays true if the voice is enrolled later, or a red policy comes.
     """
     colours = _colours_by_voice(call.seen, policies)
     return call.seen.authenticated or (_GREEN in colours and _RED not in colours)

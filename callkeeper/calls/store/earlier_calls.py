@@ -156,13 +156,13 @@ class EarlierCalls:
     async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
         """Return the record with what other calls showed in the last ``days``.
 
-        What was found under an earlier number of the call stays, as long as its member does: it is the same caller.
+        What was found before stays while the member does, also under an earlier number: it is the same caller.
         """
         places = tuple(self._places(call_id, call)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
         sought, before = self._sought(call), call.seen.earlier_marks
         kinds = set(_kinds_of_others(call, marks))
-        if before is not None and before.person_id == sought.person_id and before.has_number != sought.has_number:
+        if before is not None and before.person_id == sought.person_id:
             kinds.update(before.kinds)
         found = replace(sought, kinds=tuple(sorted(kinds)))
         return replace(call, seen=replace(call.seen, earlier_marks=found))

@@ -131,6 +131,19 @@ def test_numbers_are_compared_by_their_last_digits(text: str | None, digits: str
     assert digits_compared(text) == digits
 
 
+async def test_what_an_earlier_number_of_the_call_showed_stays_when_it_is_looked_up_again(rig: Rig) -> None:
+    """As it is before each request of an enroll: the decision that is written then has to tell it."""
+    await rejected(rig)
+    call = await begun(rig, phone_number=OTHER)
+    for number, known in ((OTHER, set()), (HOME, {"rejected_before"}), (OTHER, {"rejected_before"})):
+        call.phone_number = number
+        await rig.run(12)
+        record = await rig.record(call)
+        assert (record.names.phone_number, await before(rig, call)) == (number, known)
+    again = await rig.store.earlier_calls.look_up(rig.call_id(call), record, days=30, now=rig.clock.now)
+    assert again.seen.earlier_marks == record.seen.earlier_marks
+
+
 async def test_marks_under_an_alternate_id_are_the_calls_own(rig: Rig) -> None:
     """A record that was kept under the call's other id, and was merged, is no other call."""
     call = with_stored(await rig.record(await rejected(rig)), kept_marks=None, earlier_marks=None)
