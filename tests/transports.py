@@ -7,9 +7,9 @@ from callkeeper.service.aiohttp_transport import SentRequest, ServiceResponse, r
 
 
 class HttpxTransport:
-    """Sends requests to the service over a transport of httpx, such as `httpx.MockTransport`. Its errors are as of aiohttp.
+    """Sends requests to the service over a transport of httpx, such as `httpx.MockTransport`.
 
-    Bodies are read by production's code, with its limit.
+    Errors of httpx become one of aiohttp. Bodies are read by production's code, with its limit.
     """
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
