@@ -51,9 +51,9 @@ AT_ONCE: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """How many calls were found, how many values were erased, which calls are under a hold, and which were erased whole."""
+    """Which calls were erased, how many values, which calls are under a hold, and which were erased whole."""
 
-    calls: int
+    calls: frozenset[str]
     values: int
     held: frozenset[str]
     whole: frozenset[str]
@@ -81,15 +81,17 @@ class Keeper:
         person_id: str | None = None,
         phone: str | None = None,
         country: str = "US",
+        besides: Collection[str] = (),
     ) -> ErasureResult:
         """Erase a person's data: all personal values of their own calls, and their name and the notes about them in others.
 
         ``phone`` is complete, and stands instead of a member; numbers without a country code belong to ``country``. The
-        reason is written into the chain: it must not name a person.
+        reason is written into the chain: it must not name a person. ``besides``: calls that an erasure has just erased.
         """
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
-            found = _calls_of(connection, institution_key, person_id, phone, country)
+            every = _calls_of(connection, institution_key, person_id, phone, country)
+            found = {voice_id: whose for voice_id, whose in every.items() if voice_id not in besides}
             held = _held(connection, institution_key, sorted(found))
             numbers: list[int] = []
             rewritten: dict[str, tuple[str, str]] = {}
@@ -116,7 +118,7 @@ class Keeper:
                 body = {"lines": sorted(numbers), "calls": calls, "reason": reason}
                 self._append(chain, ERASED, {**body, **self._rewritten(institution_key, rewritten)})
             whole = {voice_id for voice_id, whose in found.items() if whose == EVERYBODY and voice_id not in held}
-            return ErasureResult(len(found) - len(held), values, frozenset(held), frozenset(whole))
+            return ErasureResult(frozenset(found) - held, values, frozenset(held), frozenset(whole))
 
     def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
         """Hold a call, a person's calls or an institution's (``value`` empty), or end the hold; return if that is new."""

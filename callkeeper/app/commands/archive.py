@@ -21,7 +21,7 @@ from callkeeper.archive.audited import FILLED, LINE
 from callkeeper.archive.chain_heads import parse_heads
 from callkeeper.archive.database import Database
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
-from callkeeper.archive.keeping import Keeper, changes_of
+from callkeeper.archive.keeping import ErasureResult, Keeper, changes_of
 from callkeeper.archive.migrating import migrate as migrate_tables
 from callkeeper.archive.verifying import Evidence, Tail, Verification
 from callkeeper.archive.verifying import verify as verify_chains
@@ -30,6 +30,7 @@ from callkeeper.calls.quantity import quantity
 from callkeeper.calls.spreadsheet import SpreadsheetWriter
 from callkeeper.calls.store.archive_queue import ArchiveQueue
 from callkeeper.calls.store.audit_log import AuditEvent
+from callkeeper.calls.store.erasing import Whose
 from callkeeper.calls.trail import Recorded, encode_recorded, without_typed_words
 from callkeeper.service.secret import Secret
 
@@ -219,14 +220,30 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     whose = person_of(institution, person, phone)
     with _keeper(operator, reason) as keeper:
         refuse_new_institution(keeper.database, institution)
-        found = keeper.erase(institution, person_id=person, phone=whose.phone, country=whose.country, reason=reason)
-        _note_lines(keeper, "erase", institution)
+        found = _erased(keeper, whose, reason)
         holds = keeper.holds(institution)
-    say(
-        f"archive: {found.values} values of {quantity(found.calls, 'call')} are erased; "
-        f"{quantity(len(found.held), 'call is', 'calls are')} under a hold"
+        say(erased_in_redis(whose, holds, held=found.held, archived=found.whole))
+        # Workers have gone on: a call that was only in Redis at first may be in the archive now, with its values.
+        _erased(keeper, whose, reason, besides=found.calls | found.held)
+
+
+def _erased(keeper: Keeper, whose: Whose, reason: str, besides: frozenset[str] | None = None) -> ErasureResult:
+    """Erase in the archive, record it, and say so. With ``besides`` say nothing if there are no other calls."""
+    found = keeper.erase(
+        whose.institution_key,
+        reason=reason,
+        person_id=whose.person_id,
+        phone=whose.phone,
+        country=whose.country,
+        besides=besides or (),
     )
-    say(erased_in_redis(whose, holds, held=found.held, archived=found.whole))
+    if besides is None or found.calls:
+        _note_lines(keeper, "erase", whose.institution_key)
+        say(
+            f"archive: {found.values} values of {quantity(len(found.calls), 'call')} are erased; "
+            f"{quantity(len(found.held), 'call is', 'calls are')} under a hold"
+        )
+    return found
 
 
 @archive.command()

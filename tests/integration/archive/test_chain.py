@@ -133,7 +133,7 @@ def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Data
 def test_erased_person_is_gone_and_the_chain_stays(filled: Database) -> None:
     """An erasure deletes the person's numbers, names, remarks and salts. The decisions stay readable."""
     erased = Keeper(filled, "dpo").erase(INSTITUTION, person_id="p-3", reason="asked for it")
-    assert (erased.calls, erased.values, erased.held) == (1, 6, frozenset())
+    assert (len(erased.calls), erased.values, erased.held) == (1, 6, frozenset())
     Writer(filled).write(INSTITUTION, [content(3, lines=5)])
     with filled.reading() as connection:
         assert connection.execute(select(func.count()).where(people.c.person_id == "p-3")).scalar_one() == 0
@@ -149,14 +149,14 @@ def test_erased_person_is_gone_and_the_chain_stays(filled: Database) -> None:
 def test_person_who_was_only_a_candidate_loses_the_name(filled: Database) -> None:
     """In other people's calls only the person's own values are deleted."""
     erased = Keeper(filled, "dpo").erase(INSTITUTION, person_id="p-other", reason="asked for it")
-    assert (erased.calls, erased.values) == (10, 10)
+    assert (len(erased.calls), erased.values) == (10, 10)
     assert faults(filled) == []
 
 
 def test_number_is_erased_however_it_is_written(filled: Database) -> None:
     """All personal values of the calls from a number are deleted."""
     erased = Keeper(filled, "dpo").erase(INSTITUTION, phone="202-555-0004", reason="asked")
-    assert (erased.calls, erased.values) == (1, 6)
+    assert (len(erased.calls), erased.values) == (1, 6)
     assert faults(filled) == []
 
 

@@ -548,6 +548,32 @@ async def test_call_that_is_being_archived_is_counted_and_left(
     assert verify(database).faults == []
 
 
+async def test_call_that_is_archived_between_archive_and_redis_is_erased_too(
+    rig: Archivist, redis_url: str, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not in the archive when that was erased, and is in nobody's hands when Redis is."""
+    call = await rig.begin_call(Happening(Kind.END, 40), phone_number=NUMBER, run_s=5)
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason=REASON, wish="b" * 32))
+    monkeypatch.setattr(rig, "archive", _away)
+    await rig.run(200)
+    record, trail, erase = await rig.record(call), await rig.trail(call), Eraser.erase
+
+    async def overtaken(eraser: Eraser, whose: Whose, **more: Any) -> Any:
+        rig.archiving.writer.write(KEY, [content_of(record, trail)])
+        return await erase(eraser, whose, **more)
+
+    monkeypatch.setattr(Eraser, "erase", overtaken)
+    asked = ("--institution", KEY, "--person", "p-7", "--operator", "dpo", "--reason", "request 1")
+    told = await run(redis_url, "archive", "erase", *asked, archive=f"sqlite:///{tmp_path}/archive.db")
+    assert [line.partition(";")[0] for line in told.output.splitlines()] == [
+        "archive: 0 values of 0 calls are erased",
+        "Redis: 1 call is erased",
+        "archive: 4 values of 1 call are erased",
+    ]
+    assert found_in(await everything(rig.redis, database), *CANARIES) == []
+    assert verify(database).faults == []
+
+
 async def _away() -> int:
     return 0
 
