@@ -73,11 +73,10 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
 
 
 def _was_refused(account: Mapping[str, Any], operation: str) -> bool:
-    """Tell whether the service's answer to a request said that it was refused. The request may then be repeated once."""
-    return any(
-        arrival["operation"] == operation and arrival.get("success") is False and arrival["fault"] is None
-        for arrival in account["arrivals"] or ()
-    )
+    """Tell whether the first request that was carried out was refused, and answered so. Only then one more may follow."""
+    ran = (each for each in account["arrivals"] or () if each["operation"] == operation)
+    first = next((each for each in ran if each.get("success") is not None), None)
+    return first is not None and not first["success"] and first["fault"] is None
 
 
 def _is_unsent(effect: Effect) -> bool:

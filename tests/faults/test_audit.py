@@ -64,10 +64,13 @@ def evidence(**changes: Any) -> Evidence:
     return replace(honest, **changes)
 
 
-def refused_once(**counts: int) -> dict[str, Any]:
-    """Return an account of a call whose enroll was refused."""
-    refused = {"operation": "enroll", "at": at(9), "success": False, "fault": None}
-    return {**sent(**counts)["v-1"], "arrivals": [*account()["arrivals"], refused]}
+def refused_once(*, is_first: bool = True, **counts: int) -> dict[str, Any]:
+    """Return an account of a call of which one enroll was refused, and another one not: before or after it."""
+    refused, applied = (
+        {"operation": "enroll", "at": at(9), "success": success, "fault": None} for success in (False, True)
+    )
+    enrolls = [refused, applied] if is_first else [applied, refused]
+    return {**sent(**counts)["v-1"], "arrivals": [*account()["arrivals"], *enrolls]}
 
 
 def sent(**counts: int) -> dict[str, dict[str, Any]]:
@@ -116,8 +119,10 @@ def test_audit_finds_each_broken_promise(words: str) -> None:
 
 
 def test_audit_lets_a_refused_effect_be_repeated_once() -> None:
-    """What the service refused, it did not apply; a second request may follow, and no third."""
+    """What the service refused, it did not apply; a second request may follow. A refusal of the second excuses nothing."""
     assert faults(evidence(accounts={"v-1": refused_once(enroll=2)})) == []
+    blind = faults(evidence(accounts={"v-1": refused_once(is_first=False, enroll=2)}))
+    assert any("2 of enroll" in fault for fault in blind)
 
 
 @pytest.mark.parametrize(
