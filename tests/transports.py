@@ -1,36 +1,29 @@
-"""A transport that stands in for the network."""
+"""Transports that stand in for the network."""
 
-import aiohttp
 import httpx
 
-from callkeeper.service.aiohttp_transport import SentRequest, ServiceResponse, read_body
+from callkeeper.service.aiohttp_transport import FIRST_BYTE
 
 
-class HttpxTransport:
-    """Sends requests to the service over a transport of httpx, such as `httpx.MockTransport`.
+class AnnouncingTransport(httpx.AsyncBaseTransport):
+    """Does what our requests ask for by extensions, reads a request's body, then passes it to a transport that does not.
 
-    Errors of httpx become one of aiohttp. Bodies are read by production's code, with its limit.
+    For `httpx.MockTransport` and `httpx.ASGITransport`: without it a guard would never run, and every failure of an effect
+    would count as "not sent". They look for the path in the URL.
     """
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
 
-    async def send(self, request: SentRequest, max_bytes: int) -> ServiceResponse:
-        """Call the request's first-byte callback, send the request, and read the response."""
-        if request.first_byte is not None:
-            request.first_byte()
-        sent = httpx.Request(request.method, request.url, headers=request.headers, content=request.content or None)
-        try:
-            response = await self._inner.handle_async_request(sent)
-            stream = response.stream
-            assert isinstance(stream, httpx.AsyncByteStream)
-            try:
-                body = await read_body(stream, response.headers.get("content-encoding"), max_bytes)
-            finally:
-                await stream.aclose()
-        except httpx.HTTPError as error:
-            raise aiohttp.ClientError("a failure of httpx") from error
-        return ServiceResponse(response.status_code, response.headers, body)
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Announce and read the request, then send it."""
+        announce = request.extensions.get(FIRST_BYTE)
+        if announce is not None:
+            announce()
+        if (target := request.extensions.get("target")) is not None:
+            request.url = request.url.copy_with(raw_path=target)
+        await request.aread()
+        return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
         """Close the transport below."""

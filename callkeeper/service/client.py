@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
+import httpx
 import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.service import answer_records, endpoints
-from callkeeper.service.aiohttp_transport import Guard, Transport
+from callkeeper.service.aiohttp_transport import Guard
 from callkeeper.service.answer_meaning import top_level_call
 from callkeeper.service.answer_parsing import Reader
 from callkeeper.service.answer_shapes import utc_now
@@ -63,8 +64,8 @@ class Reseller:
         config: Where the service is, and who we are.
         tokens: Where the login is kept; share it between all clients of the account.
         reads_transport: Instead of the pooled one.
-        effects_transport: Instead of fresh connections. It must call the request's ``first_byte`` before it writes a
-            byte.
+        effects_transport: Instead of fresh connections. It must call the request's extension `FIRST_BYTE` before it
+            writes a byte.
         clock: A monotonic clock, in seconds.
         log: Where the session reports logins; see `Session`.
         observe: Awaited after every request, with its result and duration.
@@ -78,8 +79,8 @@ class Reseller:
         config: ServiceConfig,
         tokens: TokenStore,
         *,
-        reads_transport: Transport | None = None,
-        effects_transport: Transport | None = None,
+        reads_transport: httpx.AsyncBaseTransport | None = None,
+        effects_transport: httpx.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
         log: FilteringBoundLogger | None = None,
         observe: Observe = unobserved,

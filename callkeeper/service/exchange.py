@@ -11,6 +11,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
+import httpx
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
@@ -19,10 +20,10 @@ from callkeeper.service.aiohttp_transport import (
     FirstByte,
     Guard,
     ServiceResponse,
-    Transport,
     effects_transport,
     http_request,
     reads_transport,
+    receive,
 )
 from callkeeper.service.answer_meaning import effect_verdict, institution_list, login_verdict, verdict
 from callkeeper.service.answer_parsing import Reader
@@ -77,8 +78,8 @@ class Exchange:
         config: ServiceConfig,
         tokens: TokenStore,
         *,
-        reads: Transport | None,
-        effects: Transport | None,
+        reads: httpx.AsyncBaseTransport | None,
+        effects: httpx.AsyncBaseTransport | None,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
         observe: Observe,
@@ -196,7 +197,7 @@ class Exchange:
 
     async def _send_with_token(
         self,
-        transport: Transport,
+        transport: httpx.AsyncBaseTransport,
         request: Request,
         first_byte: FirstByte | None = None,
         *,
@@ -214,7 +215,7 @@ class Exchange:
 
     async def _send(
         self,
-        transport: Transport,
+        transport: httpx.AsyncBaseTransport,
         request: Request,
         token: SsoToken | None,
         first_byte: FirstByte | None = None,
@@ -233,7 +234,8 @@ class Exchange:
                     resends=int(is_repeat),
                 )
             sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
-            answer = await transport.send(sent, self._config.max_body_bytes)
+            response = await transport.handle_async_request(sent)
+            answer = await receive(response, self._config.max_body_bytes)
             sending.note(status=answer.status_code)
             if answer.status_code >= 400:
                 sending.fail(str(answer.status_code))
@@ -246,7 +248,7 @@ class Exchange:
                 return await sending
         except TimeoutError:
             failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {self._config.deadline_s:g} s")
-        except (aiohttp.ClientError, OSError, BodyRefused) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
             failure = _failure(request.endpoint.name, error)
         raise failure
 

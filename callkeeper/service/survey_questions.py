@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 from uuid import uuid4
 
+import httpx
 import msgspec
 
-from callkeeper.service.aiohttp_transport import ServiceResponse, Transport, http_request
+from callkeeper.service.aiohttp_transport import ServiceResponse, http_request, receive
 from callkeeper.service.answer_parsing import as_utc
 from callkeeper.service.answer_shapes import shapes_of
 from callkeeper.service.config import ServiceConfig
@@ -94,7 +95,7 @@ class Asking:
     _: KW_ONLY
     operators: Callable[[str], str]
     """Returns the core username to ask under, by the institution's key."""
-    transport: Transport
+    transport: httpx.AsyncBaseTransport
     permit: Callable[[str], Awaitable[None]]
     """Awaited before each request about an institution: its key."""
     now: Callable[[], datetime]
@@ -346,7 +347,8 @@ class Asking:
         sent, failure = http_request(request, self.config.base_url, token, None), ""
         try:
             async with asyncio.timeout(self.config.deadline_s):
-                return await self.transport.send(sent, self.config.max_body_bytes)
+                response = await self.transport.handle_async_request(sent)
+                return await receive(response, self.config.max_body_bytes)
         except ResellerError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it was, its request holds the token)

@@ -32,10 +32,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
+import httpx
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.logs import set_up_logging
@@ -48,13 +47,7 @@ from callkeeper.calls.store.inbox import Ask
 from callkeeper.calls.store.last_listing import Listings
 from callkeeper.calls.trail import Entry
 from callkeeper.service import ServiceConfig, TokenStore
-from callkeeper.service.aiohttp_transport import (
-    SentRequest,
-    ServiceResponse,
-    Transport,
-    effects_transport,
-    reads_transport,
-)
+from callkeeper.service.aiohttp_transport import FIRST_BYTE, effects_transport, reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.exchange import Observe
 from callkeeper.service.open_questions import See
@@ -186,25 +179,28 @@ class CrashingListings(Listings):
         self.crash.pass_by("listing.told")
 
 
-class CrashingTransport:
+class CrashingTransport(httpx.AsyncBaseTransport):
     """Passes the points of a request."""
 
-    def __init__(self, inner: Transport, crash: Crashpoint) -> None:
+    def __init__(self, inner: httpx.AsyncBaseTransport, crash: Crashpoint) -> None:
         self._inner = inner
         self._crash = crash
 
-    async def send(self, request: SentRequest, max_bytes: int) -> ServiceResponse:
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request and wait for its whole answer."""
         step, crash = _step_of(request), self._crash
-        if request.first_byte is not None:
-            request = replace(request, first_byte=self._announced(request.first_byte, f"{step}.first-byte"))
+        if FIRST_BYTE in request.extensions:
+            request.extensions[FIRST_BYTE] = self._announced(request.extensions[FIRST_BYTE], f"{step}.first-byte")
         middle = asyncio.get_running_loop().call_later(MID_REQUEST_S, crash.pass_by, f"{step}.mid-request")
         try:
-            answer = await self._inner.send(request, max_bytes)
+            answer = await self._inner.handle_async_request(request)
+            assert isinstance(answer.stream, httpx.AsyncByteStream)
+            body = b"".join([chunk async for chunk in answer.stream])
+            await answer.stream.aclose()
         finally:
             middle.cancel()
         crash.pass_by(f"{step}.after-request")
-        return answer
+        return httpx.Response(answer.status_code, headers=answer.headers.raw, stream=httpx.ByteStream(body))
 
     def _announced(self, announce: Callable[[], None], point: str) -> Callable[[], None]:
         def first_byte() -> None:
@@ -218,13 +214,13 @@ class CrashingTransport:
         await self._inner.aclose()
 
 
-def _step_of(request: SentRequest) -> str:
+def _step_of(request: httpx.Request) -> str:
     """Return the step that sends a request. A read is the claim's step only if the claim has no other step."""
-    url = urlsplit(request.url)
-    name = url.path.rpartition("/")[2]
+    path, _, query = str(request.extensions["target"], "ascii").partition("?")
+    name = path.rpartition("/")[2]
     if name != "details":
         return _REQUESTS.get(name, name)
-    if url.query == "checkVoiceAuthentication=true":
+    if query == "checkVoiceAuthentication=true":
         return "check"
     if _step.get() == "wait":
         _step.set("read")

@@ -43,7 +43,7 @@ from callkeeper_sandbox.service.access import Credentials
 from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
-from tests.transports import HttpxTransport
+from tests.transports import AnnouncingTransport
 from workers.claimed_call import Tools
 from workers.counting import Counting
 from workers.managed_institutions import Institutions
@@ -171,7 +171,7 @@ class Rig:
             number_key=number_key(config.access_token),
         )
         gate = ServiceGate(self.store, log, self.figures)
-        self.wire = wire = HttpxTransport(stage.transport if transport is None else transport)
+        self.wire = wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(
             config,
             tokens,

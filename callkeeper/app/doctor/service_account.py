@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 import aiohttp
+import httpx
 from redis.asyncio import Redis
 
 from callkeeper.app.doctor.configuration import foreign_rules_findings
@@ -30,7 +31,7 @@ from callkeeper.service import (
     ServiceUnavailable,
     TokenFault,
 )
-from callkeeper.service.aiohttp_transport import BodyRefused, SentRequest, encoded, reads_transport
+from callkeeper.service.aiohttp_transport import reads_transport
 from callkeeper.service.client import Reseller
 from callkeeper.service.config import ServiceConfig
 from workers.managed_institutions import Standings, ask_standings, handled_in_test
@@ -112,9 +113,10 @@ async def _service_time(config: ServiceConfig) -> datetime | None:
     transport = reads_transport(config)
     try:
         async with asyncio.timeout(_WITHIN_S):
-            answer = await transport.send(SentRequest("HEAD", encoded(config.base_url), {}), config.max_body_bytes)
+            answer = await transport.handle_async_request(httpx.Request("HEAD", config.base_url))
+        await answer.aclose()
         return parsedate_to_datetime(answer.headers.get("date", ""))
-    except (aiohttp.ClientError, BodyRefused, OSError, ValueError, OverflowError):
+    except (aiohttp.ClientError, OSError, ValueError, OverflowError):
         return None
     finally:
         await transport.aclose()

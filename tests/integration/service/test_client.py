@@ -26,7 +26,7 @@ from callkeeper.service import (
 )
 from callkeeper.service.client import Reseller
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi, ServedSandbox
-from tests.transports import HttpxTransport
+from tests.transports import AnnouncingTransport
 
 
 @asynccontextmanager
@@ -257,5 +257,5 @@ def _in_process(stage: Asgi) -> Reseller:
         password=Secret(CREDENTIALS.password),
         login=LoginPolicy(min_interval_s=0.0),
     )
-    wire = HttpxTransport(stage.transport)
+    wire = AnnouncingTransport(stage.transport)
     return Reseller(config, MemoryTokenStore(), reads_transport=wire, effects_transport=wire)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+import httpx
 import pytest
 from click.testing import CliRunner
 from redis import Redis as BlockingRedis
@@ -16,7 +17,6 @@ from callkeeper.app.cli import main
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.survey import Survey, rows_of
 from callkeeper.service import Secret, ServiceConfig, ServiceUnavailable
-from callkeeper.service.aiohttp_transport import SentRequest, ServiceResponse, Transport
 from callkeeper.service.survey_questions import MOST, PLAN, Asking
 from callkeeper_sandbox.service.access import Operation
 from callkeeper_sandbox.service.state import Happening, Kind
@@ -144,24 +144,21 @@ def test_dry_run_lists_each_request_and_needs_no_settings() -> None:
     assert "checkVoiceAuthentication=true" not in ran.output
 
 
-class Odd:
+class Odd(httpx.AsyncBaseTransport):
     """Answers each request with one head and body, or never."""
 
     def __init__(self, date: str | None = None) -> None:
         self._date = date
 
-    async def send(self, request: SentRequest, max_bytes: int) -> ServiceResponse:
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer with a token and a date; without a date, never."""
         if self._date is None:
             await asyncio.Event().wait()
         body = b'{"success":true,"token":"t","institutionKeys":[]}'
-        return ServiceResponse(200, {"date": self._date or ""}, body)
-
-    async def aclose(self) -> None:
-        """Close nothing."""
+        return httpx.Response(200, headers={"date": self._date or ""}, stream=httpx.ByteStream(body))
 
 
-def asking(transport: Transport, deadline_s: float) -> Asking:
+def asking(transport: httpx.AsyncBaseTransport, deadline_s: float) -> Asking:
     """Return the questions, sent over a transport."""
 
     async def permit(_key: str) -> None:

@@ -192,7 +192,7 @@ async def test_refused_request_is_a_failed_span(sandbox_asgi: Asgi, redis: Redis
     await push(rig, call, "CallStart", START)
     await rig.run(30)
     requests = [each for each in sent.of(START) if "details" in each.name]
-    assert {word(each, "error.type") for each in requests} == {"500", "ClientError"}
+    assert {word(each, "error.type") for each in requests} == {"500", "ReadError"}
     assert not any(each.status.is_ok or each.status.is_unset for each in requests)
     assert all(each.status.is_unset for each in sent.of(START) if each.name == "claim")
     assert "canary" not in "".join(each.to_json() for each in sent.exporter.get_finished_spans())

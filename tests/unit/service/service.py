@@ -11,7 +11,7 @@ from callkeeper.service import LoginPolicy, Secret, ServiceConfig, TokenStore
 from callkeeper.service.aiohttp_transport import ServiceResponse
 from callkeeper.service.client import Reseller
 from callkeeper.service.exchange import Observe, unobserved
-from tests.transports import HttpxTransport
+from tests.transports import AnnouncingTransport
 
 Reply = Callable[[httpx.Request], httpx.Response]
 
@@ -94,7 +94,7 @@ def reseller_on(
         deadline_s=deadline_s,
         login=LoginPolicy(poll_s=0.001) if login is None else login,
     )
-    transport = HttpxTransport(httpx.MockTransport(service))
+    transport = AnnouncingTransport(httpx.MockTransport(service))
     return Reseller(
         config, tokens, reads_transport=transport, effects_transport=transport, clock=clock, observe=observe
     )

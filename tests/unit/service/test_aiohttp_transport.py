@@ -5,20 +5,27 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.service.aiohttp_transport import BodyRefused, http_request, read_body
+from callkeeper.service.aiohttp_transport import BodyRefused, http_request, receive
 from callkeeper.service.endpoints import DETAILS, Request
 
 MIB = 1024 * 1024
 
 
-async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
-    """Give one piece of a body after the other."""
-    for chunk in chunks:
-        yield chunk
+class Chunks(httpx.AsyncByteStream):
+    """A body that comes in pieces."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Give one piece after the other."""
+        for chunk in self._chunks:
+            yield chunk
 
 
 def encoded(body: bytes, encoding: str | None) -> bytes:
@@ -34,7 +41,9 @@ def encoded(body: bytes, encoding: str | None) -> bytes:
 
 async def received(*chunks: bytes, encoding: str | None, max_bytes: int) -> bytes:
     """Return what a client reads of an answer."""
-    return await read_body(pieces(*chunks), encoding, max_bytes)
+    headers = {} if encoding is None else {"content-encoding": encoding}
+    response = httpx.Response(200, headers=headers, stream=Chunks(*chunks))
+    return (await receive(response, max_bytes)).content
 
 
 @given(st.binary(max_size=2000), st.sampled_from([None, "gzip", "deflate", "identity"]), st.integers(1, 50))
@@ -95,19 +104,14 @@ async def test_broken_encoding_is_refused(chunks: tuple[bytes, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base_url", "sent"),
+    ("base_url", "host", "target"),
     [
-        ("https://Bänk.example:443/a b", "https://xn--bnk-qla.example/a%20b/external/calls/v%2F1/details?a=1"),
-        ("http://127.0.0.1:8080", "http://127.0.0.1:8080/external/calls/v%2F1/details?a=1"),
+        ("https://Bänk.example:443/a b", b"xn--bnk-qla.example", b"/a%20b/external/calls/v%2F1/details?a=1"),
+        ("http://127.0.0.1:8080", b"127.0.0.1:8080", b"/external/calls/v%2F1/details?a=1"),
     ],
 )
-def test_address_is_sent_encoded_once(base_url: str, sent: str) -> None:
+def test_address_is_sent_encoded_once(base_url: str, host: bytes, target: bytes) -> None:
     """Host and path of the base address are encoded; what is quoted in the path stays as it is."""
     request = Request(DETAILS, DETAILS.at("v/1"), query="a=1")
-    assert http_request(request, base_url, {}, None).url == sent
-
-
-def test_token_is_in_no_text_of_a_request() -> None:
-    """What is logged of a request by mistake shows neither its headers nor its body."""
-    request = Request(DETAILS, DETAILS.at("v-1"), {"SsoToken": "canary-1"}, content=b"canary-2")
-    assert "canary" not in repr(http_request(request, "https://bank.example", {"X": "canary-3"}, None))
+    sent = http_request(request, base_url, {}, None)
+    assert (sent.url.netloc, sent.extensions["target"]) == (host, target)

@@ -30,7 +30,7 @@ from callkeeper.service.config import LoginPolicy
 from callkeeper.service.endpoints import scope_of
 from callkeeper.service.login_session import Session
 from callkeeper.service.tokens import FIRST_WAIT_S, PROBE_EVERY_S
-from tests.transports import HttpxTransport
+from tests.transports import AnnouncingTransport
 from tests.unit.service.service import Clock, Service, reseller_on, success
 
 
@@ -375,8 +375,8 @@ async def test_cancelled_login_gives_its_turn_back(service: Service, tokens: Mem
     hanging = Reseller(
         config_of._exchange._config,
         tokens,
-        reads_transport=HttpxTransport(httpx.MockTransport(hang)),
-        effects_transport=HttpxTransport(httpx.MockTransport(hang)),
+        reads_transport=AnnouncingTransport(httpx.MockTransport(hang)),
+        effects_transport=AnnouncingTransport(httpx.MockTransport(hang)),
         clock=clock,
     )
     task = asyncio.create_task(read(hanging))
@@ -446,7 +446,7 @@ async def test_others_use_the_token_while_one_institution_logs_in(
             await login.wait()
         return await service(request)
 
-    transport = HttpxTransport(httpx.MockTransport(slow))
+    transport = AnnouncingTransport(httpx.MockTransport(slow))
     config = reseller_on(service, tokens, clock)._exchange._config
     reseller = Reseller(config, tokens, reads_transport=transport, effects_transport=transport, clock=clock)
     await read_of(reseller, "cu-1")
