@@ -25,7 +25,7 @@ from callkeeper.calls.metrics.counting import Figures
 from callkeeper.calls.store.attempt_limiter import AttemptLimiter, network_of
 from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.push_intake import CALL_END, CALL_START, DOCTOR, Intake
-from callkeeper.service.open_questions import USUAL
+from callkeeper.service.open_questions import USUAL, Shown
 from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
 from callkeeper.service.tracing import HEADER, SpanAttributes, SpanKind, SpanPlace, TraceSpan, place_in, span
 from receiver import responses
@@ -91,8 +91,7 @@ class PushCounting:
     def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
         """Count a recorded event, how long recording took, and its delay since the time in it."""
         self._patterns.note(event)
-        self.figures.see("push-fields", USUAL)
-        self.figures.see("push-media-type", USUAL)
+        self.figures.see_all(_AS_DOCUMENTED, "")
         self.figures.count(figure.PUSHES, kind_of(event))
         self.figures.observe(figure.PUSH_ANSWER, took_s)
         lag = None if event.is_test else lag_of(event, received_at)
@@ -104,6 +103,9 @@ class PushCounting:
         if reason in _CONTRADICTING:
             self.figures.see(*_CONTRADICTING[reason])
 
+
+_AS_DOCUMENTED: Final = (Shown("push-fields", USUAL), Shown("push-media-type", USUAL))
+"""What every accepted push confirms."""
 
 _CONTRADICTING: Final = {
     "media_type": ("push-media-type", "push-not-json"),
