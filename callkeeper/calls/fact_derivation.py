@@ -164,7 +164,7 @@ _UNREAD = Reading(read_at=datetime.min.replace(tzinfo=UTC))
 
 def _colours_by_voice(seen: Seen, policies: Policies) -> frozenset[Colour]:
     """Return the colours of the policies applied, without green ones that may be about the member before."""
-    if seen.reading is None:
+    if seen.reading is None or not seen.reading.policies:
         return frozenset()
     shown, doubtful = seen.reading.policies, seen.of_another
     names = [name for name in shown if name not in doubtful or policies.colour(name) is not _GREEN]
