@@ -117,7 +117,7 @@ class Proxy:
             return
         try:
             from_server, to_server = await asyncio.open_connection(self.host, self.target_port)
-        except OSError:
+        except (OSError, asyncio.CancelledError):  # cancelled: the proxy was stopped meanwhile
             _reset(to_client)
             return
         self._open[to_client] = to_server
