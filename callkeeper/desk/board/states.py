@@ -94,7 +94,7 @@ STATE_STYLES: Final = {
     StateName.PROVIDER_ERROR: StateStyle("Provider error", StateTone.WARN, "question", 8),
     StateName.LOST: StateStyle("Lost", StateTone.WARN, "question", 8),
     StateName.HELD: StateStyle(
-        "Held", StateTone.WARN, "bars", 8, "The voice is not authenticated, and nothing is enrolled or rejected now:"
+        "Held", StateTone.WARN, "bars", 8, "The voice is not authenticated, and no enroll or reject is sent now:"
     ),
     StateName.DOUBT: StateStyle("In doubt", StateTone.WARN, "question", 9),
     StateName.ASKED: StateStyle("Open question", StateTone.WARN, "question", 9),

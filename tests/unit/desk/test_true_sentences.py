@@ -147,7 +147,7 @@ def test_states_are_documented_with_the_words_that_pages_show() -> None:
         (UNASSIGNED, "No member is assigned: the voice authenticates nobody."),
         (
             {"identity": verified(), "paused": PauseScope.EFFECTS},
-            "The voice is not authenticated, and nothing is enrolled or rejected now:",
+            "The voice is not authenticated, and no enroll or reject is sent now:",
         ),
         ({"unenrolled_seen": True}, "A reject of the member took the enroll back: the voice is not enrolled."),
     ],
