@@ -15,9 +15,8 @@ from typing import Final
 
 from redis.exceptions import RedisError
 from starlette.background import BackgroundTask
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive
+from starlette.types import Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.calls.metrics import catalogue as figure
@@ -86,12 +85,12 @@ class PushCounting:
 
     def __init__(self, figures: Figures | None = None) -> None:
         self.figures = Figures() if figures is None else figures
-        self._patterns = PushPatterns(self.figures.see)
+        self._patterns = PushPatterns()
 
     def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
         """Count a recorded event, how long recording took, and its delay since the time in it."""
-        self._patterns.note(event)
-        self.figures.see_all(_AS_DOCUMENTED, "")
+        delivery = self._patterns.shown(event)
+        self.figures.see_all(_AS_DOCUMENTED if delivery is None else (*_AS_DOCUMENTED, delivery), event.institution_key)
         self.figures.count(figure.PUSHES, kind_of(event))
         self.figures.observe(figure.PUSH_ANSWER, took_s)
         lag = None if event.is_test else lag_of(event, received_at)
@@ -173,14 +172,23 @@ class PushEndpoint:
         self._counting = PushCounting() if counting is None else counting
         self._limiter = AttemptLimiter()
 
-    async def post(self, request: Request) -> Response:
-        """Answer one request: the endpoint of ``Route("/push", ..., methods=["POST"])``."""
-        pairs: list[tuple[bytes, bytes]] = request.scope["headers"]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request: the endpoint of ``Route("/push", ..., methods=["POST"])``.
+
+        It is an ASGI application and no function of a request: what Starlette wraps around such a function costs as much
+        as parsing the event.
+        """
+        answer = await self._receive(scope, receive)
+        await answer(scope, receive, send)
+
+    async def _receive(self, scope: Scope, receive: Receive) -> Response:
+        """Check the headers, read the body, record it, and return the answer."""
+        pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
-        if refusal := self._check_headers(request, pairs, headers):
+        if refusal := self._check_headers(scope, pairs, headers):
             return refusal
         try:
-            body = await read_body(request.receive, declared=headers.get(b"content-length"))
+            body = await read_body(receive, declared=headers.get(b"content-length"))
         except ClientLeft:
             self._log.info("push_refused", reason="client_left")
             self._counting.refused("client_left")
@@ -190,12 +198,12 @@ class PushEndpoint:
         return await self._take(body, place_in(headers.get(TRACE)))
 
     def _check_headers(
-        self, request: Request, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
+        self, scope: Scope, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> Response | None:
         """Return the answer to a request whose body is not read; None if the body must be read."""
         sender = self._authentication.recognise(pairs, now=self._now())
         if sender is None:
-            return self._refuse_sender(network_of(request.client))
+            return self._refuse_sender(network_of(scope.get("client")))
         if not is_plain_json(headers):
             return self._refuse("media_type", responses.unsupported_media_type())
         if sender == "previous":

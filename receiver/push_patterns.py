@@ -7,33 +7,29 @@ Assumed (`push-delivery`): a push arrives once, a CallStart before its CallEnd, 
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Final
 
 from callkeeper.calls.store.push_intake import CALL_END, CALL_START
 from callkeeper.service.endpoints import canonical_id
-from callkeeper.service.open_questions import USUAL, See, unseen
+from callkeeper.service.open_questions import USUAL, Shown
 from callkeeper.service.push_event import PushEvent
 
 MOST: Final = 2000
 """How many calls a process remembers."""
 
+_DELIVERY: Final = "push-delivery"
 
-@dataclass(slots=True)
+
 class PushPatterns:
-    """Notes every push that one process takes."""
+    """Looks at every push that one process takes."""
 
-    see: See = unseen
-    _taken: "OrderedDict[tuple[str, str], set[str]]" = field(default_factory=OrderedDict)
+    def __init__(self) -> None:
+        self._taken: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
 
-    def note(self, event: PushEvent) -> None:
-        """Note a push. Samples and unknown types say nothing."""
+    def shown(self, event: PushEvent) -> Shown | None:
+        """Return what a push shows of its delivery. Samples and unknown types show nothing."""
         if event.is_test or event.type not in {CALL_START, CALL_END}:
-            return
-        answer, shape = self._answer(event)
-        self.see("push-delivery", answer, event.institution_key, shape)
-
-    def _answer(self, event: PushEvent) -> tuple[str, str]:
+            return None
         call = event.institution_key, canonical_id(event.voice_id or event.alternate_voice_id or "")
         taken = self._taken.setdefault(call, set())
         self._taken.move_to_end(call)
@@ -42,9 +38,10 @@ class PushPatterns:
         is_repeated, is_late = event.type in taken, event.type == CALL_START and CALL_END in taken
         taken.add(event.type)
         if is_repeated:
-            return "events-doubled", f"{event.type} twice"
+            return Shown(_DELIVERY, "events-doubled", f"{event.type} twice")
         if is_late:
-            return "events-reversed", f"{CALL_END} before {CALL_START}"
+            return Shown(_DELIVERY, "events-reversed", f"{CALL_END} before {CALL_START}")
         if event.voice_id is None:
-            return "events-alternate-id", "AlternateVoiceId only"
-        return USUAL, f"{event.type}, VoiceId{' and AlternateVoiceId' if event.alternate_voice_id else ''}"
+            return Shown(_DELIVERY, "events-alternate-id", "AlternateVoiceId only")
+        ids = "VoiceId and AlternateVoiceId" if event.alternate_voice_id else "VoiceId"
+        return Shown(_DELIVERY, USUAL, f"{event.type}, {ids}")

@@ -68,7 +68,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     intake = Intake(redis, keys=store.keys, retention=store.retention, figures=figures)
     counting = PushCounting(figures)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)
-    routes: list[BaseRoute] = [Route("/push", push.post, methods=["POST"]), *health_routes(redis, store.keys)]
+    routes: list[BaseRoute] = [Route("/push", push, methods=["POST"]), *health_routes(redis, store.keys)]
     auditor = Auditor(AuditLog(redis, keys=store.keys), key=hiding_key(settings, "audit log"))
     desk = _desk(settings, redis, waker, figures, book, auditor, log) if book is not None else None
     people = pages(settings, redis, jobs, desk, auditor, log) if desk is not None else Pages([], None)

@@ -424,7 +424,7 @@ async def test_pushes_that_are_not_recorded(watch: Watch, blocking_redis: Blocki
         counting=PushCounting(watch.rig.figures),
     )
     event = {"Type": "CallStart", "InstitutionKey": KEY, "VoiceId": "v-1"}
-    app = Starlette(routes=[Route("/push", endpoint.post, methods=["POST"])])
+    app = Starlette(routes=[Route("/push", endpoint, methods=["POST"])])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         answer = await client.post("/push", json=event, headers={"X-Push-Key": "sixteen-or-more-letters"})
     assert answer.status_code == 503

@@ -79,7 +79,7 @@ def app(redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger) 
     """Return an application with the push endpoint."""
     authentication = PushAuthentication(HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}")))
     endpoint = PushEndpoint(authentication, Intake(redis), Waker(blocking_redis), log)
-    return Starlette(routes=[Route("/push", endpoint.post, methods=["POST"])])
+    return Starlette(routes=[Route("/push", endpoint, methods=["POST"])])
 
 
 @asynccontextmanager

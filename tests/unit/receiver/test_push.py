@@ -17,7 +17,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.retry import Retry
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive
 from structlog.testing import LogCapture
@@ -97,7 +96,7 @@ async def client(endpoint: PushEndpoint) -> AsyncIterator[httpx.AsyncClient]:
 
 def client_of(endpoint: PushEndpoint) -> httpx.AsyncClient:
     """Return a client of one endpoint at /push."""
-    app = Starlette(routes=[Route("/push", endpoint.post, methods=["POST"])])
+    app = Starlette(routes=[Route("/push", endpoint, methods=["POST"])])
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver")
 
 
@@ -234,8 +233,15 @@ async def test_push_forgets_a_client_that_left(
 
 async def status_of(endpoint: PushEndpoint, receive: Receive, headers: list[tuple[bytes, bytes]]) -> int:
     """Run one authentic request whose body comes from ``receive``, and return the status of its answer."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
     headers = [(b"x-push-key", SECRET.encode()), *headers]
-    return (await endpoint.post(Request({"type": "http", "method": "POST", "headers": headers}, receive))).status_code
+    await endpoint({"type": "http", "method": "POST", "headers": headers}, receive, send)
+    status: int = sent[0]["status"]
+    return status
 
 
 @pytest.mark.parametrize(

@@ -28,18 +28,13 @@ def push(kind: str = "CallStart", voice_id: str | None = ID, *, is_test: bool | 
 )
 def test_delivery_is_recognised(pushes: list[PushEvent], expected: list[str]) -> None:
     """Each push is counted once; samples and unknown types say nothing."""
-    seen: list[str] = []
-    patterns = PushPatterns(lambda _, answer, *__: seen.append(answer))
-    for event in pushes:
-        patterns.note(event)
-    assert seen == expected
+    patterns = PushPatterns()
+    shown = [patterns.shown(event) for event in pushes]
+    assert [one.answer for one in shown if one is not None] == expected
 
 
 def test_only_the_last_calls_are_remembered() -> None:
     """However many calls come, memory does not grow; what is forgotten counts as new."""
-    seen: list[str] = []
-    patterns = PushPatterns(lambda _, answer, *__: seen.append(answer))
-    for number in range(MOST + 1):
-        patterns.note(push(voice_id=f"v-{number}"))
-    patterns.note(push(voice_id="v-0"))
-    assert set(seen) == {"usual"}
+    patterns = PushPatterns()
+    shown = [patterns.shown(push(voice_id=f"v-{number}")) for number in [*range(MOST + 1), 0]]
+    assert {one.answer for one in shown if one is not None} == {"usual"}
