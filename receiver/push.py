@@ -26,7 +26,7 @@ from callkeeper.calls.store.job_queue import Waker
 from callkeeper.calls.store.push_intake import CALL_END, CALL_START, DOCTOR, Intake
 from callkeeper.service.open_questions import USUAL, Shown
 from callkeeper.service.push_event import PushEvent, PushUnreadable, parse_push
-from callkeeper.service.tracing import HEADER, SpanAttributes, SpanKind, SpanPlace, TraceSpan, place_in, span
+from callkeeper.service.tracing import HEADER, SpanAttributes, SpanKind, TraceSpan, place_in, span
 from receiver import responses
 from receiver.authentication import PushAuthentication
 from receiver.push_patterns import PushPatterns
@@ -178,24 +178,10 @@ class PushEndpoint:
         It is an ASGI application and no function of a request: what Starlette wraps around such a function costs as much
         as parsing the event.
         """
-        answer = await self._receive(scope, receive)
-        await answer(scope, receive, send)
-
-    async def _receive(self, scope: Scope, receive: Receive) -> Response:
-        """Check the headers, read the body, record it, and return the answer."""
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
-        if refusal := self._check_headers(scope, pairs, headers):
-            return refusal
-        try:
-            body = await read_body(receive, declared=headers.get(b"content-length"))
-        except ClientLeft:
-            self._log.info("push_refused", reason="client_left")
-            self._counting.refused("client_left")
-            return responses.client_left()
-        except BodyTooLarge:
-            return self._refuse("too_large", responses.too_large())
-        return await self._take(body, place_in(headers.get(TRACE)))
+        answer = self._check_headers(scope, pairs, headers) or await self._receive(receive, headers)
+        await answer(scope, receive, send)
 
     def _check_headers(
         self, scope: Scope, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
@@ -225,20 +211,28 @@ class PushEndpoint:
             self._log.warning("attempts_limited", where="push", address=who)
         return self._refuse("credentials", responses.unauthorized())
 
-    async def _take(self, body: bytes, sender: SpanPlace | None) -> Response:
-        """Record an authentic body and return the answer, within the first span of the event's trace.
+    async def _receive(self, receive: Receive, headers: Mapping[bytes, bytes]) -> Response:
+        """Read and record the body of an authentic request, and return the answer.
 
-        The event's id is its trace. A trace that the sender names is only linked to: with it, an event could pass for the
+        An event's id is its trace. A trace that the sender names is only linked to: with it, an event could pass for the
         repetition of another one, or decide what is traced.
         """
-        event_id = secrets.token_hex(16)
+        try:
+            body = await read_body(receive, declared=headers.get(b"content-length"))
+        except ClientLeft:
+            self._log.info("push_refused", reason="client_left")
+            self._counting.refused("client_left")
+            return responses.client_left()
+        except BodyTooLarge:
+            return self._refuse("too_large", responses.too_large())
+        event_id, sender = secrets.token_hex(16), place_in(headers.get(TRACE))
         about = SpanAttributes(method="POST", route="/push")
         with span("POST /push", SpanKind.SERVER, trace=event_id, is_first=True, links=[sender], **about) as receiving:
-            answer = await self._answer(body, event_id, receiving)
+            answer = await self._take(body, event_id, receiving)
             receiving.note(status=answer.status_code)
             return answer
 
-    async def _answer(self, body: bytes, event_id: str, receiving: TraceSpan) -> Response:
+    async def _take(self, body: bytes, event_id: str, receiving: TraceSpan) -> Response:
         """Record an authentic body and return the answer. A job is enqueued after the answer has been sent.
 
         That happens within the request, not in a separate task, so a graceful stop waits for it but the sender does

@@ -19,6 +19,12 @@ MOST: Final = 2000
 
 _DELIVERY: Final = "push-delivery"
 
+_USUAL: Final = {
+    (kind, has_both): Shown(_DELIVERY, USUAL, f"{kind}, {'VoiceId and AlternateVoiceId' if has_both else 'VoiceId'}")
+    for kind in (CALL_START, CALL_END)
+    for has_both in (True, False)
+}
+
 
 class PushPatterns:
     """Looks at every push that one process takes."""
@@ -43,5 +49,4 @@ class PushPatterns:
             return Shown(_DELIVERY, "events-reversed", f"{CALL_END} before {CALL_START}")
         if event.voice_id is None:
             return Shown(_DELIVERY, "events-alternate-id", "AlternateVoiceId only")
-        ids = "VoiceId and AlternateVoiceId" if event.alternate_voice_id else "VoiceId"
-        return Shown(_DELIVERY, USUAL, f"{event.type}, {ids}")
+        return _USUAL[event.type, bool(event.alternate_voice_id)]
