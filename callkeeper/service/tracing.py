@@ -69,7 +69,7 @@ def first_span(trace: str) -> SpanPlace:
 
 def place_in(header: bytes | None) -> SpanPlace | None:
     """Return the span that a request of somebody else names in its trace header; None if it names none."""
-    found = _HEADER.fullmatch(header or b"")
+    found = _HEADER.fullmatch(header) if header else None
     if found is None:
         return None
     place = SpanPlace(found[1].decode(), found[2].decode())
