@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from callkeeper.calls.call_query import digits_of, search_terms
 from callkeeper.calls.effect_ledger import EffectKind
@@ -135,9 +136,10 @@ def clean(text: str) -> str:
 
 
 def content_of(call: Call, trail: Sequence[Entry]) -> Content:
-    """Split a call into its body and its personal values."""
+    """Split a call into its body and its personal values. Hashes of numbers stay out: nobody could erase them there."""
+    call = replace(without_unknown(call), ledger=replace(call.ledger, marked_numbers=()))
     whole: dict[str, Any] = {
-        "call": msgspec.json.decode(encode_call(without_unknown(call))),
+        "call": msgspec.json.decode(encode_call(call)),
         "trail": [msgspec.json.decode(encode_entry(line)) for line in trail],
     }
     personal = tuple(_taken_out(whole, call))

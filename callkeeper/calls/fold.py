@@ -143,13 +143,9 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def _found_anew(call: Call) -> Call:
-    """Return a call that gets another number: what other calls left under it is looked up, and it leaves its marks there."""
-    earlier, kept = call.seen.earlier_marks, call.ledger.kept_marks
-    return replace(
-        call,
-        seen=replace(call.seen, earlier_marks=earlier and replace(earlier, has_number=False)),
-        ledger=replace(call.ledger, kept_marks=kept and replace(kept, has_number=False)),
-    )
+    """Return a call that gets another number: what other calls left under it is looked up."""
+    earlier = call.seen.earlier_marks
+    return replace(call, seen=replace(call.seen, earlier_marks=earlier and replace(earlier, has_number=False)))
 
 
 def _listed_for(call: Call, person_id: str | None) -> Call:

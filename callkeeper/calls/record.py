@@ -368,6 +368,8 @@ class Ledger(_Part, frozen=True):
     """What was stored of this call for later calls of its member or number (``callkeeper.calls.store.earlier_calls``)."""
     marks_before: tuple[Marks, ...] = ()
     """What is still stored of it for members who stood on the call before."""
+    marked_numbers: tuple[str, ...] = ()
+    """Under which numbers of the call its marks are stored, as keyed hashes."""
 
     def of(self, kind: EffectKind) -> Effect:
         effect: Effect = getattr(self, kind)

@@ -33,6 +33,9 @@ from callkeeper.service.endpoints import is_same_id
 MOST: Final = 100
 """How many marks of one member or number are kept, the newest."""
 
+MOST_NUMBERS: Final = 8
+"""Under how many of its numbers a call leaves marks, the first ones."""
+
 MOST_TOGETHER: Final = 64
 """How many look-ups share a round trip."""
 
@@ -130,15 +133,16 @@ class EarlierCalls:
             if person_id is not None and person_id != marks.person_id
         ]
         lasting = tuple([still for _, _, still in former if still.kinds])
-        if marks == before and lasting == call.ledger.marks_before:
+        numbers = tuple(dict.fromkeys((*call.ledger.marked_numbers, *self._number(call))))[:MOST_NUMBERS]
+        ledger = replace(call.ledger, kept_marks=marks, marks_before=lasting, marked_numbers=numbers if kinds else ())
+        if ledger == call.ledger:
             return call
         gone = set(before.kinds if before else ()).difference(kinds)
-        pipe, now_s = self._redis.pipeline(transaction=False), now.timestamp()
+        key, pipe, now_s = call_id.institution_key, self._redis.pipeline(transaction=False), now.timestamp()
         for person_id, was, still in former:
             if lost := set(was.kinds).difference(still.kinds):
-                place = self._place_of(call_id.institution_key, person_id)
-                pipe.zrem(place, *(f"{kind}:{call_id.voice_id}" for kind in lost))
-        for place in self._places(call_id, call):
+                pipe.zrem(self._place_of(key, person_id), *(f"{kind}:{call_id.voice_id}" for kind in lost))
+        for place in self._places(key, numbers, marks.person_id):
             if kinds:
                 pipe.zadd(place, {f"{kind}:{call_id.voice_id}": now_s for kind in kinds}, nx=True)
             if gone:
@@ -147,7 +151,7 @@ class EarlierCalls:
             pipe.zremrangebyrank(place, 0, -MOST - 1)
             pipe.expire(place, days * DAY_S)
         await pipe.execute()
-        return replace(call, ledger=replace(call.ledger, kept_marks=marks, marks_before=lasting))
+        return replace(call, ledger=ledger)
 
     def were_looked_up(self, call: Call) -> bool:
         """Tell whether the record says what other calls of its member and number showed."""
@@ -158,9 +162,9 @@ class EarlierCalls:
 
         What was found before stays while the member does, also under an earlier number: it is the same caller.
         """
-        places = tuple(self._places(call_id, call)) if days else ()
-        marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
         sought, before = self._sought(call), call.seen.earlier_marks
+        places = tuple(self._places(call_id.institution_key, self._number(call), sought.person_id)) if days else ()
+        marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
         kinds = set(_kinds_of_others(call, marks))
         if before is not None and before.person_id == sought.person_id:
             kinds.update(before.kinds)
@@ -184,20 +188,26 @@ class EarlierCalls:
     def _place_of(self, institution_key: str, person_id: str) -> str:
         return self._keys.earlier(institution_key, f"p:{quote(person_id, safe='')}")
 
-    def _places(self, call_id: CallId, call: Call) -> Iterator[str]:
-        key = call_id.institution_key
-        if call.seen.person_id is not None:
-            yield self._place_of(key, call.seen.person_id)
-        if (place := place_of_number(self._keys, key, call.names.phone_number, self._number_key)) is not None:
-            yield place
+    def _number(self, call: Call) -> tuple[str, ...]:
+        number = hashed_number(call.names.phone_number, self._number_key)
+        return () if number is None else (number,)
+
+    def _places(self, institution_key: str, numbers: Iterable[str], person_id: str | None) -> Iterator[str]:
+        for number in numbers:
+            yield place_of_number(self._keys, institution_key, number)
+        if person_id is not None:
+            yield self._place_of(institution_key, person_id)
 
 
-def place_of_number(keys: Keys, institution_key: str, phone_number: str | None, secret: bytes | None) -> str | None:
-    """Return the key of a number's marks; None for a number that is withheld, and without the hash's key."""
+def hashed_number(phone_number: str | None, secret: bytes | None) -> str | None:
+    """Return the keyed hash that hides a number; None for a number that is withheld, and without the hash's key."""
     digits = digits_compared(phone_number)
-    if digits is None or secret is None:
-        return None
-    return keys.earlier(institution_key, f"n:{hmac.digest(secret, digits.encode(), sha256).hex()[:32]}")
+    return None if digits is None or secret is None else hmac.digest(secret, digits.encode(), sha256).hex()[:32]
+
+
+def place_of_number(keys: Keys, institution_key: str, hashed: str) -> str:
+    """Return the key of a number's marks."""
+    return keys.earlier(institution_key, f"n:{hashed}")
 
 
 def _kinds_of_others(call: Call, stored: Iterable[bytes]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from callkeeper.calls.effect_ledger import Effect, EffectKind
 from callkeeper.calls.item_names import CallId, parse_member
 from callkeeper.calls.record import Call, Identity, Word, encode_call, readable_call, with_effect
 from callkeeper.calls.store.delivery_log import Attempt
-from callkeeper.calls.store.earlier_calls import place_of_number
+from callkeeper.calls.store.earlier_calls import hashed_number, place_of_number
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
 from callkeeper.calls.store.queries import follow_tombstones
@@ -66,12 +66,13 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Whose data is erased: a member's, or of a phone number."""
+    """Whose data is erased: a member's, or of a phone number. ``hashed`` is what records have of earlier numbers."""
 
     institution_key: str
     person_id: str | None = None
     phone: str | None = None
     country: str = "US"
+    hashed: str | None = None
 
     def is_own(self, call: Call) -> bool:
         if call.institution_key != self.institution_key:
@@ -83,8 +84,10 @@ class Whose:
         return call.seen.person_id == self.person_id
 
     def is_named_in(self, call: Call, trail: Iterable[Entry]) -> bool:
-        is_here = call.institution_key == self.institution_key and self.person_id is not None
-        return is_here and self.person_id in members_of(call, trail)
+        if call.institution_key != self.institution_key:
+            return False
+        is_by_member = self.person_id is not None and self.person_id in members_of(call, trail)
+        return is_by_member or self.hashed in call.ledger.marked_numbers
 
 
 def _notes_of(call: Call) -> dict[str, Word | Identity | Effect]:
@@ -131,7 +134,7 @@ class _Seen:
 
 
 def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
-    """Return a record without what is personal: everything of a call of the person's own, else name and notes."""
+    """Return a record without what is personal: all of a call of the person's own, else name, notes, an earlier number."""
     statements: dict[str, Any] = {}
     for name, note in _notes_of(call).items():
         match note:
@@ -146,10 +149,12 @@ def without_personal(call: Call, whose: Whose, *, is_own: bool) -> Call:
     named = (
         replace(one, name="") if is_own or one.person_id == whose.person_id else one for one in call.seen.candidates
     )
+    numbers = tuple([one for one in call.ledger.marked_numbers if not is_own and one != whose.hashed])
     return replace(
         call,
         names=replace(call.names, phone_number=None) if is_own else call.names,
         seen=replace(call.seen, candidates=tuple(named)),
+        ledger=replace(call.ledger, marked_numbers=numbers),
         statements=replace(call.statements, **statements),
     )
 
@@ -188,6 +193,7 @@ class Eraser:
         """
         found, seen = ErasedCalls(), _Seen(own=set(map(canonical_id, archived)), kept=set(map(canonical_id, held)))
         holds = dataclasses.replace(holds, calls=holds.calls | seen.kept)
+        whose = dataclasses.replace(whose, hashed=hashed_number(whose.phone, self._number_key))
         # Read before the calls: what is left there after this is of a call that may be in use.
         left = {} if holds.cover((), (whose.person_id,)) else await self._left_under(whose)
         async for place in self._places(whose.institution_key):
@@ -326,7 +332,7 @@ class Eraser:
         """Return what calls have left under a member or a number: each key's members, with the voice id of each."""
         keys, key, person_id = self._keys, whose.institution_key, whose.person_id
         if person_id is None:
-            place = place_of_number(keys, key, whose.phone, self._number_key)
+            place = place_of_number(keys, key, whose.hashed) if whose.hashed is not None else None
             return {place: await self._marks(place)} if place is not None else {}
         earlier, enrolled = keys.earlier(key, f"p:{quote(person_id, safe='')}"), keys.enrolled(key, person_id)
         return {earlier: await self._marks(earlier), enrolled: {one: one for one in await self._members(enrolled)}}

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from callkeeper.calls.notes import Distrusted, Withdrawn
 from callkeeper.calls.store.earlier_calls import digits_compared
 from callkeeper_sandbox.service.state import GREEN_POLICY, Happening, Kind
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from tests.harness.virtual_time import KEY, Rig
 from tests.integration.whole_calls.test_outcomes_told import verified
 from tests.integration.whole_calls.test_pause import pause
@@ -113,3 +114,28 @@ async def test_call_whose_number_changes_is_known_by_the_new_one_too(rig: Rig) -
     record = await rig.record(second)
     assert record.names.phone_number == second.phone_number
     assert facts_of_record(record, rig.book.policies).rejected_before, "the caller is still the one of that number"
+
+
+async def numbers_marked(rig: Rig, call: SandboxCall) -> int:
+    """Return under how many numbers a call has left marks."""
+    places = [place async for place in rig.redis.scan_iter(rig.store.keys.earlier(KEY, "n:*"))]
+    marks = [mark for place in places for mark in {m.partition(b":")[2] for m in await rig.redis.zrange(place, 0, -1)}]
+    return marks.count(call.voice_id.encode())
+
+
+async def test_distrust_that_is_taken_back_leaves_no_number_of_the_call_suspected(rig: Rig) -> None:
+    """The queue showed another number between the word and its withdrawal: the first one may be an innocent caller's."""
+    numbers = ("5550100222", "5550100333")
+    for n, number in enumerate(numbers, 2):
+        rig.stage.world.add_member(KEY, f"p-{n}", [number])
+    await pause(rig)
+    call = await rig.begin_call(H(Kind.END, 300), run_s=20)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, wish="r1"))
+    await rig.run(10)
+    for n, number in enumerate(numbers, 2):
+        call.phone_number = number
+        await rig.run(20)
+        assert await numbers_marked(rig, call) == n
+    await rig.note(call, Withdrawn(operator="bob", said_at=rig.clock.now, wish="w1", what="distrusted"))
+    await rig.run(20)
+    assert await numbers_marked(rig, call) == 0

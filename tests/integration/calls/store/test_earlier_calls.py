@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace as with_fields
 from redis.asyncio import Redis
 
-from callkeeper.calls.effect_ledger import EffectState
+from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
+from callkeeper.calls.record import Call as Record
 from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
-from callkeeper.calls.store.earlier_calls import DAY_S, MOST, digits_compared
+from callkeeper.calls.store.earlier_calls import DAY_S, MOST, MOST_NUMBERS, digits_compared
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view
@@ -61,6 +62,12 @@ async def rejected(rig: Rig, **more: Any) -> Call:
     await rig.run(80)
     assert (await rig.record(call)).is_settled
     return call
+
+
+def without_reject(record: Record) -> Record:
+    """Return the record of a call that nothing speaks against any more."""
+    seen = {"rejected_seen": False, "failed_feedback_seen": False}
+    return with_stored(record, reject=Effect(), distrusted=None, **seen)
 
 
 async def before(rig: Rig, call: Call) -> set[str]:
@@ -155,6 +162,33 @@ async def test_marks_under_an_alternate_id_are_the_calls_own(rig: Rig) -> None:
         marks = (await earlier.look_up(other, one, days=30, now=now)).seen.earlier_marks
         assert marks is not None
         assert marks.kinds == kinds
+
+
+async def test_marks_are_left_under_a_limited_number_of_numbers_and_all_taken_back(rig: Rig) -> None:
+    """A queue that shows another number at each look must not make the record grow, nor leave marks that nobody knows."""
+    call = with_stored(await rig.record(await rejected(rig)), kept_marks=None, marked_numbers=())
+    earlier, now, call_id = rig.store.earlier_calls, rig.clock.now, CallId(KEY, "v-1")
+    kept: dict[str, Any] = {"policies": rig.book.policies, "days": 30, "now": now}
+
+    async def places() -> int:
+        mark = "rejected:v-1"
+        return len([one async for one in rig.redis.scan_iter("ck:earlier:*:n:*") if await rig.redis.zscore(one, mark)])
+
+    for n in range(MOST_NUMBERS + 2):
+        shown = with_fields(call, names=with_fields(call.names, phone_number=f"555040000{n}"))
+        call = await earlier.keep(call_id, shown, **kept)
+        assert await places() == len(call.ledger.marked_numbers) == min(n + 1, MOST_NUMBERS)
+    call = await earlier.keep(call_id, without_reject(call), **kept)
+    assert (await places(), call.ledger.marked_numbers) == (0, ())
+
+
+async def test_mark_that_an_earlier_release_left_under_the_number_is_taken_back(rig: Rig) -> None:
+    """Its records do not say under which numbers marks are, but the present one is known."""
+    call = await rejected(rig)
+    record = without_reject(with_stored(await rig.record(call), marked_numbers=()))
+    kept: dict[str, Any] = {"policies": rig.book.policies, "days": 30, "now": rig.clock.now}
+    await rig.store.earlier_calls.keep(rig.call_id(call), record, **kept)
+    assert await rig.redis.keys("ck:earlier:*") == []
 
 
 async def test_withheld_number_finds_nothing(rig: Rig) -> None:

@@ -30,7 +30,7 @@ from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call as Record
 from callkeeper.calls.record import encode_call, parse_call
-from callkeeper.calls.store.earlier_calls import EarlierCalls, number_key
+from callkeeper.calls.store.earlier_calls import EarlierCalls, hashed_number, number_key
 from callkeeper.calls.store.erasing import Eraser, Holds, Whose
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.push_intake import EventEntry
@@ -671,6 +671,31 @@ async def test_mark_that_others_left_under_another_number_of_a_call_stays(redis:
     await run(redis_url, "calls", "erase", "--institution", KEY, "--phone", "202 555 0001", "--operator", "dpo")
     assert await redis.zrange(place, 0, -1) == [b"rejected:v-expired"]
     assert await redis.exists(keys.earlier(KEY, "n:+12025550001")) == 0
+
+
+@pytest.mark.parametrize(("phone", "left"), [("2025550009", {"2025550001"}), ("2025550001", set())])
+async def test_hash_of_a_number_that_a_call_had_is_erased_with_the_number(
+    redis: "Redis", redis_url: str, phone: str, left: set[str]
+) -> None:
+    """By an earlier number only that goes, because the call is another caller's; by its own all do, as the marks do."""
+    hashes = {one: hashed_number(one, number_key(Secret("token"))) or "" for one in ("2025550009", "2025550001")}
+    call, trail = settled(1, marked_numbers=tuple(hashes.values()))
+    member, keys = await put(redis, call, trail), Keys()
+    for one in hashes.values():
+        await redis.zadd(keys.earlier(KEY, f"n:{one}"), {"rejected:v-1": 1})
+    erase = ("calls", "erase", "--institution", KEY, "--phone", phone, "--operator", "dpo")
+    assert "Redis: 1 call is erased" in (await run(redis_url, *erase, token="token")).output
+    stored = await everything(redis, None)
+    assert {number for number, one in hashes.items() if one in stored} == left
+    record = parse_call(await cast("Any", redis).hget(keys.item(member), "rec"))
+    assert record.ledger.marked_numbers == tuple([hashes[one] for one in left])
+    assert (record.names.phone_number is None) is (not left)
+
+
+def test_hash_of_a_number_is_not_archived() -> None:
+    """No erasure could remove it from a body, and whoever has the access token could confirm a guess."""
+    call, trail = settled(1, marked_numbers=("0123456789abcdef",))
+    assert "0123456789abcdef" not in content_of(call, trail).body
 
 
 async def test_mark_of_a_call_that_this_release_cannot_read_stays(redis: "Redis", redis_url: str) -> None:
