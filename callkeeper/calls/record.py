@@ -204,12 +204,14 @@ class Mark(StrEnum):
 class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Marks of one or more calls (``kinds``; a newer release may know others), and by what they are found.
 
-    ``person_id`` is the member, ``has_number`` tells whether there is a phone number too.
+    ``person_id`` is the member, ``has_number`` tells whether there is a phone number too. ``by_number`` are those of other
+    calls that were found by a number of the call, whoever the member was.
     """
 
     person_id: str | None = None
     has_number: bool = False
     kinds: tuple[str, ...] = ()
+    by_number: tuple[str, ...] = ()
 
     def is_found_as(self, other: "Marks") -> bool:
         """Tell whether both are found by the same member and number, whatever their kinds are."""

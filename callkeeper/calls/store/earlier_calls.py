@@ -160,25 +160,25 @@ class EarlierCalls:
     async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
         """Return the record with what other calls showed in the last ``days``.
 
-        What was found before stays while the member does, also under an earlier number: it is the same caller.
+        What was found by a number stays, because it is the same caller; what was found by a member, while the member does.
         """
-        sought, before = self._sought(call), call.seen.earlier_marks
-        places = tuple(self._places(call_id.institution_key, self._number(call), sought.person_id)) if days else ()
+        sought, before, numbers = self._sought(call), call.seen.earlier_marks or Marks(), self._number(call)
+        places = tuple(self._places(call_id.institution_key, numbers, sought.person_id)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
-        kinds = set(_kinds_of_others(call, marks))
-        if before is not None and before.person_id == sought.person_id:
-            kinds.update(before.kinds)
-        found = replace(sought, kinds=tuple(sorted(kinds)))
-        return replace(call, seen=replace(call.seen, earlier_marks=found))
+        found = [set(_kinds_of_others(call, stored)) for stored in marks]
+        by_number = set(before.by_number).union(*found[: len(numbers)])
+        kinds = by_number.union(before.kinds if before.person_id == sought.person_id else (), *found)
+        known = replace(sought, kinds=tuple(sorted(kinds)), by_number=tuple(sorted(by_number)))
+        return replace(call, seen=replace(call.seen, earlier_marks=known))
 
-    async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[bytes]]:
-        """Return for each request the marks in some sets that are not older than a time."""
+    async def _read(self, asked: Sequence[tuple[Sequence[str], float]]) -> list[list[list[bytes]]]:
+        """Return for each request the marks in each of some sets that are not older than a time."""
         pipe = self._redis.pipeline(transaction=False)
         for places, since_s in asked:
             for place in places:
                 pipe.zrangebyscore(place, since_s, "+inf")
         answers = iter(await pipe.execute())
-        return [[mark for _ in places for mark in next(answers)] for places, _ in asked]
+        return [[next(answers) for _ in places] for places, _ in asked]
 
     def _sought(self, call: Call) -> Marks:
         """Return by what the marks of a call are found."""

@@ -139,3 +139,23 @@ async def test_distrust_that_is_taken_back_leaves_no_number_of_the_call_suspecte
     await rig.note(call, Withdrawn(operator="bob", said_at=rig.clock.now, wish="w1", what="distrusted"))
     await rig.run(20)
     assert await numbers_marked(rig, call) == 0
+
+
+async def test_what_an_earlier_number_showed_counts_whoever_is_the_member(rig: Rig) -> None:
+    """One caller may try several members from one number. So they do from another one that the queue shows later."""
+    number = "5550100222"
+    for person_id in ("p-2", "p-3"):  # so nobody is assigned without a person
+        rig.stage.world.add_member(KEY, person_id, [number])
+    first = await rig.begin_call(H(Kind.END, 60), run_s=20)
+    await rig.note(first, Distrusted(operator="bob", said_at=rig.clock.now, wish="r1"))
+    await rig.run(100)
+    call = await rig.begin_call(H(Kind.END, 300), persons=[], run_s=20)
+    call.phone_number, call.persons = number, None
+    await rig.run(20)
+    for member in (None, "p-2", "p-3"):
+        if member is not None:
+            rig.stage.happen(call, Kind.CLAIMED, "zed", member)
+            await rig.run(20)
+        record = await rig.record(call)
+        assert (record.names.phone_number, record.seen.person_id) == (number, member)
+        assert facts_of_record(record, rig.book.policies).rejected_before
