@@ -171,8 +171,13 @@ def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
     advanced = {
         kind: max(ours.of(kind), theirs.of(kind), key=lambda one: _RANK.index(one.state)) for kind in EffectKind
     }
+    marks = [one for one in (ours.kept_marks, theirs.kept_marks) if one is not None]
+    kinds = tuple(dict.fromkeys(kind for one in marks for kind in one.kinds))
     return replace(
         ours,
+        kept_marks=replace(marks[0], kinds=kinds) if marks else None,
+        marks_before=(*ours.marks_before, *theirs.marks_before, *marks[1:]),
+        marked_numbers=tuple(dict.fromkeys((*ours.marked_numbers, *theirs.marked_numbers))),
         assigned_person_id=ours.assigned_person_id or theirs.assigned_person_id,
         assigned_as=ours.assigned_as or theirs.assigned_as,
         enrolled_for=ours.enrolled_for or theirs.enrolled_for,

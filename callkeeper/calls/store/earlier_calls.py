@@ -28,7 +28,7 @@ from callkeeper.calls.statuses import FRAUD
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.script_runner import Batching
 from callkeeper.service import Secret
-from callkeeper.service.endpoints import is_same_id
+from callkeeper.service.endpoints import canonical_id, is_same_id
 
 MOST: Final = 100
 """How many marks of one member or number are kept, the newest."""
@@ -139,14 +139,16 @@ class EarlierCalls:
             return call
         gone = set(before.kinds if before else ()).difference(kinds)
         key, pipe, now_s = call_id.institution_key, self._redis.pipeline(transaction=False), now.timestamp()
+        # A record that was merged into this one has left its marks under the alternate id.
+        ids = {call_id.voice_id, canonical_id(call.names.alternate_id or call_id.voice_id)}
         for person_id, was, still in former:
             if lost := set(was.kinds).difference(still.kinds):
-                pipe.zrem(self._place_of(key, person_id), *(f"{kind}:{call_id.voice_id}" for kind in lost))
+                pipe.zrem(self._place_of(key, person_id), *(f"{kind}:{one}" for kind in lost for one in ids))
         for place in self._places(key, numbers, marks.person_id):
             if kinds:
                 pipe.zadd(place, {f"{kind}:{call_id.voice_id}": now_s for kind in kinds}, nx=True)
             if gone:
-                pipe.zrem(place, *(f"{kind}:{call_id.voice_id}" for kind in gone))
+                pipe.zrem(place, *(f"{kind}:{one}" for kind in gone for one in ids))
             pipe.zremrangebyscore(place, "-inf", now_s - days * DAY_S)
             pipe.zremrangebyrank(place, 0, -MOST - 1)
             pipe.expire(place, days * DAY_S)

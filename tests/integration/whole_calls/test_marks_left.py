@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Withdrawn
 from callkeeper.calls.store.earlier_calls import digits_compared
 from callkeeper_sandbox.service.state import GREEN_POLICY, Happening, Kind
@@ -159,3 +160,21 @@ async def test_what_an_earlier_number_showed_counts_whoever_is_the_member(rig: R
         record = await rig.record(call)
         assert (record.names.phone_number, record.seen.person_id) == (number, member)
         assert facts_of_record(record, rig.book.policies).rejected_before
+
+
+async def test_mark_that_a_call_left_under_its_alternate_id_is_taken_back(rig: Rig) -> None:
+    """The word was said while only that id was known, and taken back after the two records were merged."""
+    await pause(rig)
+    call = rig.stage.call(H(Kind.END, 300))
+    await rig.push(call, voice_id=None)
+    await rig.run(0.5)
+    said = Distrusted(operator="bob", said_at=rig.clock.now, wish="r1")
+    await rig.store.note(CallId(KEY, call.alternate_id), said)
+    await rig.run(20)
+    await rig.push(call)
+    await rig.run(20)
+    numbers = [one async for one in rig.redis.scan_iter(rig.store.keys.earlier(KEY, "n:*"))]
+    assert [await rig.redis.zcard(one) for one in numbers] == [2]
+    await rig.note(call, Withdrawn(operator="bob", said_at=rig.clock.now, wish="w1", what="distrusted"))
+    await rig.run(20)
+    assert await rig.redis.keys("ck:earlier:*") == []

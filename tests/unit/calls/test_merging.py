@@ -13,7 +13,7 @@ from callkeeper.calls.fold import fold_note
 from callkeeper.calls.member_evidence import of_member, usable_answers
 from callkeeper.calls.merging import merged
 from callkeeper.calls.notes import AssignWish, Distrusted, Merged, Verified
-from callkeeper.calls.record import Asked, Call, Candidate, History, Phase, Reason
+from callkeeper.calls.record import Asked, Call, Candidate, History, Marks, Phase, Reason
 from tests.records import stored_value, with_stored
 from tests.unit.calls.specimens import INSTANTS, NOW, call, verified, word
 
@@ -33,6 +33,7 @@ def test_fold_of_a_merge_loses_no_statement(field: str, value: Any) -> None:
         assert stored_value(folded, field) == value
 
 
+P_3, P_4 = Marks(person_id="p-3"), Marks(person_id="p-4")
 EARLIER = NOW - timedelta(minutes=9)
 FLAGS = {
     "seen": "authenticated full_authentication rejected enrolled unenrolled opted_out opted_in mismatch risky_device red "
@@ -68,6 +69,13 @@ JOINED: dict[str, tuple[Any, Any, Any]] = {
     "ledger.assigned_as": ("ann", "bob", "ann"),
     "ledger.enrolled_for": ("p-1", "p-2", "p-1"),
     "ledger.rejected_for": ("p-1", "p-2", "p-1"),
+    "ledger.kept_marks": (
+        Marks(person_id="p-1", kinds=("fraud",)),
+        Marks(person_id="p-2", kinds=("suspected",)),
+        Marks(person_id="p-1", kinds=("fraud", "suspected")),
+    ),
+    "ledger.marks_before": ((P_3,), (P_4,), (P_3, P_4)),
+    "ledger.marked_numbers": (("a", "b"), ("b", "c"), ("a", "b", "c")),
     "statements.heard_at": (EARLIER, NOW, NOW),
     "statements.shown_identity": (verified(), verified(person_id="p-2"), verified()),
     "statements.withdrawn": ({"check": 1}, {"check": 2, "assign": 1}, {"check": 2, "assign": 1}),
