@@ -162,14 +162,14 @@ class EarlierCalls:
     async def look_up(self, call_id: CallId, call: Call, *, days: int, now: datetime) -> Call:
         """Return the record with what other calls showed in the last ``days``.
 
-        What was found by a number stays, because it is the same caller; what was found by a member, while the member does.
+        What was found by a number stays, also under the next number and for the next member: it is the same caller.
         """
         sought, before, numbers = self._sought(call), call.seen.earlier_marks or Marks(), self._number(call)
         places = tuple(self._places(call_id.institution_key, numbers, sought.person_id)) if days else ()
         marks = await self._marks.ask((places, now.timestamp() - days * DAY_S)) if places else ()
         found = [set(_kinds_of_others(call, stored)) for stored in marks]
         by_number = set(before.by_number).union(*found[: len(numbers)])
-        kinds = by_number.union(before.kinds if before.person_id == sought.person_id else (), *found)
+        kinds = by_number.union(*found)
         known = replace(sought, kinds=tuple(sorted(kinds)), by_number=tuple(sorted(by_number)))
         return replace(call, seen=replace(call.seen, earlier_marks=known))
 

@@ -191,6 +191,27 @@ async def test_mark_that_an_earlier_release_left_under_the_number_is_taken_back(
     assert await rig.redis.keys("ck:earlier:*") == []
 
 
+async def test_what_the_wrong_member_s_calls_showed_does_not_count_for_the_right_one(rig: Rig) -> None:
+    """An agent chose a member with a rejected call, and then the caller, who has nothing to do with that call."""
+    await rejected(rig)
+    call = await begun(rig, phone_number=OTHER, persons=[])
+    for member, known in (("p-home", {"rejected_before"}), ("p-other", set())):
+        rig.stage.happen(call, Kind.CLAIMED, person_id=member)
+        await rig.run(20)
+        assert ((await rig.record(call)).seen.person_id, await before(rig, call)) == (member, known)
+
+
+async def test_mark_under_the_alternate_id_and_a_former_member_is_taken_back(rig: Rig) -> None:
+    """The call was merged after its record under the other id had left a mark, and then got its right member."""
+    call = with_stored(await rig.record(await rejected(rig)), kept_marks=None, marked_numbers=())
+    kept: dict[str, Any] = {"policies": rig.book.policies, "days": 30, "now": rig.clock.now}
+    call = await rig.store.earlier_calls.keep(CallId(KEY, "a-1"), call, **kept)
+    merged = with_stored(without_reject(call), alternate_id="a-1", person_id="p-other")
+    await rig.store.earlier_calls.keep(CallId(KEY, "v-1"), merged, **kept)
+    places = await rig.redis.keys("ck:earlier:*")
+    assert [mark for place in places for mark in await rig.redis.zrange(place, 0, -1) if b"a-1" in mark] == []
+
+
 async def test_withheld_number_finds_nothing(rig: Rig) -> None:
     """Two callers who withhold their number are not one caller."""
     for withheld in ("", "Anonymous", "+266696687"):
