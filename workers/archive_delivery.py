@@ -36,7 +36,7 @@ from workers.retry_schedule import STEPS
 
 AT_ONCE: Final = 400
 ENOUGH_S: Final = 2.0
-"""After this many seconds a batch starts with no further institution, because the leases have to last until its end."""
+"""After this many seconds no further write of a batch begins, because the leases have to last until its end."""
 
 AGAIN_MS: Final = 2000
 HEADS_EVERY_S: Final = 540
@@ -67,6 +67,7 @@ class ArchiveDeliveries(Outbox):
     """Signs the heads of the chains."""
     figures: Figures = field(default_factory=Figures)
     sleep: Callable[[float], Any] = asyncio.sleep
+    monotonic: Callable[[], float] = monotonic
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _away_for: set[str] = field(default_factory=set)
     """The reasons for which the database could not be used since it was written last."""
@@ -96,7 +97,7 @@ class ArchiveDeliveries(Outbox):
             await self._before_claim()
 
     async def _advance(self, items: Sequence[ClaimedItem]) -> None:
-        began_s = monotonic()
+        began_s = self.monotonic()
         by_institution: dict[str, list[Pair]] = defaultdict(list)
         with suppress(RedisError):
             for item, stored in zip(items, await self.store.stored(items), strict=True):
@@ -105,13 +106,16 @@ class ArchiveDeliveries(Outbox):
                 else:
                     by_institution[item.owner.institution_key].append((item, stored))
             for key, pairs in by_institution.items():
-                if monotonic() - began_s > ENOUGH_S:
-                    await self._let_go([item for item, _ in pairs], 0)
-                else:
-                    await self._write(key, pairs)
+                await self._write(key, pairs, began_s)
 
-    async def _write(self, key: str, pairs: Sequence[Pair]) -> None:
-        """Write calls of one institution. If that fails, halve the batch until the faulty calls are found."""
+    async def _write(self, key: str, pairs: Sequence[Pair], leased_s: float) -> None:
+        """Write calls of one institution. If that fails, halve the batch until the faulty calls are found.
+
+        ``leased_s`` is when their leases began. What is written after its lease may have been erased meanwhile.
+        """
+        if self._is_late(leased_s):
+            await self._let_go([item for item, _ in pairs], 0)
+            return
         try:
             written = await asyncio.to_thread(self._write_now, key, [stored for _, stored in pairs])
         except ArchiveAway as away:
@@ -122,12 +126,16 @@ class ArchiveDeliveries(Outbox):
             await self._let_go([item for item, _ in pairs], AGAIN_MS)
             return
         except Exception as error:  # noqa: BLE001  (a fault in one call must not stop the others)
-            if len(pairs) > 1:
-                middle = len(pairs) // 2
-                await self._write(key, pairs[:middle])
-                await self._write(key, pairs[middle:])
-            else:
+            if len(pairs) == 1:
                 await self._refused(pairs[0][0], error)
+                return
+            first, rest = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
+            if self._is_late(leased_s):  # a slow database must not keep the faulty call from being found
+                await self._let_go([item for item, _ in rest], 0)
+                await self._advance(await self._renewed([item for item, _ in first]))
+            else:
+                await self._write(key, first, leased_s)
+                await self._write(key, rest, leased_s)
             return
         if self.store.breakers.has_failed(ACCOUNT):
             await self.store.breakers.report(RequestResult.ANSWER)
@@ -137,6 +145,21 @@ class ArchiveDeliveries(Outbox):
 
     def _write_now(self, key: str, calls: Sequence[Stored]) -> int:
         return self.writer.write(key, [content_of(parse_call(record), parse_trail(trail)) for record, trail in calls])
+
+    def _is_late(self, leased_s: float) -> bool:
+        return self.monotonic() - leased_s > ENOUGH_S
+
+    async def _renewed(self, items: Sequence[ClaimedItem]) -> list[ClaimedItem]:
+        """Renew the leases of calls; return those that are still held."""
+
+        async def is_held(item: ClaimedItem) -> bool:
+            with suppress(WriteRefused):
+                await self.store.keep(item)
+                return True
+            return False
+
+        held = await asyncio.gather(*map(is_held, items))
+        return [item for item, is_ours in zip(items, held, strict=True) if is_ours]
 
     async def _refused(self, item: ClaimedItem, error: Exception) -> None:
         if isinstance(error, NewerRecord):

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import cycle
 from typing import Any
 
 import pytest
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from sqlalchemy import delete, func, select, update
 
-from callkeeper.archive.database import Database
+from callkeeper.archive.database import WITHIN_S, Database
 from callkeeper.archive.errors import ArchiveAway, ValueRefused
 from callkeeper.archive.keeping import Keeper
 from callkeeper.archive.tables import chains, lines
@@ -24,7 +26,7 @@ from callkeeper.calls.store.queries import Queries
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.archivist import Archivist
 from tests.sandbox_fixtures import KEY, Asgi
-from workers.archive_delivery import AT_ONCE, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries
+from workers.archive_delivery import AT_ONCE, ENOUGH_S, HEADS_AGAIN_S, HEADS_EVERY_S, ArchiveDeliveries
 
 GREEN, END = Happening(Kind.GREEN, 5), Happening(Kind.END, 30)
 
@@ -277,6 +279,32 @@ async def test_call_that_cannot_be_written_holds_up_no_other(archivist: Archivis
     assert set(versions(database).values()) == {1}
     assert len(versions(database)) == 5
     assert await Queries(archivist.redis).attention() == {}
+
+
+@pytest.mark.parametrize("bad", [1, 4, 7])
+@pytest.mark.parametrize("refused_after_s", [WITHIN_S, ENOUGH_S - 0.1])
+async def test_no_call_is_written_after_its_lease(
+    archivist: Archivist, database: Database, blocking_redis: "BlockingRedis", bad: int, refused_after_s: float
+) -> None:
+    """An erasure may have deleted its values since. The faulty call is found all the same, however slow the database is."""
+    archivist.archiving.writer.fails = lambda _calls: ArchiveAway("OperationalError")  # type: ignore[attr-defined]
+    calls = [archivist.stage.call(GREEN, END) for _ in range(8)]
+    await archivist.run(80)
+    spare_ms = []
+
+    def fails(contents: Any) -> Exception | None:
+        for each in contents:
+            until_ms: Any = blocking_redis.zscore(Keys().archive.due, CallId(KEY, each.voice_id).member)
+            spare_ms.append(until_ms - archivist.now_ms())
+        is_faulty = any(each.voice_id == calls[bad].voice_id for each in contents)
+        archivist.clock.now += timedelta(seconds=refused_after_s if is_faulty else WITHIN_S)
+        return ValueRefused("DataError (22021)") if is_faulty else None
+
+    archivist.archiving.writer.fails = fails  # type: ignore[attr-defined]
+    await archivist.run(400)
+    assert set(versions(database)) == {call.voice_id for call in calls} - {calls[bad].voice_id}
+    assert list(await Queries(archivist.redis).attention()) == [CallId(KEY, calls[bad].voice_id).member]
+    assert min(spare_ms) >= WITHIN_S * 1000, "a write that begins now ends before the lease does"
 
 
 async def test_calls_settled_before_there_was_an_archive_are_archived(archivist: Archivist, database: Database) -> None:

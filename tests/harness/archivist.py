@@ -94,7 +94,9 @@ class Archivist(Rig):
         super().__init__(stage, redis, archive=Keys().archive)
         self.database = database
         queue = ArchiveQueue(redis, Keys(), now_ms=self.now_ms)
-        self.archiving = ArchiveDeliveries(queue, Writer(database), self.tools.log, figures=self.figures)
+        self.archiving = ArchiveDeliveries(
+            queue, Writer(database), self.tools.log, figures=self.figures, monotonic=self.clock.monotonic
+        )
 
     async def archive(self) -> int:
         """Write calls that are due, and calls that were never written."""
