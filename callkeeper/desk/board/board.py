@@ -18,6 +18,7 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.archive.errors import ArchiveAway
+from callkeeper.calls.effect_resolution import unresolved
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.snapshot import FigureReader
 from callkeeper.calls.record import NewerRecord
@@ -247,14 +248,23 @@ class Board:
             place, form = _place(request), {}
             try:
                 form = await self._forms.read(request, *fields_of(action))
+                if action == "resolve" and "effect" not in form:
+                    await self._refuse_unseen(place)
                 action_id, call_id = await self._forms.request(visitor_of(request).person, place, action, form)
             except FormRefused as problem:
+                form.pop("applied", None)  # the form that is shown now may be about something else
                 page = await self._call_page(request, place, problem=problem, typed={**form, "action": action})
                 note_of(request).is_found = True  # the page shows the call, although the form was refused
                 return page
             return RedirectResponse(f"{BASE}/{address_of(call_id)}?action={action_id}", 303)
 
         return speak
+
+    async def _refuse_unseen(self, place: CallId) -> None:
+        """Refuse "I have seen it" from a page that did not show yet that an effect is unresolved: it would close that."""
+        doubts = unresolved((await self._known(place)).call)
+        if doubts:
+            raise FormRefused(409, f"Nothing was done: since this page was opened, the {doubts[0]} became unresolved.")
 
     # The stream
 

@@ -287,7 +287,10 @@ async def test_page_of_an_unknown_institution_names_the_nearest(rig: BoardRig) -
 
 
 async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: BoardRig) -> None:
-    """What nothing can prove is shown first, with what to do; a person's word closes it."""
+    """What nothing can prove is shown first, with what to do; a person's word closes it.
+
+    "I have seen it" on a page that was opened before closes nothing, and answers no question in the form that is shown then.
+    """
     call = await rig.begin_call(END, run_s=3, is_pushed=False)
     record = await rig.record(call)
     [call_id] = await rig.queries.find(call.voice_id)
@@ -299,7 +302,13 @@ async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: Boar
     await rig.redis.hset(keys.attention, call_id.member, "reject unresolved")
     board = await rig.page()
     assert board.index("Reject unresolved") < board.index("Live calls of")
-    assert (await rig.fill(f"{of(call)}/resolve", applied="false")).status_code == 303
+    seen = await rig.fill(f"{of(call)}/resolve", applied="false")
+    assert (seen.status_code, "the reject became unresolved" in seen.text, 'value="false" checked' in seen.text) == (
+        409,
+        True,
+        False,
+    )
+    assert (await rig.fill(f"{of(call)}/resolve", applied="false", effect="reject")).status_code == 303
     await rig.run(5)
     assert (await rig.record(call)).ledger.reject.state is EffectState.ABSENT
     assert "Reject unresolved" not in await rig.page()
