@@ -56,8 +56,10 @@ class IncidentsPage:
             self._forms.route(f"{self._base}/retry", self._retry, self.show),
         ]
 
-    async def show(self, request: Request, problem: FormRefused | None = None, _form: object = None) -> Response:
-        """Show the incidents, with the forms that the visitor may send."""
+    async def show(
+        self, request: Request, problem: FormRefused | None = None, typed: Mapping[str, str] | None = None
+    ) -> Response:
+        """Show the incidents, with the forms that the visitor may send. ``typed``: the fields of one that was refused."""
         person = visitor_of(request).person
         return self._renderers.page(
             request,
@@ -68,6 +70,7 @@ class IncidentsPage:
             may_change=person.may(Role.SUPERVISOR),
             is_of_all=person.institutions is None,
             lengths=LENGTHS,
+            typed=typed or {},
             has_retried="retried" in request.query_params,
         )
 

@@ -102,8 +102,9 @@ async def test_acknowledgement_is_ended_by_a_form(rig: BoardRig) -> None:
 async def test_acknowledgement_that_means_nothing_is_refused(
     fields: dict[str, str], status: int, rig: BoardRig
 ) -> None:
-    """A form that names no incident of now, or no length, changes nothing."""
-    assert (await rig.fill("/incidents/acknowledge", **fields)).status_code == status
+    """A form that names no incident of now, or no length, changes nothing. Only its own card keeps the note."""
+    answer = await rig.fill("/incidents/acknowledge", **fields, note="they know")
+    assert (answer.status_code, answer.text.count('value="they know"')) == (status, int(fields.items() >= AWAY.items()))
     assert await known(rig.redis) == []
 
 
