@@ -151,18 +151,26 @@ class FormHandlers:
         """Lift the pause that the form names.
 
         Raises:
-            FormRefused: A field is wrong, or there is no such pause.
+            FormRefused: A field is wrong, there is no such pause, or it is newer than the form.
         """
         person = visitor_of(request).person
         operator, because, place = operator_of(person), _because(form), _institution(form, person)
         pauses = pauses_for(await self.pausing.pauses(), person.institutions)
         known = (await self.queries.institutions()).visible(person.may_see)
         _note_denial(request, place)
-        problem = why_not_resumed(place, pauses, known)
+        problem = why_not_resumed(place, pauses, known) or _unseen(form, pauses.by_institution[place or EVERYWHERE])
         if problem is not None:
             raise FormRefused(409, f"Nothing was resumed: {problem}")
         note_of(request).complete(institution=place or EVERYWHERE)
         await self.pausing.resume(place, operator=operator, because=because, at=self.now())
+
+
+def _unseen(form: Mapping[str, str], pause: Pause) -> str | None:
+    """Return why a form does not lift a pause: it replaced the one that the form's page showed. None if it did not."""
+    newest_ms = form.get("newest", "")
+    if newest_ms.isascii() and newest_ms.isdecimal() and int(pause.at.timestamp() * 1000) > int(newest_ms):
+        return f"since this page was opened, something else was paused there: {pause.words}"
+    return None
 
 
 def _note_denial(request: Request, place: str | None) -> None:

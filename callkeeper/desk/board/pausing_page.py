@@ -40,7 +40,12 @@ class PausingPage:
                 f"{self._base}/pause", self._pause, partial(self.show, what="pause"), "scope", "institution", "because"
             ),
             self._forms.route(
-                f"{self._base}/resume", self._resume, partial(self.show, what="resume"), "institution", "because"
+                f"{self._base}/resume",
+                self._resume,
+                partial(self.show, what="resume"),
+                "institution",
+                "because",
+                "newest",
             ),
         ]
 
