@@ -288,7 +288,7 @@ class CallRenderer:
             "forms": piece("forms", page, visitor.forms.issue(), person, OTHERWISE, typed or {}),
         }
         # Forms are sent again when something else is offered, not because each has a token of its own.
-        return View(now, html, {}, {"forms": repr(page.forms)})
+        return View(now, html, {}, {"forms": repr(page.forms)}, page.row.style.word)
 
 
 def _result_of(known: Known, action_id: str) -> ActionResult:

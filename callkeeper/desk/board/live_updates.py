@@ -60,7 +60,7 @@ class Streams:
                     continue
                 seen = frame.n
                 view = renderer.view(frame, only, person.institutions)
-                event = updates.of(view, view.said, lamp=AWAY if frame.is_stale else "")
+                event = updates.of(view, lamp=AWAY if frame.is_stale else "")
                 if event is not None:
                     yield event
                     await self._pause(0 if is_first else len(event) / BYTES_A_SECOND)
@@ -104,7 +104,7 @@ class PageUpdates:
         self._order: Mapping[str, Any] = {}
         self._lamp = ""
 
-    def of(self, view: View, announcement: str = "", *, lamp: str = "") -> bytes | None:
+    def of(self, view: View, *, lamp: str = "") -> bytes | None:
         """Return the event with what has changed in a view; None if nothing has. ``lamp``: why it is not live."""
         marks = {slot: crc32(view.marks.get(slot, markup).encode()) for slot, markup in view.html.items()}
         html = {slot: markup for slot, markup in view.html.items() if markup and self._marks.get(slot) != marks[slot]}
@@ -114,7 +114,7 @@ class PageUpdates:
         if not html and not order and is_same:
             return None
         now_ms = int(view.now.timestamp() * 1000)
-        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": announcement, "lamp": lamp})
+        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": view.said, "lamp": lamp})
         return b"event: updates\ndata: %b\n\n" % data
 
 

@@ -68,7 +68,7 @@ class View:
     """What one page shows at one moment: markup by slot, and for each list its slots in order, outer lists first.
 
     ``marks``: what tells whether a slot's markup has changed, where that is not the markup itself. ``said``: what screen
-    readers are told of the open alarms.
+    readers are told when it changes: the open alarms, or the state of a call.
     """
 
     now: datetime

@@ -3,8 +3,10 @@
 "use strict";
 
 const RETRY_MS = 2000;
+const SENT_MS = 10_000;
 const LAYOUTS = new Set(["groups", "first-rows"]);
-const state = { ahead: 0, isLive: false };
+const LOST = "Connection lost, trying again …";
+const state = { ahead: 0, lost: LOST };
 
 // Time: by the server's clock.
 
@@ -53,23 +55,32 @@ function parsed(markup) {
   return holder.content.firstElementChild;
 }
 
+// What somebody types into or stands in is left alone; its newest piece waits until they have left it.
+
+const waiting = new Map();
+
 function isBusy(place) {
   return place.hasAttribute("data-keep") && (place.contains(document.activeElement) || place.dataset.touched);
 }
 
-function twin(focused, piece) {
-  if (focused.id) return document.getElementById(focused.id);
-  const href = focused.getAttribute("href");
-  return [...piece.querySelectorAll("a")].find((link) => link.getAttribute("href") === href);
-}
-
 function replace(place, piece) {
-  if (isBusy(place)) return;
-  const focused = place.contains(document.activeElement) ? document.activeElement : null;
+  if (isBusy(place)) {
+    waiting.set(place.id, piece);
+    return;
+  }
+  waiting.delete(place.id);
+  // A screen reader reads what is written into a region that it knows, and no region that is new.
+  if (place.matches("[role=status]")) {
+    if (place.innerHTML !== piece.innerHTML) place.replaceChildren(...piece.childNodes);
+    return;
+  }
   const opened = [...place.querySelectorAll("details[open][id]")].map((details) => details.id);
   place.replaceWith(piece);
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
-  if (focused) twin(focused, piece)?.focus();
+}
+
+function showWaiting() {
+  for (const [id, piece] of waiting) replace(document.getElementById(id), piece);
 }
 
 function arrange(list, order, fresh) {
@@ -80,28 +91,35 @@ function arrange(list, order, fresh) {
     if (!piece) continue;
     while (at && !wanted.has(at.id)) at = at.nextElementSibling;
     if (piece === at) at = at.nextElementSibling;
-    else put(list, piece, at);
+    else list.insertBefore(piece, at);
   }
-}
-
-// A piece that moves from one list to another loses the focus on its way, and must not hide it in a closed fold.
-
-function put(list, piece, before) {
-  const focused = piece.contains(document.activeElement) ? document.activeElement : null;
-  list.insertBefore(piece, before);
-  if (!focused) return;
-  list.closest("details")?.setAttribute("open", "");
-  focused.focus();
 }
 
 function clear(list, order) {
   const wanted = new Set(order);
-  for (const piece of [...list.children]) {
-    if (wanted.has(piece.id)) continue;
-    const hadFocus = piece.contains(document.activeElement);
-    piece.remove();
-    if (hadFocus) list.focus();
-  }
+  for (const piece of [...list.children]) if (!wanted.has(piece.id)) piece.remove();
+}
+
+// What has the focus may be replaced, moved or removed: then the same link gets it, or what is nearest, also in a
+// closed fold. The page moves only for somebody who had it in sight.
+
+function keepFocus(change) {
+  const was = document.activeElement;
+  if (was === document.body) return change();
+  const { top, bottom } = was.getBoundingClientRect();
+  const places = [];
+  for (let at = was; at; at = at.parentElement) if (at.id) places.push(at.id);
+  change();
+  if (document.activeElement === was) return undefined;
+  const found = places.map((id) => target(document.getElementById(id), was.getAttribute("href"))).find(Boolean);
+  if (found && !found.closest("summary")) found.closest("details")?.setAttribute("open", "");
+  return found?.focus({ preventScroll: bottom < 0 || top > innerHeight });
+}
+
+function target(place, href) {
+  if (!place || place.matches("a, summary, [tabindex]")) return place;
+  const links = [...place.querySelectorAll("a[href]")];
+  return links.find((link) => link.getAttribute("href") === href) ?? links[0];
 }
 
 function steps(orders) {
@@ -115,8 +133,8 @@ function show(update) {
   for (const [id, markup] of Object.entries(update.html)) {
     const piece = parsed(markup);
     const place = document.getElementById(id);
-    if (place) replace(place, piece);
-    else fresh.set(id, piece);
+    if (!place) fresh.set(id, piece);
+    else if (!piece.matches(".group")) replace(place, piece); // the parts of a group are pieces of their own
   }
   // All lists are filled before any is cleared: a piece that changes lists is still there to be moved.
   for (const [step, id, order] of steps(update.order)) {
@@ -125,13 +143,14 @@ function show(update) {
     else if (LAYOUTS.has(id)) location.reload(); // so many institutions came or went that the board has another layout
   }
   sift();
-  if (update.said) say(update.said);
+  say(document.getElementById("said"), update.said);
   tick();
 }
 
-function say(words) {
-  const said = document.getElementById("said");
-  if (said.textContent !== words) said.textContent = words;
+// A screen reader reads what is written, also if it is the same again.
+
+function say(region, words) {
+  if (region.textContent !== words) region.textContent = words;
 }
 
 // The filter of the table of institutions hides lines. Without this script the server leaves them out.
@@ -154,12 +173,10 @@ sieve?.addEventListener("input", sift);
 // The stream: whoever comes (again) is told how things are, so nothing has to be remembered.
 
 function lamp(isLive, words) {
-  if (state.isLive === isLive && isLive) return;
-  state.isLive = isLive;
   const link = document.getElementById("link");
   link.classList.toggle("live", isLive);
   link.classList.toggle("cut", !isLive);
-  link.querySelector(".words").textContent = words;
+  say(link.querySelector(".words"), words);
 }
 
 const address = document.body.dataset.stream;
@@ -172,11 +189,11 @@ function follow() {
   own.addEventListener("updates", (event) => {
     const update = JSON.parse(event.data);
     lamp(!update.lamp, update.lamp || "Live");
-    show(update);
+    keepFocus(() => show(update));
   });
   own.addEventListener("dark", (event) => lamp(false, JSON.parse(event.data)));
   own.addEventListener("error", () => {
-    lamp(false, "Connection lost, trying again …");
+    lamp(false, state.lost);
     if (own.readyState === EventSource.CLOSED) setTimeout(again, RETRY_MS);
     if (own.readyState === EventSource.CLOSED) leaveIfLoggedOut();
   });
@@ -185,9 +202,10 @@ function follow() {
 // A session that is over leads to the login page and back; a form in which somebody types stays as it is.
 
 async function leaveIfLoggedOut() {
-  if (document.querySelector("[data-touched]")) return;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" }).catch(() => null);
-  if (answer?.type === "opaqueredirect") location.reload();
+  const isOver = answer?.type === "opaqueredirect";
+  if (isOver && !document.querySelector("[data-touched]")) location.reload();
+  state.lost = isOver ? "You are logged out: copy what you have typed, and log in again" : LOST;
 }
 
 function again() {
@@ -209,6 +227,22 @@ document.addEventListener("input", (event) => {
   const kept = event.target.closest("[data-keep]");
   if (kept) kept.dataset.touched = "yes";
 });
+
+// A hasty second click, while the first one is under way, sends nothing. Who comes back to the page may send again.
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.elements.form_token) return; // a search may be replaced
+  if (form.dataset.sent) event.preventDefault();
+  form.dataset.sent = "yes";
+  setTimeout(sendable, SENT_MS, form);
+});
+
+function sendable(form) {
+  delete form.dataset.sent;
+}
+
+addEventListener("pageshow", () => [...document.forms].forEach(sendable));
 
 // A form that was refused shows its page under the form's address, which can be neither opened nor reloaded.
 
@@ -234,5 +268,8 @@ onPaper.addEventListener("change", () => {
   }
 });
 
-setInterval(tick, 1000);
+setInterval(() => {
+  tick();
+  showWaiting();
+}, 1000);
 tick();
