@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.harness.browser import Pages, Profiles, violations
-from tests.harness.processes import Stack, end
+from tests.harness.processes import Stack, end, frozen
 
 expect.set_options(timeout=20_000)
 
@@ -188,6 +188,63 @@ def test_statement_for_one_call_is_never_made_about_another(desktop: Desktop) ->
     assert desktop.said(first) == desktop.said(second) == []
 
 
+def test_what_is_typed_stays_until_it_is_accepted(desktop: Desktop) -> None:
+    """Neither a page that sets its attributes again, nor a new connection, nor a refusal takes the agent's words."""
+    call = desktop.stack.call(end(90))
+    page, element = desktop.open(call), "document.querySelector('callkeeper-call')"
+    expect(state(page)).to_have_text("Listening to the voice")
+    press(page, "Distrusted")
+    why = page.get_by_label("Why")
+    why.fill("another voice")
+    page.evaluate(f"{element}.setAttribute('call', {element}.getAttribute('call'))")
+    with page.expect_response("**/desk/stream*"):
+        page.evaluate(f"{element}.refresh()")
+    expect(why).to_have_value("another voice")
+    page.route("**/distrusted?*", lambda route: route.fulfill(status=403, json={"code": "forbidden"}, headers=SHARED))
+    press(page, "Send")
+    expect(answer(page)).to_have_text("Distrusted: This page may not do that.")
+    expect(why).to_have_value("another voice")
+    page.unroute("**/distrusted?*")
+    press(page, "Send")
+    expect(answer(page)).to_have_text("Distrusted: Done.")
+    expect(why).not_to_be_visible()
+
+
+SHARED = {"access-control-allow-origin": "*"}
+
+
+def test_agent_who_errs_says_at_once_who_it_is(desktop: Desktop) -> None:
+    """A second statement is sent while the first one is still to be answered, and the answer is about the second."""
+    call = desktop.stack.call(end(90))
+    page = desktop.open(call)
+    expect(state(page)).to_have_text("Listening to the voice")
+    with frozen(desktop.stack.member("worker-1")):
+        for reason in ("the wrong call", "another voice"):
+            press(page, "Distrusted")
+            page.get_by_label("Why").fill(reason)
+            with page.expect_request("**/distrusted?*"):
+                press(page, "Send")
+        press(page, "Opted out")
+        press(page, "Opted out")
+    expect(state(page)).to_have_text("Rejected")
+    expect(page.locator("callkeeper-call .notes")).to_contain_text("does not want to be enrolled")
+    said = [line.because for line in desktop.stack.trail(call) if line.what == "said"]
+    assert said == ["the wrong call", "another voice", None]
+
+
+def test_focus_is_on_the_state_when_a_form_is_not_needed_any_more(desktop: Desktop) -> None:
+    """The voice is rejected while the agent types why: the form closes, and the keyboard is where that is said."""
+    call = desktop.stack.call(end(90))
+    page = desktop.open(call)
+    expect(state(page)).to_have_text("Listening to the voice")
+    press(page, "Distrusted")
+    page.get_by_label("Why").fill("another voi")
+    desktop.happens(call, "rejected")
+    expect(state(page)).to_have_text("Rejected")
+    expect(page.get_by_label("Why")).not_to_be_visible()
+    expect(state(page)).to_be_focused()
+
+
 def test_refused_token_is_told_at_once(desktop: Desktop) -> None:
     """A page whose token is not accepted says so, asks for one new token only, and can be told to try again."""
     call = desktop.stack.call(end(90))
@@ -271,7 +328,7 @@ def test_keyboard_alone_is_enough(desktop: Desktop) -> None:
 
 
 def test_screen_reader_is_told_of_changes_once(desktop: Desktop) -> None:
-    """State and answer are live regions, which are written only when they change; the region and its parts have names."""
+    """What changes is in live regions, which are written only when they change; the region and its parts have names."""
     call = desktop.stack.call(end(120))
     page = desktop.open(call)
     expect(page.get_by_role("region", name="Voice of the caller")).to_be_visible()
@@ -285,7 +342,8 @@ def test_screen_reader_is_told_of_changes_once(desktop: Desktop) -> None:
     }""")
     desktop.happens(call, "green")
     expect(state(page)).to_have_text("Authenticated")
-    page.wait_for_timeout(1000)
+    desktop.happens(call, "end")
+    expect(page.get_by_role("status").filter(has_text="The call has ended.")).to_be_visible()
     assert page.evaluate("window.written") == ["Authenticated"]
 
 

@@ -361,7 +361,8 @@ const labelled = (text, field) => make("label", {}, text, field);
 // A server that renders pages may import this file too: there is no HTMLElement, and nothing to define.
 export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
   static observedAttributes = ["desk", "institution", "call", "phone", "token-url"];
-  #watch = null; #call = null; #parts = {}; #form = null; #isQueued = false; #why = "";
+  #watch = null; #wanted = ""; #call = null; #parts = {}; #form = null; #saying = new Set(); #last = {};
+  #isQueued = false; #why = "";
 
   constructor() {
     super();
@@ -385,8 +386,8 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     this.#watch = null;
   }
 
-  attributeChangedCallback() {
-    if (this.isConnected) this.refresh();
+  attributeChangedCallback(_name, before, now) {
+    if (before !== now && this.isConnected) this.refresh();
   }
 
   /** Begin anew, with another token: after the attributes have changed, or a refusal. */
@@ -407,11 +408,13 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
         .map(([name, attribute]) => [name, this.getAttribute(attribute)])
         .filter(([, value]) => value),
     );
-    this.#show(null);
+    const wanted = JSON.stringify(CallkeeperCall.observedAttributes.map((name) => this.getAttribute(name)));
+    if (wanted !== this.#wanted || !this.#form) this.#show(null); // what is typed for the same call stays
+    this.#wanted = wanted;
     this.#answer("");
     this.#parts.trouble.hidden = true;
     if (!filter.institution || !(filter.id || filter.phone)) return this.#state("incomplete", "warn");
-    this.#state("loading", "idle");
+    if (!this.#call) this.#state("loading", "idle");
     const base = (this.getAttribute("desk") ?? new URL(import.meta.url).origin).replace(/\/+$/, "");
     const watch = new Watch(base, filter, this.#tokens(), {
       calls: (calls) => this.#watch === watch && this.#choose(calls),
@@ -465,7 +468,7 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
       ["check", "doCheck"]]) {
       const button = part("button", action, { type: "button", textContent: WORDS[word] });
       if (FORMS[action]) button.ariaExpanded = "false";
-      button.addEventListener("click", () => (FORMS[action] ? this.#toggle(action) : this.#say(action, {})));
+      button.addEventListener("click", () => (FORMS[action] ? this.#toggle(action) : this.#sayOnce(action)));
       buttons.append(button);
     }
     const again = make("button", { type: "button", textContent: WORDS.again });
@@ -474,7 +477,8 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     section.append(
       part("p", "state", { ...live, tabIndex: -1 }),
       part("p", "old", { ...live, className: "note" }),
-      part("p", "detail"), part("p", "ask", { className: "note" }), part("p", "notes", { className: "note" }),
+      part("p", "detail"),
+      part("p", "ask", { ...live, className: "note" }), part("p", "notes", { ...live, className: "note" }),
       buttons, part("div", "place", { hidden: false }), part("p", "answer", live),
       part("div", "trouble", { className: "row" }),
     );
@@ -498,12 +502,13 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
   }
 
   #show(call) {
-    const { section, detail, ask, notes, actions } = this.#parts;
+    const { section, state, detail, ask, notes, actions } = this.#parts;
+    const hadFocus = this.shadowRoot.activeElement !== null;
     if (this.#form && this.#form.call.voice_id !== call?.voice_id) this.#close();
     if (this.#call?.voice_id !== call?.voice_id) this.#answer("");
     const isOther = JSON.stringify(this.#call) !== JSON.stringify(call);
     this.#call = call;
-    for (const each of [detail, ask, notes, actions]) each.hidden = !call;
+    for (const each of [detail, actions]) each.hidden = !call;
     if (call) {
       const { name, tone } = stateOf(call);
       this.#state(name, tone);
@@ -518,15 +523,14 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
       this.#offer("opted-out", !call.opted_out && !hasEnded);
       this.#offer("check", !isDecided && !hasEnded && call.checks_left > 0);
       section.ariaBusy = null;
-    }
+    } else for (const each of [ask, notes]) write(each, "");
+    if (hadFocus && !this.shadowRoot.activeElement?.checkVisibility()) state.focus();
     if (isOther) this.#emit("change", call);
   }
 
   #offer(action, isOffered) {
-    const button = this.#parts[action];
-    if (!isOffered && this.shadowRoot.activeElement === button) this.#parts.state.focus();
     if (!isOffered && this.#form?.action === action) this.#close();
-    button.hidden = !isOffered;
+    this.#parts[action].hidden = !isOffered;
   }
 
   #state(name, tone) {
@@ -577,14 +581,25 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     const form = make("form", { ariaLabel: this.#parts[action].textContent }, ...fields, row);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const said = body();
-      this.#close();
-      this.#say(action, said);
+      this.#send(body());
     });
-    this.#form = { action, form, call: this.#call };
-    this.#parts[action].ariaExpanded = "true";
-    this.#parts.place.replaceChildren(form);
+    this.#unfold({ action, form, call: this.#call });
     form.querySelector("select, input").focus();
+  }
+
+  #unfold(shown) {
+    this.#form = shown;
+    this.#parts[shown.action].ariaExpanded = "true";
+    this.#parts.place.replaceChildren(shown.form);
+  }
+
+  /** Say what was typed. If it is not accepted, the form comes back with it. */
+  async #send(said) {
+    const sent = this.#form;
+    this.#close();
+    if (await this.#say(sent.action, said)) return;
+    const isSame = this.#call?.voice_id === sent.call.voice_id && !this.#parts[sent.action].hidden;
+    if (isSame && !this.#form) this.#unfold(sent);
   }
 
   #close() {
@@ -596,29 +611,40 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     if (hadFocus) this.#parts[action].focus();
   }
 
+  /** Say what needs no form; a hasty second click says nothing. */
+  async #sayOnce(action) {
+    const what = `${action} ${this.#call?.voice_id}`;
+    if (this.#saying.has(what)) return;
+    this.#saying.add(what);
+    await this.#say(action, {});
+    this.#saying.delete(what);
+  }
+
+  /** Say something about the call, and show what comes of it, until it is said anew. Return whether it was accepted. */
   async #say(action, body) {
     const watch = this.#watch;
     const call = this.#call;
-    const button = this.#parts[action];
-    if (!watch || !call || button.ariaDisabled === "true") return;
-    const isStill = () => this.#watch === watch && this.#call?.voice_id === call.voice_id;
-    button.ariaDisabled = "true";
+    const own = (this.#last[action] = {});
+    const isStill = () => this.#watch === watch && this.#call?.voice_id === call.voice_id && this.#last[action] === own;
+    if (!watch || !call) return false;
+    const name = this.#parts[action].textContent;
+    let isAccepted = false;
     this.#answer(WORDS.sending);
     try {
       for await (const said of watch.say(call, action, body)) {
-        if (!isStill()) return;
+        isAccepted = true;
+        if (!isStill()) break;
         const why = said.reasons.map((reason) => reason.meaning).join("; ");
         const word = said.state === "absent" ? WORDS.absentEffect : WORDS[said.state];
-        this.#answer(`${button.textContent}: ${[word ?? said.state, why].filter(Boolean).join(" ")}`, TONES[said.state]);
+        this.#answer(`${name}: ${[word ?? said.state, why].filter(Boolean).join(" ")}`, TONES[said.state]);
       }
     } catch (error) {
-      if (!isStill()) return;
+      if (!isStill()) return isAccepted;
       const refusal = error instanceof Refusal ? error : new Refusal(0, "unreachable");
-      this.#answer(`${button.textContent}: ${refusal.message}`, "bad");
+      this.#answer(`${name}: ${refusal.message}`, "bad");
       this.#emit("error", problemOf(refusal));
-    } finally {
-      button.ariaDisabled = null;
     }
+    return isAccepted;
   }
 
   #emit(name, detail) {
