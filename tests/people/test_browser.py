@@ -206,3 +206,15 @@ def test_session_that_ends_leads_an_open_page_to_the_login(place: Place) -> None
     expect(alan.get_by_text("You are logged out.")).to_be_visible()
     alan.goto(f"{place.stage.web_url}/board")
     expect(alan.get_by_role("heading", name="Log in")).to_be_visible()
+
+
+def test_session_that_ends_takes_nothing_that_was_typed(place: Place) -> None:
+    """A page with a form that is being filled in stays, and says why it cannot be sent."""
+    page = place.person("alan", f"/board/calls/cu-1/{place.voice_id}")
+    reason = action_form(page, "distrusted").locator("input[name=reason]")
+    reason.fill("half a sent")
+    other = page.context.new_page()
+    other.goto(f"{place.stage.web_url}/board")
+    other.get_by_role("button", name="Log out").click()
+    expect(page.locator("#link")).to_contain_text("You are logged out", timeout=20_000)
+    expect(reason).to_have_value("half a sent")
