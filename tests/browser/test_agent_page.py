@@ -32,10 +32,6 @@ class Desktop(Pages):
         page.goto(f"{self.origin}/?institution=cu-1&{which}")
         return page
 
-    def happens(self, call: dict[str, Any], kind: str) -> None:
-        """Let something happen to a call now."""
-        self.stack.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind})
-
     def said(self, call: dict[str, Any]) -> list[tuple[str, str, str]]:
         """Return what people said of a call: what, who, and by which token."""
         lines = self.stack.trail(call)
@@ -88,10 +84,10 @@ def test_agent_sees_the_voice_authenticated(desktop: Desktop) -> None:
     call = desktop.stack.call(end(120))
     page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
-    desktop.happens(call, "green")
+    desktop.stack.happen(call, "green")
     expect(state(page)).to_have_text("Authenticated")
     expect(page.get_by_role("button", name="Verified", exact=True)).not_to_be_visible()
-    desktop.happens(call, "end")
+    desktop.stack.happen(call, "end")
     expect(page.locator("callkeeper-call .notes")).to_contain_text("The call has ended")
 
 
@@ -139,9 +135,10 @@ def test_agent_opts_a_caller_out_and_checks(desktop: Desktop) -> None:
 
 def test_rule_asks_the_agent(desktop: Desktop) -> None:
     """What a rule asks a person is on the page in the rule's words, until somebody has answered."""
-    answered = {"kind": "answered_questions", "after_s": 3, "text": "operator-2"}
-    call = desktop.stack.call({"kind": "mismatch", "after_s": 1}, answered, end(90))
+    call = desktop.stack.call({"kind": "mismatch", "after_s": 1}, end(90))
     page = desktop.open(call)
+    expect(state(page)).to_have_text("The voice does not match")
+    desktop.stack.happen(call, "answered_questions", text="operator-2")
     asked = page.locator("callkeeper-call .ask")
     expect(asked).to_contain_text("A rule asks:")
     record = desktop.stack.record(call)
@@ -239,7 +236,7 @@ def test_focus_is_on_the_state_when_a_form_is_not_needed_any_more(desktop: Deskt
     expect(state(page)).to_have_text("Listening to the voice")
     press(page, "Distrusted")
     page.get_by_label("Why").fill("another voi")
-    desktop.happens(call, "rejected")
+    desktop.stack.happen(call, "rejected")
     expect(state(page)).to_have_text("Rejected")
     expect(page.get_by_label("Why")).not_to_be_visible()
     expect(state(page)).to_be_focused()
@@ -288,7 +285,7 @@ def test_page_says_that_it_is_old(desktop: Desktop) -> None:
     call = desktop.stack.call(end(120))
     page = desktop.open(call)
     expect(state(page)).to_have_text("Listening to the voice")
-    desktop.happens(call, "green")
+    desktop.stack.happen(call, "green")
     page.route("**/desk/**", lambda route: route.abort())
     page.locator("callkeeper-call").evaluate("element => element.refresh()")
     expect(page.locator("callkeeper-call .old")).to_have_text("The desk cannot be reached.")
@@ -340,9 +337,9 @@ def test_screen_reader_is_told_of_changes_once(desktop: Desktop) -> None:
       const note = () => window.written.push(state.textContent);
       new MutationObserver(note).observe(state, { childList: true, characterData: true, subtree: true });
     }""")
-    desktop.happens(call, "green")
+    desktop.stack.happen(call, "green")
     expect(state(page)).to_have_text("Authenticated")
-    desktop.happens(call, "end")
+    desktop.stack.happen(call, "end")
     expect(page.get_by_role("status").filter(has_text="The call has ended.")).to_be_visible()
     assert page.evaluate("window.written") == ["Authenticated"]
 
@@ -377,7 +374,7 @@ def test_page_tells_its_own_script(desktop: Desktop) -> None:
       };
       element.refresh();
     }""")
-    desktop.happens(call, "green")
+    desktop.stack.happen(call, "green")
     expect(state(page)).to_have_text("Authenticated")
     heard = page.evaluate("window.heard")
     assert page.evaluate("window.minted") == 1

@@ -148,7 +148,8 @@ def test_filter_shows_one_institution_with_and_without_the_script(stage: Stage, 
     board.locator("#sift").fill("crowd-215")
     expect(board.get_by_role("link", name="Example Credit Union 215")).to_be_visible()
     expect(board.get_by_role("link", name="Example Credit Union 214")).not_to_be_visible()
-    board.wait_for_timeout(1200)
+    board.evaluate("() => { rest(); again(); }")
+    board.locator("#link.live").wait_for()  # every line has come anew
     expect(board.get_by_role("link", name="Example Credit Union 214")).not_to_be_visible()
     still = stage.board(java_script_enabled=False)
     still.locator("#sift").fill("CROWD-215")

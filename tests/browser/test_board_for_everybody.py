@@ -74,8 +74,11 @@ def test_keyboard_focus_survives_updates(stage: Stage) -> None:
     sandbox, board = stage.sandbox(), stage.board()
     board.keyboard.press("Tab")
     assert board.evaluate("document.activeElement.className") == "skip"
-    call = line(board, stage.start(sandbox, "green", after_s=6))
+    voice_id = stage.start(sandbox, "nothing")
+    call = line(board, voice_id)
+    expect(call).to_contain_text("Watching")
     call.locator("a").focus()
+    stage.stack.happen({"voice_id": voice_id}, "green")
     expect(call).to_contain_text("Authenticated")
     expect(call.locator("a")).to_be_focused()
     board.keyboard.press("Enter")
@@ -85,10 +88,11 @@ def test_keyboard_focus_survives_updates(stage: Stage) -> None:
 def test_form_that_is_being_filled_in_is_left_alone(stage: Stage) -> None:
     """An update of the call does not remove text that is being typed into a form."""
     sandbox, board = stage.sandbox(), stage.board()
-    voice_id = stage.start(sandbox, "green", after_s=6)
+    voice_id = stage.start(sandbox, "nothing")
     line(board, voice_id).locator("a").click()
     reason = action_form(board, "distrusted").locator("input[name=reason]")
     reason.fill("half a sent")
+    stage.stack.happen({"voice_id": voice_id}, "green")
     expect(board.locator("#call-head")).to_contain_text("Authenticated")
     expect(reason).to_have_value("half a sent")
 
@@ -110,7 +114,7 @@ def test_header_covers_nothing_of_a_small_window(stage: Stage, watched: str, wid
     page = stage.board(f"/calls/cu-1/{watched}", viewport={"width": width, "height": height})
     page.mouse.wheel(0, 10_000)
     expect(page.locator("header.top")).not_to_be_in_viewport()
-    page.evaluate("lamp(false, 'Connection lost, trying again …')")
+    page.evaluate("rest()")  # not only the lamp, which the next update would switch on again
     expect(page.locator("#link")).to_be_in_viewport()
 
 
@@ -119,7 +123,7 @@ def test_state_of_a_call_that_may_be_old_is_struck_through(stage: Stage, watched
     page = stage.board(f"/calls/cu-1/{watched}")
     state = page.locator("#call-head .state")
     expect(state).to_have_css("text-decoration-line", "none")
-    page.evaluate("lamp(false, 'Connection lost, trying again …')")
+    page.evaluate("rest()")  # not only the lamp, which the next update would switch on again
     expect(state).to_have_css("text-decoration-line", "line-through")
 
 
@@ -128,6 +132,7 @@ def test_words_of_a_line_do_not_run_into_each_other(stage: Stage, mismatching: s
     page = stage.board("/institutions/cu-1", viewport={"width": 1280, "height": 800})
     shown = line(page, mismatching)
     expect(shown).to_contain_text("Voice mismatch")
+    page.evaluate("rest()")  # an update would replace the word again
     shown.locator(".state").evaluate("word => { word.lastChild.data = 'Enroll taken back'; }")
     word, digits = (shown.locator(part).bounding_box() for part in (".to", ".phone"))
     assert word is not None
@@ -188,9 +193,11 @@ def test_board_is_complete_without_its_script(stage: Stage, watched: str) -> Non
 def test_call_that_is_decided_is_folded_with_the_focus_on_it(stage: Stage) -> None:
     """If a focused line becomes decided, its group unfolds, keeps the focus and stays open at later updates."""
     sandbox, board = stage.sandbox(), stage.board()
-    voice_id = stage.start(sandbox, "green", after_s=4, key="bank-1")
+    voice_id = stage.start(sandbox, "nothing", key="bank-1")
     call = line(board, voice_id)
+    expect(call).to_contain_text("Watching")
     call.locator("a").focus()
+    stage.stack.happen({"voice_id": voice_id}, "green")
     expect(board.locator(f".decided a[href$='{voice_id}']")).to_be_visible()
     expect(call.locator("a")).to_be_focused()
     other = line(board, stage.start(sandbox, "green", after_s=1, key="bank-1"))

@@ -26,9 +26,11 @@ def test_call_appears_and_turns_green(stage: Stage) -> None:
     """A call that is started on the sandbox's page appears on an open board and turns green without a reload."""
     board, sandbox = stage.board(), stage.sandbox()
     board.evaluate("window.opened = true")
-    call = line(board, stage.start(sandbox, "green", after_s=6))
+    voice_id = stage.start(sandbox, "nothing")
+    call = line(board, voice_id)
     expect(call).to_contain_text("Watching")
     expect(call).to_contain_text("check in")
+    stage.stack.happen({"voice_id": voice_id}, "green")
     expect(call).to_contain_text("Authenticated")
     assert board.evaluate("window.opened"), "the page was reloaded"
     expect(call).not_to_be_visible()  # decided calls are folded
@@ -89,7 +91,9 @@ def test_verified_by_an_administrator_is_enrolled(stage: Stage) -> None:
     """If an administrator verifies the caller on the call's page, the page shows the enroll without a reload."""
     sandbox = stage.sandbox()
     board = stage.board()
-    line(board, stage.start(sandbox, "nothing")).locator("a").click()
+    call = line(board, stage.start(sandbox, "nothing"))
+    expect(call).to_contain_text("Watching")  # until the caller is known, the form has a field for the person's id
+    call.locator("a").click()
     form = action_form(board, "verified")
     form.locator("select[name=validation_type]").select_option("OneTimePasswordAuth")
     form.get_by_role("button").click()
@@ -151,7 +155,8 @@ def test_page_of_a_refused_form_can_be_reloaded(stage: Stage) -> None:
     """It keeps what was typed, and has its own address: a reload sends nothing again, and opens the same form."""
     page, sandbox = stage.board(), stage.sandbox()
     voice_id = stage.start(sandbox, "nothing")
-    line(page, voice_id).locator("a").click()  # the page of a call before its push says 404
+    expect(line(page, voice_id)).to_contain_text("Watching")  # the page of a call before its push says 404
+    line(page, voice_id).locator("a").click()
     form = action_form(page, "verified")
     form.locator("select[name=person_id]").select_option("?")
     form.locator("input[name=notes]").fill("call back")
@@ -182,7 +187,7 @@ def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage
     form.get_by_role("button").click()
     # Do not wait for the page, which is too late: callkeeper reads the call a second after the reject.
     until(lambda: stage.stack.arrived({"voice_id": voice_id}).get("reject_voice"), 20, "the reject", every_s=0.02)
-    stage.stack.control("POST", f"/calls/{voice_id}/now", {"kind": "viewed"})
+    stage.stack.happen({"voice_id": voice_id}, "viewed")
     expect(board.locator("#call-head")).to_contain_text("In doubt")
     board.goto(f"{stage.web_url}/board")
     alarm = board.locator("#alarms").get_by_role("link", name="Reject unresolved")

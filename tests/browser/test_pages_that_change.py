@@ -47,11 +47,6 @@ def writes(page: Page, selector: str) -> None:
     )
 
 
-def happens(stage: Stage, call: dict[str, Any], kind: str, **more: str) -> None:
-    """Let something happen to a call now."""
-    stage.stack.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind, **more})
-
-
 def test_focus_and_place_survive_a_new_connection(stage: Stage) -> None:
     """Whoever has tabbed to a line is still there when the stream begins anew, and the page does not jump to it."""
     call = assigned(stage)
@@ -98,7 +93,7 @@ def test_forms_are_those_of_now_once_the_keyboard_has_left_them(stage: Stage) ->
     page = page_of(stage, call)
     action_form(page, "check")
     page.locator("#do-check-head").focus()
-    happens(stage, call, "green")
+    stage.stack.happen(call, "green")
     expect(page.locator("#call-head")).to_contain_text("Authenticated")
     expect(page.locator("#do-verified")).to_have_count(1)
     expect(page.locator("#do-check-head")).to_be_focused()
@@ -124,7 +119,7 @@ def test_screen_reader_hears_the_state_of_a_call(stage: Stage) -> None:
     page = page_of(stage, call)
     expect(page.locator("#said")).to_have_text("Watching")
     writes(page, "#said")
-    happens(stage, call, "green")
+    stage.stack.happen(call, "green")
     expect(page.locator("#said")).to_have_text("Authenticated")
     connect_again(page)
     assert page.evaluate("window.written") == ["Authenticated"]

@@ -95,10 +95,6 @@ class Stage(Sides):
         account: dict[str, Any] = self.control("POST", "/calls", body)
         return account
 
-    def happen(self, call: dict[str, Any], kind: str, **more: object) -> None:
-        """Add a happening to a call now."""
-        self.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind, **more})
-
     def verify(self, call: dict[str, Any]) -> None:
         """Let a person verify the caller: the rules enroll at once then."""
 

@@ -150,6 +150,10 @@ class Sides:
         account: dict[str, Any] = self.control("GET", f"/calls/{call['voice_id']}")
         return account
 
+    def happen(self, call: dict[str, Any], kind: str, **more: object) -> None:
+        """Add a happening to a call now."""
+        self.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind, **more})
+
     def arrived(self, call: dict[str, Any]) -> dict[str, int]:
         """Return how many requests of each kind arrived for a call."""
         counts: dict[str, int] = self.account(call)["tally"]["arrived"]

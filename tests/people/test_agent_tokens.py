@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.app.web_app import web_app
 from callkeeper.calls.item_names import CallId
+from callkeeper.calls.metrics.signals import SignalReader
 from callkeeper.calls.record import encode_call
 from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.store.queries import Lookup
@@ -25,6 +26,7 @@ from tests.people.conftest import Site, web_settings
 from tests.people.test_commands_and_tokens import callkeeper, desk, issue
 from tests.records import with_stored
 from tests.unit.calls.specimens import call
+from tests.waiting import until_async
 
 AGENT = {"operator": "agent-7", "institutions": ["cu-1"]}
 PHONE = "+12025550147"
@@ -44,6 +46,12 @@ async def keep(site: Site, institution_key: str, voice_id: str, **changes: Any) 
 async def mint(backend: httpx.AsyncClient, **changes: Any) -> httpx.Response:
     """Ask for an agent's token."""
     return await backend.post("/desk/agent-tokens", json=AGENT | changes)
+
+
+async def are_open(site: Site, streams: int) -> bool:
+    """Tell whether the web process says that so many streams are open; it does once a second."""
+    [web] = (await SignalReader(site.redis, Keys()).read()).processes
+    return web.doing is not None and web.doing.streams == streams
 
 
 @pytest.fixture
@@ -170,8 +178,7 @@ async def test_agent_token_ends_with_the_token_it_was_minted_with(
 ) -> None:
     """When the desk token is revoked, its agents' tokens and their open streams end; a new one of that name revives none."""
     following = asyncio.ensure_future(page.get("/desk/stream", params=ASKED))
-    await asyncio.sleep(1.0)  # the stream has begun
-    assert not following.done(), following.result().text
+    await until_async(lambda: are_open(site, 1))
     await callkeeper(redis_url, "tokens", "revoke", "desktop")
     assert (await asyncio.wait_for(following, 10)).status_code == 200
     assert (await page.get("/desk/calls", params=ASKED)).status_code == 401
@@ -248,13 +255,12 @@ async def test_agent_has_quotas_of_their_own(site: Site, backend: httpx.AsyncCli
     again = desk(site, (await mint(backend)).json()["token"])
     clients = [page, again] * (STREAMS_PER_AGENT // 2)
     open_ones = [asyncio.ensure_future(each.get("/desk/stream", params=ASKED)) for each in clients]
-    await asyncio.sleep(1.0)  # all of them have begun
+    await until_async(lambda: are_open(site, STREAMS_PER_AGENT))
     refused = await page.get("/desk/stream", params=ASKED)
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
     other = desk(site, (await mint(backend, operator="agent-8")).json()["token"])
     following = asyncio.ensure_future(other.get("/desk/stream", params=ASKED))
-    await asyncio.sleep(0.2)
-    assert not following.done()
+    await until_async(lambda: are_open(site, STREAMS_PER_AGENT + 1))
     for each in (*open_ones, following):
         each.cancel()
 
