@@ -62,7 +62,7 @@ def test_incident_is_acknowledged_and_the_service_tried_again_on_a_page(stage: S
         board.locator("#service_away").get_by_role("button", name="Acknowledge", exact=True).click()
         expect(board.locator("#service_away")).to_contain_text(f"Acknowledged by {OPERATOR} until")
         board.get_by_role("button", name="Try again now").click()
-        expect(board.get_by_role("status").filter(has_text="Workers try everything again now")).to_be_visible()
+        expect(board.get_by_role("status").filter(has_text="Workers try everything again now")).to_be_focused()
         board.goto(f"{stage.web_url}/board")
         expect(card).to_contain_text(f"Acknowledged by {OPERATOR} until")
         expect(card).to_have_class("alarm bad known")

@@ -19,7 +19,9 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
         page.wait_for_timeout(500)
         page.reload()
     page.get_by_role("button", name="Send a test").click()
-    expect(page.get_by_role("status").filter(has_text="Posted.")).to_be_visible()
+    expect(
+        page.get_by_role("status").filter(has_text="Posted.")
+    ).to_be_focused()  # so that a screen reader begins there
     expect(page.locator("tr[aria-current=true]")).to_contain_text("204 accepted")
     receiver.status = lambda: 503
     try:
