@@ -59,8 +59,9 @@ BASE: Final = "/board"
 _WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
 _NO_CALL: Final = "No call of this institution has this id."
 _TRY: Final = (
-    "Search for it above by the caller's last digits or name, by its time, or by the first letters of its id. It may be too "
-    "old: settled calls are kept for some days, and then only in an archive, if there is one."
+    "If it has just begun, open this page again in a moment. Search for it above by the caller's last digits or "
+    "name, by its time, or by the first letters of its id. It may be too old: settled calls are kept for some days, and "
+    "then only in an archive, if there is one."
 )
 _FORM: Final = (
     "It belongs to a form of a call's page. Open the call's own address, which is this one without its last part."
