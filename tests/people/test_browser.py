@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -220,3 +221,15 @@ def test_session_that_ends_takes_nothing_that_was_typed(place: Place) -> None:
     other.get_by_role("button", name="Log out").click()
     expect(page.locator("#link")).to_contain_text("You are logged out")
     expect(reason).to_have_value("half a sent")
+
+
+def test_page_that_comes_back_shows_who_is_logged_in_now(place: Place) -> None:
+    """A tab was in the background while somebody else logged in: it no longer shows the former person's name."""
+    page = place.person("alan", f"/board/calls/cu-1/{place.voice_id}")
+    page.locator("#link.live").wait_for()
+    page.evaluate("rest()")
+    page.context.clear_cookies()
+    cookies: Any = place.person("susan").context.cookies()
+    page.context.add_cookies(cookies)
+    page.evaluate("again()")
+    expect(page.locator(".who")).to_contain_text("lead-1")

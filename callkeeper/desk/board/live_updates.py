@@ -51,7 +51,7 @@ class Streams:
         """Yield changes of the board, or of one institution, as far as a person may see them."""
         updates, seen, renderer = PageUpdates(), 0, self.renderers.of(person)
         is_first = True
-        yield BEGIN
+        yield begin(person)
         async with self.frames.watching():
             while not self.frames.is_broken:
                 frame = await self.frames.next(seen, POLL_S)
@@ -75,7 +75,7 @@ class Streams:
     async def of_call(self, place: CallId, action_id: str | None, visitor: Visitor) -> AsyncGenerator[bytes]:
         """Yield changes of the page of a call, until the call no longer exists."""
         updates, writer = PageUpdates(), CallRenderer(self.renderers.of(visitor.person))
-        yield BEGIN
+        yield begin(visitor.person)
         with self.desk.feed.listen() as listener:
             while not listener.is_over:
                 try:
@@ -118,7 +118,11 @@ class PageUpdates:
         return b"event: updates\ndata: %b\n\n" % data
 
 
-BEGIN: Final = b"retry: 1000\n\n"
+def begin(person: Person) -> bytes:
+    """Return the beginning of a stream: a page that shows another name, of who was logged in before, is loaded again."""
+    return b"retry: 1000\nevent: who\ndata: %b\n\n" % msgspec.json.encode(person.operator or person.role)
+
+
 ALIVE: Final = b": alive\n\n"
 AWAY: Final = "Redis does not answer"
 DARK: Final = b'event: dark\ndata: "%b"\n\n' % AWAY.encode()

@@ -186,6 +186,9 @@ function follow() {
   stream?.close();
   const own = new EventSource(address);
   stream = own;
+  own.addEventListener("who", (event) => {
+    if (document.querySelector(".who span").textContent !== JSON.parse(event.data)) location.reload();
+  });
   own.addEventListener("updates", (event) => {
     const update = JSON.parse(event.data);
     lamp(!update.lamp, update.lamp || "Live");
