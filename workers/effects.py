@@ -179,7 +179,7 @@ async def _others_enrolled_since(claim: Claim, since: datetime) -> list[CallId]:
     return [CallId(key, voice_id) for voice_id in found if voice_id != claim.call_id.voice_id]
 
 
-_KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "last_word")
+_KEPT = ("attempts", "unsent", "unauthorized", "sent_at", "retry_at", "last_word")
 
 
 def _emptied(effect: Effect) -> Effect:
@@ -211,7 +211,9 @@ def establish(claim: Claim, step: Establish) -> None:
         effect = replace(effect, refusal=NOT_SHOWN if state is EffectState.REFUSED else None)
         claim.call = unassigned(claim.call)
         claim.tools.log.warning("assign_ignored")
-    claim.set_effect(kind, replace(effect, state=state))
+    claim.set_effect(
+        kind, replace(effect, state=state, retry_at=effect.retry_at if state is EffectState.ABSENT else None)
+    )
     because = effect.refusal if state is EffectState.REFUSED else None
     if state is EffectState.ABSENT and kind in failures(claim.call):
         because = REQUEST_LOST
@@ -281,7 +283,9 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     if state is EffectState.REFUSED:  # before it was sent: nothing else will tell anybody
         establish(claim, Establish(kind, state))
     if state is EffectState.INTENDED:
-        await claim.let_go(claim.now + _unsent_wait(kind, claim.call.effect(kind)))
+        effect = replace(claim.call.effect(kind), retry_at=intended.effect(kind).retry_at)
+        claim.set_effect(kind, effect)
+        await claim.let_go(claim.now + _unsent_wait(kind, effect))
 
 
 def _unsent_wait(kind: EffectKind, effect: Effect) -> timedelta:

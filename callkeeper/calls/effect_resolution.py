@@ -237,14 +237,15 @@ def _arrived(effect: Effect) -> int:
 def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
     """Tell whether an enroll or a reject may be intended: it was never sent, or was turned away or refused and is absent.
 
-    One that certainly failed may also be intended if a person has asked for another one since it was sent, also after that
-    intention was withdrawn. So may a reject that was carried out, if the voice was enrolled after it.
+    One that certainly failed may also be intended if a person has asked for another one since it was sent. So may a
+    reject that was carried out, if the voice was enrolled after it. An intention that was withdrawn changes none of this.
     """
     is_undone = kind is EffectKind.REJECT and effect.state in DONE and _is_enrolled_after(effect, call)
     if (is_undone or effect.state in {*_FAILED, EffectState.NONE}) and is_later(word_for(kind, call), effect):
         return True
-    is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
-    return is_open and _arrived(effect) < MAX_REQUESTS
+    is_unsent = effect.state is EffectState.NONE and not _arrived(effect)
+    is_repeatable = effect.state in {EffectState.NONE, EffectState.ABSENT} and effect.retry_at is not None
+    return (is_unsent or is_repeatable) and _arrived(effect) < MAX_REQUESTS
 
 
 def _is_enrolled_after(reject: Effect, call: Call) -> bool:

@@ -331,6 +331,28 @@ async def test_second_distrust_that_is_taken_back_leaves_the_voice_rejected(desk
     assert (desk.ledger(call)["reject_voice"], facts(desk, await desk.record(call)).rejected) == (1, True)
 
 
+@pytest.mark.parametrize(("action", "enrolls"), [(Action.RESET, 1), (Action.REFUSED, 2)])
+async def test_second_verification_that_is_taken_back_allows_no_further_enroll(
+    desk: DeskRig, action: Action, enrolls: int
+) -> None:
+    """A passcode that the caller proved does not repeat an enroll whose request was lost, only one that was refused."""
+    desk.stage.sandbox.faults.add(Fault(target="enroll", action=action, times=1))
+    call = await live(desk, H(Kind.MFA_VALIDATED, 20), end=200)
+    await desk.say(call, "verified", **OTP)
+    await desk.run(3)
+    await desk.say(call, "withdraw", what="verified")
+    await desk.run(60)
+    assert (await desk.record(call)).ledger.enroll.state is EffectState.ABSENT
+    desk.stage.sandbox.faults.add(Fault(target="details", action=Action.ANSWER, status=503))
+    await desk.say(call, "verified", **OTP)
+    await desk.run(3)
+    assert (await desk.record(call)).ledger.enroll.state is EffectState.INTENDED
+    await desk.say(call, "withdraw", what="verified")
+    desk.stage.sandbox.faults.clear()
+    await desk.run(300)
+    assert desk.ledger(call)["enroll"] == enrolls
+
+
 async def test_second_taking_back_is_shown(desk: DeskRig) -> None:
     """Somebody has to look again, although the first time was marked as seen."""
     call = await live(desk, end=1900)

@@ -14,9 +14,11 @@ from callkeeper.calls.item_names import CallId
 from callkeeper.calls.metrics.snapshot import read_present
 from callkeeper.calls.notes import Distrusted, Resolved, Verified
 from callkeeper.calls.outcomes_of_trails import outcomes
+from callkeeper.calls.pause import Pause, PauseScope
 from callkeeper.calls.record import Reason, encode_call, parse_call, with_effect
 from callkeeper.calls.rules import load_rules
 from callkeeper.calls.store.claims import Store
+from callkeeper.calls.store.pausing import Pausing
 from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent
 from callkeeper_sandbox.service.effects import happen_now
@@ -455,6 +457,28 @@ async def test_distrusted_caller_is_rejected_once_in_the_operators_name(rig: Rig
     assert not {ENROLLED, "check"} & set(rig.ledger(call))
     assert [a.by for a in call.activities if a.name == "RejectCallerVoice"] == ["ann"]
     assert (await rig.record(call)).life.reason is Reason.REJECTED
+
+
+async def test_refused_enroll_is_sent_again_although_its_second_intention_was_withdrawn(rig: Rig) -> None:
+    """Of the second request no byte could be sent; then there was a pause. The service has seen one of two requests."""
+    rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.REFUSED, times=1))
+    call = await rig.begin_call(Happening(Kind.END, 300), run_s=5, is_pushed=False)
+    await say(rig, call)
+    await rig.run(10)
+    use(rig, service=Unsent(rig, times=1000))
+    await rig.run(20)
+    assert (await rig.record(call)).ledger.enroll.unsent
+    pausing, drill = (
+        Pausing(rig.redis),
+        Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=rig.clock.now),
+    )
+    await pausing.pause(None, drill)
+    use(rig, service=rig.service)
+    await rig.run(10)
+    assert (await rig.record(call)).ledger.enroll.state is EffectState.NONE
+    await pausing.resume(None, operator="jane", because="done", at=rig.clock.now)
+    await rig.run(30)
+    assert rig.ledger(call)[ENROLLED] == 2
 
 
 async def test_effects_wait_for_the_services_own_voice_id(rig: Rig) -> None:

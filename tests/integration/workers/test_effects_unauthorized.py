@@ -130,7 +130,7 @@ async def test_withdrawn_intention_does_not_reset_the_count(rig: Rig, kind: Effe
 
 @pytest.mark.parametrize("state", [EffectState.NONE, EffectState.ABSENT])
 def test_effect_that_was_sent_twice_does_not_begin_again(state: EffectState) -> None:
-    """Whatever the ledger says otherwise, two requests that may have arrived are the most."""
+    """Whatever the ledger says otherwise, two requests that may have arrived are the most; and one, if it was lost."""
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
 
         def begins(kind: EffectKind = kind, **ledger: Any) -> bool:
@@ -139,7 +139,8 @@ def test_effect_that_was_sent_twice_does_not_begin_again(state: EffectState) -> 
 
         assert begins(attempts=3, unsent=2, unauthorized=1, retry_at=NOW)
         assert not begins(attempts=3, unsent=1, unauthorized=2, retry_at=NOW)
-        assert begins(attempts=1) is (state is EffectState.NONE)
+        assert not begins(attempts=1)
+        assert begins(attempts=1, unsent=1) is (state is EffectState.NONE)
 
 
 async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:

@@ -242,18 +242,25 @@ def test_effect_begins_anew_only_if_it_failed(kind: EffectKind, state: EffectSta
     The order of statements decides which came later, because Redis's clock may have been set back.
     """
     is_failed = state in {EffectState.REFUSED, ABSENT, EffectState.NONE}
-    for sent_at, refusal, attempts, retry_at in product((NOW, None), (None, "no"), (1, 2), (None, NOW)):
+    for sent_at, refusal, arrived, retry_at in product((NOW, None), (None, "no"), (0, 1, 2), (None, NOW)):
         effect = Effect(
-            state=state, sent_at=sent_at, refusal=refusal, attempts=attempts, retry_at=retry_at, last_word=7
+            state=state,
+            sent_at=sent_at,
+            refusal=refusal,
+            attempts=3,
+            unsent=3 - arrived,
+            retry_at=retry_at,
+            last_word=7,
         )
-        is_open = state is EffectState.NONE or (state is ABSENT and retry_at is not None)
+        is_unsent = state is EffectState.NONE and not arrived
+        is_open = arrived < 2 and (is_unsent or (state in {ABSENT, EffectState.NONE} and retry_at is not None))
         was_tried = sent_at is not None or refusal is not None
         for number in (None, 7, 8):
             said = {"distrusted": word(number=number), "identity": replace(verified(), number=number)} if number else {}
-            may = (is_failed and was_tried and number == 8) or (is_open and attempts < 2)
+            may = (is_failed and was_tried and number == 8) or is_open
             assert may_begin(kind, effect, call(**said)) is may
         by_service = call(identity=replace(verified(by_desk=False), number=8))
-        assert may_begin(kind, effect, by_service) is (is_open and attempts < 2)
+        assert may_begin(kind, effect, by_service) is is_open
 
 
 UNDONE: dict[str, Any] = {"enrolled_seen": True, "reading": reading(policies=GREEN)}

@@ -52,11 +52,11 @@ def test_question_ends_with_its_verdict() -> None:
 
 
 def test_withdrawn_intention_keeps_what_was_sent() -> None:
-    """How often, when, and how often it could not be sent: else it might be sent once too often."""
-    sent = Effect(state=EffectState.INTENDED, attempts=2, unsent=1, unauthorized=1, sent_at=NOW, last_word=4, rule="r")
-    held = HeldClaim(call(enroll=sent))
+    """How often, when, whether it may be repeated: else it might be sent once too often."""
+    sent = Effect(attempts=2, unsent=1, unauthorized=1, sent_at=NOW, retry_at=NOW, last_word=4)
+    held = HeldClaim(call(enroll=replace(sent, state=EffectState.INTENDED, rule="r")))
     withdraw(as_claim(held), Withdraw(EffectKind.ENROLL, "because"))
-    assert held.call.ledger.enroll == Effect(attempts=2, unsent=1, unauthorized=1, sent_at=NOW, last_word=4)
+    assert held.call.ledger.enroll == sent
     assert [(entry.what, entry.because) for entry in held.entries] == [("withdrawn", "because")]
 
 
@@ -66,6 +66,17 @@ def test_effect_that_details_show_is_in_force(state: EffectState, counted: list[
     held = HeldClaim(call(assign=Effect(state=EffectState.UNKNOWN, person_id="p-1")))
     establish(as_claim(held), Establish(EffectKind.ASSIGN, state))
     assert (held.call.ledger.assign.state, held.counted) == (state, counted)
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+@pytest.mark.parametrize(
+    "state", [EffectState.CONFIRMED, EffectState.ABSENT, EffectState.REFUSED, EffectState.UNRESOLVED]
+)
+def test_only_what_is_proved_absent_may_be_sent_again(kind: EffectKind, state: EffectState) -> None:
+    """A refusal that stands is final, also if a person's later word is taken back before it was sent."""
+    held = HeldClaim(call(**{kind.value: Effect(state=EffectState.UNKNOWN, refusal="no", retry_at=NOW)}))
+    establish(as_claim(held), Establish(kind, state))
+    assert (held.call.effect(kind).retry_at is not None) is (state is EffectState.ABSENT)
 
 
 def test_outcome_that_was_proved_is_told_as_it_is() -> None:
