@@ -8,12 +8,18 @@ from typing import Any
 
 import msgspec
 
+from callkeeper.calls.claimed_item import LEASE
 from callkeeper.calls.effect_ledger import IN_DOUBT, Effect, EffectKind, EffectState
+from callkeeper.calls.effect_resolution import DOUBT_READS_S, DOUBTFUL, MAX_REQUESTS
 from callkeeper.calls.record import Call, Reason
+from callkeeper_sandbox.service.faults import Action
 
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
 CHECK_LIMIT = 20
 ASSIGN_LIMIT = 3
+
+PROVED_ABSENT_S = DOUBT_READS_S[-1] - LEASE.first_byte_s
+"""Seconds from a request to its repetition, at least. The product counts 20 s from the booking of the request."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +67,9 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
     """Compare the requests that arrived with the booked requests and with the limits."""
     arrived, sent = account["tally"]["arrived"], account["tally"]["authenticated"]
     limits = {"check": CHECK_LIMIT, "assign": ASSIGN_LIMIT}
-    limits |= {name: 1 + _was_refused(account, name) for name in ("enroll", "reject_voice")}
     told = [f"{sent.get(name, 0)} of {name}" for name, limit in limits.items() if sent.get(name, 0) > limit]
+    repeated = [name for name in map(OPERATIONS.__getitem__, DOUBTFUL) if arrived.get(name, 0) > 1]
+    told += [f"{arrived[name]} of {name}" for name in repeated if not _is_rightly_repeated(account, name)]
     booked = record.plan.checks_used if record else 0
     if arrived.get("check", 0) > booked:
         told.append(f"{arrived['check']} checks arrived, {booked} were booked")
@@ -72,11 +79,18 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
     return told
 
 
-def _was_refused(account: Mapping[str, Any], operation: str) -> bool:
-    """Tell whether the first request that was carried out was refused, and answered so. Only then one more may follow."""
-    ran = (each for each in account["arrivals"] or () if each["operation"] == operation)
-    first = next((each for each in ran if each.get("success") is not None), None)
-    return first is not None and not first["success"] and first["fault"] is None
+def _is_rightly_repeated(account: Mapping[str, Any], operation: str) -> bool:
+    """Tell whether two requests arrived, the second after the proof that the first was not applied.
+
+    The first was answered 401 or 429, or refused, in an answer that can be read. Nobody has asked for another one.
+    """
+    requests = [each for each in account["arrivals"] or () if each["operation"] == operation]
+    if len(requests) != MAX_REQUESTS or requests[0]["applied"]:
+        return False
+    first, second = requests
+    is_refused = first["success"] is False and first["fault"] in {None, Action.PASS}
+    is_late = second["monotonic_s"] - first["monotonic_s"] >= PROVED_ABSENT_S
+    return is_late and (is_refused or first["status"] in {401, 429})
 
 
 def _is_unsent(effect: Effect) -> bool:

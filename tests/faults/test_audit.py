@@ -64,13 +64,18 @@ def evidence(**changes: Any) -> Evidence:
     return replace(honest, **changes)
 
 
-def refused_once(*, is_first: bool = True, **counts: int) -> dict[str, Any]:
-    """Return an account of a call of which one enroll was refused, and another one not: before or after it."""
-    refused, applied = (
-        {"operation": "enroll", "at": at(9), "success": success, "fault": None} for success in (False, True)
-    )
-    enrolls = [refused, applied] if is_first else [applied, refused]
-    return {**sent(**counts)["v-1"], "arrivals": [*account()["arrivals"], *enrolls]}
+APPLIED: dict[str, Any] = {"success": True, "applied": True, "status": 200, "fault": None}
+LOST = {**APPLIED, "success": None, "applied": False, "status": None, "fault": "reset"}
+REFUSED = {**APPLIED, "success": False, "applied": False}
+TURNED_AWAY = {**REFUSED, "success": None, "status": 429}
+
+
+def enrolled_by(*answers: dict[str, Any], gap_s: float = 20) -> Evidence:
+    """Return evidence about a call with several enrolls, which met these answers."""
+    arrival = {"operation": "enroll", "at": at(9)}
+    enrolls = [{**arrival, "monotonic_s": n * gap_s, **answer} for n, answer in enumerate(answers)]
+    found = sent(enroll=len(answers))["v-1"]
+    return evidence(accounts={"v-1": {**found, "arrivals": [*found["arrivals"], *enrolls]}})
 
 
 def sent(**counts: int) -> dict[str, dict[str, Any]]:
@@ -92,7 +97,7 @@ BROKEN: dict[str, Callable[[], Evidence]] = {
     ),
     "2 of enroll": lambda: evidence(accounts=sent(enroll=2)),
     "2 of reject_voice": lambda: evidence(accounts=sent(reject_voice=2)),
-    "3 of enroll": lambda: evidence(accounts={"v-1": refused_once(enroll=3)}),
+    "3 of enroll": lambda: enrolled_by(REFUSED, TURNED_AWAY, APPLIED),
     "4 of assign": lambda: evidence(accounts=sent(assign=4)),
     "21 of check": lambda: evidence(
         accounts=sent(check=21), records={"v-1": replace(RECORD, plan=replace(RECORD.plan, checks_used=20))}
@@ -118,11 +123,22 @@ def test_audit_finds_each_broken_promise(words: str) -> None:
     assert any(words in fault for fault in faults(BROKEN[words]()))
 
 
-def test_audit_lets_a_refused_effect_be_repeated_once() -> None:
-    """What the service refused, it did not apply; a second request may follow. A refusal of the second excuses nothing."""
-    assert faults(evidence(accounts={"v-1": refused_once(enroll=2)})) == []
-    blind = faults(evidence(accounts={"v-1": refused_once(is_first=False, enroll=2)}))
-    assert any("2 of enroll" in fault for fault in blind)
+@pytest.mark.parametrize("first", [REFUSED, TURNED_AWAY, {**TURNED_AWAY, "status": 401}, {**REFUSED, "fault": "pass"}])
+def test_audit_lets_an_effect_that_was_not_applied_be_repeated_once(first: dict[str, Any]) -> None:
+    """If the service said so, reads show nothing of it for 20 s, and then one more is sent, whatever becomes of it."""
+    for second in (APPLIED, REFUSED, LOST):
+        assert faults(enrolled_by(first, second)) == []
+    assert faults(enrolled_by(first, APPLIED, gap_s=18)) == ["v-1: 2 of enroll"]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [APPLIED, LOST, {**LOST, "status": 503}, {**REFUSED, "fault": "truncated"}, {**TURNED_AWAY, "applied": True}],
+)
+def test_audit_excuses_no_blind_repetition(first: dict[str, Any]) -> None:
+    """The first request was carried out, or nobody knows. A refusal of the second one excuses nothing."""
+    for second in (APPLIED, REFUSED, TURNED_AWAY):
+        assert faults(enrolled_by(first, second)) == ["v-1: 2 of enroll"]
 
 
 @pytest.mark.parametrize(
