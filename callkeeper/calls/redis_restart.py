@@ -114,6 +114,7 @@ def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
 
     The sender of an intended effect may still wait for the answer, so it counts as sent now, not when it was intended.
     The same holds for an enroll or reject in doubt, or open after a 401, because it may have been sent a second time.
+    One whose second intention was withdrawn may have been intended and sent since.
     """
     effect = call.effect(kind)
     if effect.state is EffectState.INTENDED:
@@ -126,10 +127,12 @@ def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
             updated_before=shown.updated_at if shown else None,
             retry_at=None,
         )
+    if kind is EffectKind.ASSIGN:
+        return effect
     may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(kind, effect, call))
-    if kind is not EffectKind.ASSIGN and may_be_repeated:
+    if may_be_repeated:
         return replace(effect, state=EffectState.UNKNOWN, sent_at=now, retry_at=None)
-    return effect
+    return replace(effect, retry_at=None)
 
 
 class Window(NamedTuple):

@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.effect_resolution import may_begin
@@ -198,3 +199,14 @@ def test_redis_that_may_have_lost_a_repetition_allows_no_other(kind: EffectKind,
     call, _ = fold_epoch(live_call(**{kind.value: effect}, epoch="one"), "two", must_verify=True, now=NOW)
     after = call.effect(kind)
     assert (after.state, after.sent_at, after.retry_at) == (EffectState.UNKNOWN, NOW, None)
+
+
+@pytest.mark.parametrize("kind", ONCE)
+def test_redis_that_may_have_lost_a_repetition_allows_none_after_a_withdrawal(kind: EffectKind) -> None:
+    """It may have been intended and sent once more in the writes that are lost. Details show it if it was applied."""
+    withdrawn = Effect(attempts=1, unauthorized=1, retry_at=NOW, sent_at=NOW - seconds(60))
+    call = live_call(**{kind.value: withdrawn}, epoch="one")
+    assert may_begin(kind, withdrawn, call)
+    after, _ = fold_epoch(call, "two", must_verify=True, now=NOW)
+    assert after.effect(kind) == replace(withdrawn, retry_at=None)
+    assert not may_begin(kind, after.effect(kind), after)
