@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from callkeeper.calls.effect_ledger import EffectKind, EffectState
+from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.record import Call, CallStatements, Ledger, Life, Names, Phase, Plan, Seen
 from callkeeper.calls.statement_folding import (
@@ -39,7 +39,7 @@ _RANK = (
     EffectState.TAKEN_BACK,
 )
 """What is known of an effect, from the least harmful to ignore to the most: a request that failed under one id says
-nothing of one that succeeded under the other."""
+nothing of one that succeeded under the other. What was sent and then withdrawn counts as an intention."""
 
 
 def continued(call_id: CallId, other: Call) -> Call:
@@ -168,9 +168,7 @@ def _plan(ours: Plan, theirs: Plan) -> Plan:
 
 
 def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
-    advanced = {
-        kind: max(ours.of(kind), theirs.of(kind), key=lambda one: _RANK.index(one.state)) for kind in EffectKind
-    }
+    advanced = {kind: max(ours.of(kind), theirs.of(kind), key=_weight) for kind in EffectKind}
     marks = [one for one in (ours.kept_marks, theirs.kept_marks) if one is not None]
     kinds = tuple(dict.fromkeys(kind for one in marks for kind in one.kinds))
     return replace(
@@ -184,6 +182,12 @@ def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
         rejected_for=ours.rejected_for or theirs.rejected_for,
         **advanced,
     )
+
+
+def _weight(effect: Effect) -> tuple[int, int]:
+    arrived = effect.attempts - effect.unsent
+    is_withdrawn = effect.state is EffectState.NONE and arrived > 0
+    return _RANK.index(EffectState.INTENDED if is_withdrawn else effect.state), arrived
 
 
 def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:

@@ -138,6 +138,14 @@ def test_fold_of_a_merge_keeps_what_was_done_under_either_id(failed: EffectState
         assert merged.ledger.enroll.state is done
 
 
+@pytest.mark.parametrize("state", [EffectState.NONE, EffectState.INTENDED])
+def test_merge_counts_the_request_of_an_effect_that_was_withdrawn(state: EffectState) -> None:
+    """It was lost under one id, and what a person asked for once more withdrawn. Nothing was sent under the other."""
+    lost, unsent = Effect(attempts=1, sent_at=NOW), Effect(state=state, attempts=2, unsent=2)
+    for ours, theirs in ((lost, unsent), (unsent, lost)):
+        assert merged(call(enroll=ours), call(voice_id="alt-1", enroll=theirs), NOW).ledger.enroll == lost
+
+
 def test_fold_of_a_merge_takes_no_evidence_about_another_person() -> None:
     """What the voice showed of the member who stood on one record says nothing of the one on the other."""
     voice = {
