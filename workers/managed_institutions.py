@@ -1,10 +1,11 @@
 """The institutions we may act for, and what the service says of each.
 
 Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. The list
-is read every 90 s by one of all workers. A login is made hourly, and at most once a minute when an unknown key appears. A
-key that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A
-key that only the settings name is asked for by key. A push alone proves nothing. Assumed (`listed-is-ours`): what the
-list names is the account's to manage.
+is read every 90 s by one of all workers, who asks by key for those that it does not name and that have no standing, or
+one with which nothing may be done. A login is made hourly, and at most once a minute when an unknown key appears. A key
+that a later login omits is kept, unless two logins a minute apart omit it and the service also refuses its queue. A key
+that only the settings name is asked for by key. A push alone proves nothing. Assumed (`listed-is-ours`): what the list
+names is the account's to manage.
 
 ``confirm`` is asked before an enroll or reject. If the standing is older than two minutes, it asks the service by key,
 once for all workers.
@@ -256,7 +257,8 @@ class Institutions:
         if is_due:
             # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
             self.store.breakers.acted_for = self._acted_for(owned)
-            asked = await self._ask_service(missing, now, listed)
+            held = {key for key, one in stored.items() if one.obstacle is not None}
+            asked = await self._ask_service(missing | self._acted_for(held), now, listed)
             await self.listings.save_standings(asked.values())
             stored |= asked
             owned = await self._owned(listed, stored)

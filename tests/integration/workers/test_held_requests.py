@@ -94,6 +94,21 @@ async def test_change_of_the_standing_counts_within_two_minutes(
     assert bool(call.aliases) is acts
 
 
+@pytest.mark.parametrize("variant", ["list-refused", "list-failing"])
+async def test_institution_that_is_made_active_counts_within_two_minutes_without_a_list(rig: Rig, variant: str) -> None:
+    """While nothing may be done for its calls it is asked for by key, as often as the list; then no more."""
+    rig.stage.sandbox.choose([variant])
+    change(rig, status=InstitutionStatus.REVIEW)
+    await rig.run(6)
+    change(rig, status=InstitutionStatus.ACTIVE)
+    await rig.run(FRESH_S)
+    call = await rig.begin_call(END, run_s=5, is_pushed=False)
+    assert call.aliases
+    asked = arrived(rig, "institution")
+    await rig.run(3 * LIST_EVERY_S)
+    assert arrived(rig, "institution") == asked
+
+
 async def test_list_is_read_once_in_90_s_by_all_workers(rig: Rig) -> None:
     """Several workers share one reading. Nothing is asked by key while the list is answered."""
     others = [Rig(rig.stage, rig.redis) for _ in range(3)]
