@@ -488,6 +488,19 @@ def test_answer_that_is_corrected_is_told_as_an_outcome_each_time() -> None:
     assert [one.type for one in outcomes(trail)] == ["rejected", "not_carried_out", "rejected"]
 
 
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("state", [EffectState.CONFIRMED, EffectState.ABSENT])
+@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
+def test_fold_of_a_persons_answer_leaves_what_details_have_proved(
+    kind: EffectKind, state: EffectState, applied: bool
+) -> None:
+    """Only another person's answer can be corrected. Otherwise an enroll that is in force could be sent once more."""
+    proved = Effect(state=state, sent_at=NOW, attempts=1)
+    answer = Resolved(applied=applied, effect=kind.value, operator="ann", said_at=NOW, number=1)
+    folded, _ = fold_note(call(**{kind.value: proved}), answer, NOW)
+    assert folded.effect(kind) == proved
+
+
 def test_fold_of_what_a_person_has_seen_takes_no_earlier_answer_back() -> None:
     """Somebody said that the enroll was applied. Whoever has later seen what a rule asks says nothing about the enroll."""
     confirmed = Effect(state=EffectState.CONFIRMED, sent_at=NOW, attempts=1, resolved=1)
