@@ -12,7 +12,7 @@ class MixedUp(httpx.AsyncBaseTransport):
 
     ``mix`` holds, for an id that is asked about, the id whose record is sent instead and how many times; ``only`` is the
     kind of request that is answered so, if not all are. ``alternates`` holds voice ids and the alternate ids that details
-    of them show in an event of the provider.
+    of them show in an event of the provider. ``is_nameless``: no details give a voice id.
     """
 
     inner: httpx.AsyncBaseTransport
@@ -20,10 +20,16 @@ class MixedUp(httpx.AsyncBaseTransport):
     met: int = 0
     only: str = ""
     alternates: dict[str, str] = field(default_factory=dict)
+    is_nameless: bool = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Pass a request on. If told to, answer with another call's record or alternate id."""
         response = await self._answer(request)
+        if self.is_nameless and request.url.path.endswith("/details"):
+            body = response.json()
+            return httpx.Response(
+                200, json=body | {"voiceId": None, "phoneCall": body["phoneCall"] | {"voiceId": None}}
+            )
         body = response.json() if self.alternates and request.url.path.endswith("/details") else {}
         alternate = self.alternates.get((body.get("phoneCall") or {}).get("voiceId", ""))
         if alternate is None:

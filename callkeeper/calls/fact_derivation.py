@@ -237,8 +237,14 @@ def _is_about(call: Call, voice_id: str | None) -> bool:
 
 
 def has_real_voice_id(call: Call) -> bool:
-    """Tell whether an answer of the service gave this record's id as the call's voice id."""
-    return call.seen.reading is not None and call.seen.reading.voice_id == call.voice_id
+    """Tell whether the last answer gave this record's id as the call's voice id, or gave none and the service uses it.
+
+    Spec: Phone call record (``voiceId`` can be null), Queue entry (there it cannot).
+    """
+    reading = call.seen.reading
+    return reading is not None and (
+        reading.voice_id == call.voice_id or (not reading.voice_id and is_named_by_service(call))
+    )
 
 
 def is_named_by_service(call: Call) -> bool:
@@ -248,7 +254,8 @@ def is_named_by_service(call: Call) -> bool:
 
 def is_named_in_answer(call: Call) -> bool:
     """Tell whether an answer of the service has given this record's id as the call's own."""
-    return call.names.is_confirmed or has_real_voice_id(call)
+    reading = call.seen.reading
+    return call.names.is_confirmed or (reading is not None and reading.voice_id == call.voice_id)
 
 
 def signs_of(reading: Reading) -> tuple[str, ...]:

@@ -79,6 +79,18 @@ async def test_distrusted_rejects_once_by_the_real_voice_id(desk: DeskRig) -> No
     assert (await desk.show(call))["rejected"] is True
 
 
+async def test_word_about_a_call_whose_record_has_no_voice_id_is_carried_out(desk: DeskRig) -> None:
+    """A record's voice id can be null. The queue has named the call, so enroll and reject are sent with that id."""
+    desk.mixed_up.is_nameless = True
+    call = await desk.begin_call(END, run_s=5, is_pushed=False)
+    verified = await desk.say(call, "verified", **VERIFIED)
+    await desk.run(5)
+    distrusted = await desk.say(call, "distrusted", reason="wrong answers")
+    await desk.run(5)
+    assert [(await desk.outcome(said))["state"] for said in (verified, distrusted)] == ["done", "done"]
+    assert (desk.ledger(call)["enroll"], desk.ledger(call)["reject_voice"]) == (1, 1)
+
+
 async def test_verified_and_distrusted_at_once_have_one_outcome(desk: DeskRig) -> None:
     """Two desks contradict each other in the same moment: one word is done, the other is told why it was not."""
     call = await desk.begin_call(END, run_s=5, is_pushed=False)
