@@ -100,7 +100,7 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
         TokenLapsed: 401.
         ServiceBusy: 429.
         ServiceUnavailable: 5xx, or a web page.
-        ServiceRefused: ``success`` is false; or the problem response of add-institution.
+        ServiceRefused: ``success`` is false; or a 400 of add-institution or the queue without it, a problem response.
         AnswerUnreadable: Anything that the Spec does not describe.
 
     Spec: Base response; Errors. Assumed (`refusal-status`): ``success: false`` with a 4xx is a refusal as with 200;
@@ -118,7 +118,7 @@ def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, 
     record = _read(endpoint, answer, reader)
     if record.success is False:
         raise _refusal(endpoint, answer, record)
-    if record.success is None and answer.status_code == 400 and endpoint is ADD_INSTITUTION:
+    if record.success is None and answer.status_code == 400 and endpoint in (ADD_INSTITUTION, QUEUE):
         raise ServiceRefused(endpoint.name, status=400)
     if not 200 <= answer.status_code < 300:
         raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}")

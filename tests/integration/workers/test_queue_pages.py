@@ -115,6 +115,28 @@ async def test_refused_page_size_is_halved_and_remembered(rig: Rig, spy: Listing
     assert len([success for *_, success in spy.asked if not success]) == 4
 
 
+async def test_problem_response_refuses_a_page(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A page that is too large, or past the end, may be refused as add-institution refuses: 400, without `success`.
+
+    An institution whose queue did so was never listed, so nobody was assigned there.
+    """
+
+    class Problems(Listings):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            response = await super().handle_async_request(request)
+            if not request.url.path.endswith("/queue") or response.json()["success"]:
+                return response
+            problem = {"title": "One or more validation errors occurred.", "errors": {"pageSize": ["Out of range."]}}
+            return httpx.Response(400, json=problem, headers={"content-type": "application/problem+json"})
+
+    rig = Rig(sandbox_asgi, redis, transport=Problems(sandbox_asgi.transport))
+    rig.stage.sandbox.choose(["page-refused", "past-end-refused"])
+    await rig.run(10)
+    calls = start(rig, 22)
+    await rig.run(10)
+    assert await found(rig, calls) == 22
+
+
 async def test_halving_goes_on_where_another_failure_stopped_it(sandbox_asgi: Asgi, redis: Redis) -> None:
     """If every third request is answered 429, small pages are reached all the same, and a call is found.
 
