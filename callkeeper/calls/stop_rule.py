@@ -8,6 +8,8 @@ from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import CHECK_LIMIT, Call, Obstacles
 from callkeeper.calls.schedule.plan import Schedule, reserve_left
 
+NO_CHECKS_LEFT = "no_checks_left"
+
 
 def may_check(call: Call, obstacles: Obstacles, policies: Policies) -> bool:
     """Tell whether a check may be made."""
@@ -23,7 +25,7 @@ def check_obstacle(call: Call, obstacles: Obstacles, policies: Policies) -> str 
     if is_rejected_by_anyone(call):
         return "voice_rejected"
     if call.plan.checks_used >= CHECK_LIMIT:
-        return "no_checks_left"
+        return NO_CHECKS_LEFT
     return "already_decided" if is_decided(call, policies) else None
 
 

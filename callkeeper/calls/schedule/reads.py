@@ -11,7 +11,7 @@ from callkeeper.calls.context import Context
 from callkeeper.calls.policies import Policies
 from callkeeper.calls.record import Call
 from callkeeper.calls.schedule.plan import READ_AFTER_CHECK, must_read_first
-from callkeeper.calls.stop_rule import may_check
+from callkeeper.calls.stop_rule import NO_CHECKS_LEFT, check_obstacle
 
 END_HINT_FOR = timedelta(seconds=10)
 """For how long after a pushed end the details are read every second."""
@@ -60,16 +60,16 @@ the same record."""
 def next_read(
     call: Call, context: Context, policies: Policies, now: datetime, *, undecided_s: float, decided_s: float
 ) -> datetime:
-    """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
+    """Return when stored details are read next: soon until a call is decided, within a second after a pushed end.
 
     The period varies by a tenth with the voice id, so that calls are not read all at once. The later and busier workers
     are (``context``), the less often undecided calls are read, to make room for checks, but at least as often as
-    decided ones. ``undecided_s`` is for calls that may still be checked while many are live; old ones are read less
-    often.
+    decided ones. ``undecided_s`` is for undecided calls while many are live; old ones are read less often. A call
+    without checks left is not decided: reads alone show what happens to it.
     """
     if may_have_ended(call, now):
         return now + timedelta(seconds=1)
-    is_undecided, live = may_check(call, context.obstacles, policies), context.live
+    is_undecided, live = check_obstacle(call, context.obstacles, policies) in {None, NO_CHECKS_LEFT}, context.live
     is_sparing = is_undecided and live > FEW
     period_s = undecided_s if is_undecided else decided_s
     if period_s > SOON_S:

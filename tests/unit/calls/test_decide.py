@@ -462,7 +462,7 @@ def test_next_read_of_an_undecided_call_comes_soon_whatever_the_number_of_live_c
 
 def test_next_read_of_a_decided_call_comes_soon_only_while_few_calls_are_live() -> None:
     """Up to 10 live calls every 8 s, from 40 on as often as the rules say."""
-    decided = call(checks_used=20)
+    decided = call(rejected_seen=True)
     waits = {live: next_read(decided, BOOK, live=live) - NOW for live in (1, 10, 25, 40, 500)}
     assert waits[1] == waits[10] < waits[25] < waits[40] == waits[500]
     assert waits[10] <= seconds(8.4)
@@ -488,7 +488,9 @@ def test_next_read_of_a_verified_call_comes_half_as_often_while_many_calls_are_l
     assert waits[FEW][1] == waits[FEW][0], "few calls can be read all the same"
     assert waits[FEW + 1][1] == 2 * waits[FEW + 1][0]
     seldom = dataclasses.replace(BOOK, reads_undecided_s=50.0)
-    assert next_read(known, seldom, live=MANY) == next_read(call(checks_used=20), seldom, live=MANY), "as a decided one"
+    assert next_read(known, seldom, live=MANY) == next_read(call(rejected_seen=True), seldom, live=MANY), (
+        "as a decided one"
+    )
 
 
 def test_next_read_gives_way_to_a_check_that_comes_shortly_after() -> None:
@@ -504,7 +506,7 @@ def test_next_read_gives_way_to_a_check_that_comes_shortly_after() -> None:
 
 def test_next_read_makes_room_for_checks_while_workers_are_late_or_busy() -> None:
     """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
-    undecided, decided = call(next_check_at=None), call(checks_used=20)
+    undecided, decided = call(next_check_at=None), call(rejected_seen=True)
     usual, seldom = next_read(undecided, BOOK, live=MANY), next_read(decided, BOOK, live=MANY)
     put_off = [
         next_read(undecided, BOOK, late=LATE_TOLERANCE + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)

@@ -34,7 +34,12 @@ def test_reads_are_frequent_while_few_calls_are_live() -> None:
     assert wait_s() == pytest.approx(SOON_S)
     assert wait_s(live=MANY) == pytest.approx(20)
     assert SOON_S < wait_s(live=25) < 20
-    assert wait_s(live=MANY, checks_used=CHECK_LIMIT) == pytest.approx(60)
+    assert wait_s(live=MANY, rejected_seen=True) == pytest.approx(60)
+
+
+def test_call_without_checks_left_is_read_as_often_as_an_undecided_one() -> None:
+    """Only a read can show its opt-out, or that its caller was verified."""
+    assert wait_s(live=MANY, checks_used=CHECK_LIMIT) == pytest.approx(20)
 
 
 def test_pushed_end_is_looked_at_within_a_second() -> None:
