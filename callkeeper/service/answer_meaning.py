@@ -88,6 +88,8 @@ def _texts(value: object) -> Iterator[str]:
 A = TypeVar("A", bound=BaseAnswer)
 
 _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
+_REFUSE_BY_PROBLEM = {400: (ADD_INSTITUTION, QUEUE), 404: (DETAILS, *_INSTITUTION_ENDPOINTS)}
+"""By status, the endpoints whose problem response is a refusal. That of an effect leaves its outcome unknown."""
 _CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
 
 
@@ -100,7 +102,8 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
         TokenLapsed: 401.
         ServiceBusy: 429.
         ServiceUnavailable: 5xx, or a web page.
-        ServiceRefused: ``success`` is false; or a 400 of add-institution or the queue without it, a problem response.
+        ServiceRefused: ``success`` is false; or it is missing, as in a problem response: a 400 of add-institution or
+            the queue, a 404 of details or an institution.
         AnswerUnreadable: Anything that the Spec does not describe.
 
     Spec: Base response; Errors. Assumed (`refusal-status`): ``success: false`` with a 4xx is a refusal as with 200;
@@ -116,10 +119,9 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
 def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool) -> A:
     check_status(endpoint, answer)
     record = _read(endpoint, answer, reader)
-    if record.success is False:
+    by_problem = record.success is None and endpoint in _REFUSE_BY_PROBLEM.get(answer.status_code, ())
+    if record.success is False or by_problem:
         raise _refusal(endpoint, answer, record)
-    if record.success is None and answer.status_code == 400 and endpoint in (ADD_INSTITUTION, QUEUE):
-        raise ServiceRefused(endpoint.name, status=400)
     if not 200 <= answer.status_code < 300:
         raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}")
     if record.success is None and needs_success:

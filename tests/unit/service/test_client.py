@@ -13,6 +13,7 @@ from callkeeper.service import (
     MemoryTokenStore,
     OutcomeUnknown,
     ServiceRefused,
+    ServiceUnavailable,
     Unsendable,
     ValidationType,
 )
@@ -256,6 +257,20 @@ async def test_institution_not_added_by_problem(reseller: Reseller, service: Ser
         await reseller.add_institution({"name": "CU One"})
     assert caught.value.status == 400
     assert "Jane" not in str(caught.value)
+
+
+async def test_problem_response_says_what_is_not_found(reseller: Reseller, service: Service) -> None:
+    """Assumed (`not-found-words`): a 404 is enough. Without `success` it is a problem response; a web page is none."""
+    service.reply = lambda _: httpx.Response(404, json={"title": "Not Found", "status": 404})
+    with pytest.raises(CallNotFound):
+        await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
+    with pytest.raises(InstitutionNotFound):
+        await reseller.institution("cu-1")
+    with pytest.raises(OutcomeUnknown):
+        await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+    service.reply = lambda _: httpx.Response(404, text="<html>Not Found</html>")
+    with pytest.raises(ServiceUnavailable):
+        await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
 
 
 async def test_institution_updated(reseller: Reseller, service: Service) -> None:
