@@ -189,7 +189,8 @@ class Word(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     in_shadow: bool = False
     """When a worker took it up, no live rule could act on it. It never causes an effect, whatever later rules say."""
     member: str | None = None
-    """A distrust: who stood on the call, as far as was known when it was said; "" for nobody, None if that was not known."""
+    """A distrust: who stood on the call when it was said, or whom the desk had asked to assign to it; "" for nobody, None
+    if that was not known."""
 
 
 class Mark(StrEnum):

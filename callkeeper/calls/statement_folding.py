@@ -64,8 +64,10 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             call = _to_be_judged(with_identity(call, stronger(said.identity, identity)))
             return reopened(call) if may_reopen(call, EffectKind.ENROLL, said_at) else call, [entry]
         case Distrusted():
-            nobody = "" if call.seen.reading is not None else None
-            word = _word(note, reason=note.reason, member=call.seen.person_id or nobody)
+            # Nobody stands there while the desk's own assign is under way: then it is the one whom the desk has named.
+            named = said.assign_wish.person_id if said.assign_wish is not None else None
+            absent = (named or "") if call.seen.reading is not None else None
+            word = _word(note, reason=note.reason, member=call.seen.person_id or absent)
             entry = _entry(note, now, "distrusted", because=note.reason or None)
             call = _to_be_judged(_with(call, distrusted=later(said.distrusted, word)))
             return reopened_by_distrust(call) if may_reopen(call, EffectKind.REJECT, said_at) else call, [entry]

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from callkeeper.calls.action_status import statuses_of
-from callkeeper.calls.notes import Distrusted
+from callkeeper.calls.notes import AssignWish, Distrusted
 from callkeeper_sandbox.service.faults import Action, Fault
 from callkeeper_sandbox.service.state import Call, Happening, Kind
 from tests.harness.virtual_time import KEY, Rig
@@ -96,3 +96,14 @@ async def test_member_who_comes_back_is_the_one_who_was_distrusted(rig: Rig, enr
     await resume(rig)
     await rig.run(30)
     assert (call.rejected, enrolled.manual_person_id) == (True, "p-2")
+
+
+async def test_member_whom_the_desk_has_asked_to_assign_is_the_one_who_was_distrusted(rig: Rig, enrolled: Call) -> None:
+    """Bob says who the caller is, and then that the caller lies. The first request of the assign is lost."""
+    call = await rig.begin_call(H(Kind.END, 900), run_s=20, phone_number="5559999999")
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.DROP, times=1))
+    await rig.note(call, AssignWish(operator="bob", said_at=rig.clock.now, person_id="p-2", wish="a1"))
+    await rig.run(0.5)
+    await rig.note(call, distrust(rig, "r1"))
+    await rig.run(60)
+    assert (call.person_id, call.rejected, enrolled.manual_person_id) == ("p-2", True, None)
