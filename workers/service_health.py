@@ -98,12 +98,18 @@ class Probing:
         calls = [call for call in await self.tools.store.some_calls(institution_key) if call.institution_key in ours]
         if not calls:
             return False
-        call_id = self.choose(calls)
+        call_id = self.choose(await self._soundest(calls))
         follow_member(*call_id)
         requested_by = self.tools.requested_by(call_id.institution_key)
         await self.tools.gate.probe(call_id.institution_key, Permit.READ)
         await self.tools.service.details(*call_id, check=False, requested_by=requested_by)
         return True
+
+    async def _soundest(self, calls: Sequence[CallId]) -> Sequence[CallId]:
+        """Return those whose own reads have failed least: a few that always fail must not keep a breaker open."""
+        records = await asyncio.gather(*map(self.tools.store.record, calls))
+        failed = [0 if record is None else record.plan.reads_failed for record in records]
+        return [call_id for call_id, failures in zip(calls, failed, strict=True) if failures == min(failed)]
 
     async def _list_one(self, institution_key: str) -> None:
         follow_member(institution_key)

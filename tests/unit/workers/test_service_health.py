@@ -23,12 +23,14 @@ class Stage:
         self.hangs = False
         self.fails = False
         self.times = 0
+        self.reads_failed: dict[CallId, int] = {}
         store = SimpleNamespace(
             budget=SimpleNamespace(poll=self._nothing),
             breakers=SimpleNamespace(
                 opened=[SimpleNamespace(institution_key="cu-1")], take_probes=self._give(list(scopes))
             ),
             some_calls=self._give(list(calls)),
+            record=self._record,
         )
         tools = SimpleNamespace(
             store=store,
@@ -50,6 +52,10 @@ class Stage:
 
     async def _nothing(self) -> None:
         pass
+
+    async def _record(self, call_id: CallId) -> Any:
+        failures = self.reads_failed.get(call_id)
+        return None if failures is None else SimpleNamespace(plan=SimpleNamespace(reads_failed=failures))
 
     def _give(self, value: Any) -> Any:
         async def give(*_: Any) -> Any:
@@ -94,6 +100,15 @@ async def test_calls_are_tried_by_a_free_read_of_one() -> None:
     """Stored details, no check."""
     sent = await Stage(CALLS, calls=(CallId("cu-1", "v-1"),)).probe()
     assert sent == [("probe", "cu-1", Permit.READ), ("details", "cu-1", "v-1")]
+
+
+@pytest.mark.parametrize("failures", [None, 0, 2])
+async def test_call_that_fails_less_than_others_is_tried(failures: int | None) -> None:
+    """The service may fail for some calls only, for example after their end; others are not held up by these."""
+    bad, good = CallId("cu-1", "v-1"), CallId("cu-1", "v-2")
+    stage = Stage(CALLS, calls=(bad, good))
+    stage.reads_failed = {bad: 3} if failures is None else {bad: 3, good: failures}
+    assert ("details", "cu-1", "v-2") in await stage.probe()
 
 
 async def test_calls_of_an_institution_without_any_are_declared_well() -> None:
