@@ -90,6 +90,7 @@ A = TypeVar("A", bound=BaseAnswer)
 _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
 _REFUSE_BY_PROBLEM = {400: (ADD_INSTITUTION, QUEUE), 404: (DETAILS, *_INSTITUTION_ENDPOINTS)}
 """By status, the endpoints whose problem response is a refusal. That of an effect leaves its outcome unknown."""
+_PROBLEM = "application/problem+json"
 _CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
 
 
@@ -119,8 +120,7 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
 def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool) -> A:
     check_status(endpoint, answer)
     record = _read(endpoint, answer, reader)
-    by_problem = record.success is None and endpoint in _REFUSE_BY_PROBLEM.get(answer.status_code, ())
-    if record.success is False or by_problem:
+    if record.success is False or (record.success is None and _is_refusal_by_problem(endpoint, answer)):
         raise _refusal(endpoint, answer, record)
     if not 200 <= answer.status_code < 300:
         raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}")
@@ -130,6 +130,17 @@ def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, 
         # Assumed (`queue-has-calls`): it is broken. Read as an empty queue, it would end every live call.
         raise AnswerUnreadable(endpoint.name, "phoneCalls is missing")
     return record
+
+
+def _is_refusal_by_problem(endpoint: Endpoint, answer: ServiceResponse) -> bool:
+    """Tell whether an answer without ``success`` is a problem response that refuses.
+
+    A router in front that has lost the service may answer JSON, too. Taken for the service's "not found", it would end
+    calls. Only of add-institution the Spec says that 400 is a problem response.
+    """
+    media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_problem = media_type == _PROBLEM or endpoint is ADD_INSTITUTION
+    return is_problem and endpoint in _REFUSE_BY_PROBLEM.get(answer.status_code, ())
 
 
 def login_verdict(answer: ServiceResponse, reader: Reader[TokenAnswer]) -> TokenAnswer:

@@ -260,16 +260,31 @@ async def test_institution_not_added_by_problem(reseller: Reseller, service: Ser
 
 
 async def test_problem_response_says_what_is_not_found(reseller: Reseller, service: Service) -> None:
-    """Assumed (`not-found-words`): a 404 is enough. Without `success` it is a problem response; a web page is none."""
-    service.reply = lambda _: httpx.Response(404, json={"title": "Not Found", "status": 404})
+    """Assumed (`not-found-words`): a 404 is enough. Without `success` its media type shows that the service says so."""
+    problem = httpx.Response(404, json={"title": "Not Found"}, headers={"content-type": "application/problem+json"})
+    service.reply = lambda _: problem
     with pytest.raises(CallNotFound):
         await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
     with pytest.raises(InstitutionNotFound):
         await reseller.institution("cu-1")
     with pytest.raises(OutcomeUnknown):
         await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
-    service.reply = lambda _: httpx.Response(404, text="<html>Not Found</html>")
-    with pytest.raises(ServiceUnavailable):
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (httpx.Response(404, json={"message": "no Route matched with those values"}), AnswerUnreadable),
+        (httpx.Response(404, text="<html>Not Found</html>"), ServiceUnavailable),
+    ],
+    ids=["json", "page"],
+)
+async def test_404_of_a_router_says_nothing_of_a_call(
+    reseller: Reseller, service: Service, answer: httpx.Response, error: type[Exception]
+) -> None:
+    """Taken for the service's word, it would end every live call."""
+    service.reply = lambda _: answer
+    with pytest.raises(error):
         await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
 
 
