@@ -76,6 +76,21 @@ async def read_body(receive: Receive, *, declared: bytes | None) -> bytes:
     return b"".join(chunks)
 
 
+REST_S: Final = 0.5
+"""How long the body of a request that is refused by its headers is waited for, in seconds."""
+
+
+async def discard_body(receive: Receive, *, declared: bytes | None) -> None:
+    """Wait for a body that nobody needs, as far as `read_body` would read it.
+
+    If the connection were closed while the client still sends, it would be reset, and the client might not see why it is
+    refused.
+    """
+    with suppress(BodyTooLarge, ClientLeft, TimeoutError):
+        async with asyncio.timeout(REST_S):
+            await read_body(receive, declared=declared)
+
+
 FARTHEST: Final = timedelta(hours=1)
 """If the time in a push differs from now by more than this, its delay is not measured."""
 
@@ -180,13 +195,16 @@ class PushEndpoint:
         """
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
-        answer = self._check_headers(scope, pairs, headers) or await self._receive(receive, headers)
+        refusal = self._check_headers(scope, pairs, headers)
+        if refusal is not None:
+            await discard_body(receive, declared=headers.get(b"content-length"))
+        answer = refusal or await self._receive(receive, headers)
         await answer(scope, receive, send)
 
     def _check_headers(
         self, scope: Scope, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> Response | None:
-        """Return the answer to a request whose body is not read; None if the body must be read."""
+        """Return the answer to a request whose body is not needed; None if it is."""
         sender = self._authentication.recognise(pairs, now=self._now())
         if sender is None:
             return self._refuse_sender(network_of(scope.get("client")))

@@ -359,6 +359,19 @@ async def test_serving_ends_the_connection_of_a_refused_request(request_: bytes,
     assert await line.rest() == b""
 
 
+@pytest.mark.parametrize("more", [b"", b"Content-Type: text/plain\r\n"], ids=["401", "415"])
+async def test_serving_lets_a_refused_sender_see_why(more: bytes, dial: Dial) -> None:
+    """Many clients send the body after the head. If the connection were closed meanwhile, they would see a reset."""
+    head = HEAD + more if more else b"POST /push HTTP/1.1\r\nHost: a\r\n"
+    line = await dial()
+    await line.say(head + b"Content-Length: %d\r\n\r\n" % len(BODY))
+    for byte in BODY:
+        await asyncio.sleep(0)
+        await line.say(bytes([byte]))
+    assert await line.status() in {401, 415}
+    assert await line.rest() == b""
+
+
 async def test_serving_records_nothing_of_a_client_that_left(
     dial: Dial, redis: Redis, logged: LogCapture, caplog: pytest.LogCaptureFixture
 ) -> None:

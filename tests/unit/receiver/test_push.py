@@ -127,7 +127,7 @@ async def test_push_enqueues_one_job_for_many_events(client: httpx.AsyncClient, 
     [{}, {"X-Push-Key": "wrong"}, {"X-Push-Key": SECRET[:-1]}, {"X-Push-Key": b"\xff\xfe"}],
     ids=["none", "wrong", "prefix", "non-ascii"],
 )
-async def test_push_answers_401_without_reading(
+async def test_push_answers_401_whatever_the_body_is(
     headers: dict[str, str], client: httpx.AsyncClient, logged: LogCapture
 ) -> None:
     """A1, A2: a request without the right headers gets one fixed answer whatever its body is, and is counted."""
