@@ -498,12 +498,13 @@ def test_enroll_was_taken_back_if_the_service_says_so_or_its_policy_is_gone_afte
         ("AcceptCallerVoice", {"status": "AcceptCallerVoice"}, False),
         ("AcceptCallerVoice", {"status": "AcceptCallerVoice", "policies": GREEN}, True),
         ("AgentViewed", {"status": "GrabbedCall", "policies": GREEN}, False),
+        ("GrabbedCall", {"status": "GrabbedCall", "policies": GREEN, "updated_at": NOW + seconds(1)}, True),
     ],
 )
 def test_enroll_that_was_taken_back_is_in_force_again_if_another_one_shows(
     last: str, now_reads: dict[str, Any], is_anew: bool
 ) -> None:
-    """The status that stood there before says nothing new, unless the policy came back with it."""
+    """The status that stood there before says nothing new, unless the policy came back with it or with a later activity."""
     known = call(reading=reading(status=last), unenrolled_seen=True)
     found = fold_unenrolled(known, known, reading(read_at=NOW + seconds(1), **now_reads))
     assert found.seen.unenrolled is not is_anew

@@ -43,7 +43,8 @@ class HeldClaim:
     """Stands for `Claim`. ``saved`` has what ended it: an instant, None, a placement, or "forgotten".
 
     ``kept`` has the records that were written before, with their conditions; the write takes ``keeps_s``, and is refused
-    because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey.
+    because of ``refused_by``. ``noted`` and ``shown`` are what is told to the survey. ``enrolled`` are the member's calls
+    with an enroll.
     """
 
     call: Call = field(default_factory=call)
@@ -62,6 +63,7 @@ class HeldClaim:
     kept: list[Any] = field(default_factory=list)
     noted: list[Any] = field(default_factory=list)
     shown: list[Any] = field(default_factory=list)
+    enrolled: list[str] = field(default_factory=list)
 
     bot = "bot"
     spelled_id = "v-1"
@@ -121,7 +123,7 @@ class HeldClaim:
         self.saved.append((institution_key, alternate_id))
 
     async def _enrolled_since(self, *_of: Any) -> list[str]:
-        return []
+        return self.enrolled
 
     def _note(self, *what: Any) -> None:
         self.noted.append(what)

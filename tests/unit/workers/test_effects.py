@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from callkeeper.calls.claimed_item import LEASE, RefusedBy, WriteRefused
 from callkeeper.calls.effect_ledger import Effect, EffectKind, EffectState
-from callkeeper.calls.effect_resolution import NOT_SHOWN
+from callkeeper.calls.effect_resolution import ENROLLED_SINCE, NOT_SHOWN, may_begin
 from callkeeper.calls.pause import PauseScope
 from callkeeper.calls.record import SCHEMA, Asked
 from callkeeper.calls.rules import Outcome
@@ -16,7 +16,8 @@ from callkeeper.calls.rules.matching import Verdict
 from callkeeper.calls.steps import Establish, Intend, Wait, Withdraw, WriteDecision, WriteFacts
 from callkeeper.calls.trail import Entry
 from callkeeper.service import NotSent, OutcomeUnknown, ServiceRefused, TokenLapsed, Unsendable
-from tests.unit.calls.specimens import NOW, call, reading, seconds, verified
+from tests.records import with_stored
+from tests.unit.calls.specimens import NOW, call, reading, seconds, verified, word
 from tests.unit.workers.claims import Answering, HeldClaim, as_claim
 from workers.effects import establish, intend, send, withdraw, write_decision, write_facts
 
@@ -122,6 +123,18 @@ async def test_effect_is_written_as_sent_and_then_sent_once(kind: EffectKind) ->
     assert ([entry.what for entry in held.entries], held.counted) == (["sent", "answered"], [kind])
     assert (held.entries[0].n, held.entries[0].operator, held.entries[1].state) == (1, "ann", EffectState.APPLIED)
     assert (held.saved, held.events) == ([], ["effect_answered"])
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_reject_that_is_given_up_is_not_begun_again_by_the_same_word(heard: bool) -> None:
+    """The member was enrolled since: nothing is sent, and only a person's later word asks for it once more."""
+    reject = replace(INTENDED, attempts=int(heard), sent_at=NOW if heard else None, last_word=8 if heard else 0)
+    held = HeldClaim(call(reject=reject, distrusted=word(number=8)), enrolled=["v-2"])
+    await send(as_claim(held), EffectKind.REJECT)
+    given_up = held.call.ledger.reject
+    assert (held.service.sent, given_up.state, given_up.refusal) == ([], EffectState.REFUSED, ENROLLED_SINCE)
+    assert not may_begin(EffectKind.REJECT, given_up, held.call)
+    assert may_begin(EffectKind.REJECT, given_up, with_stored(held.call, distrusted=word(number=9)))
 
 
 async def test_effect_of_nobody_is_sent_in_the_name_of_the_bot() -> None:
