@@ -139,7 +139,7 @@ const IN_FORCE = new Set(["applied", "confirmed"]);
 const later = (ms, signal) =>
   new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+    signal?.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
   });
 
 /** What a router in front of the desk sends may be a date or years: a timer would take both for no time at all. */
@@ -163,7 +163,7 @@ class Refusal extends Error {
   }
 }
 
-/** The connection to the desk for one call or number. Whatever it learns after `close` is dropped. */
+/** The connection to the desk for one call or number. What it learns after `close` is dropped; what was said is still sent. */
 class Watch {
   #tokens; #base; #filter; #tell; #aborter = new AbortController(); #calls = new Map(); #last = ""; #staleTimer = 0;
 
@@ -263,7 +263,7 @@ class Watch {
   }
 
   /** Send a request; after a 401 once more with a new token. Throws a Refusal. */
-  async request(method, path, { headers = {}, body, signal = this.#aborter.signal } = {}) {
+  async request(method, path, { headers = {}, body, signal } = {}) {
     for (let isSecond = false; ; isSecond = true) {
       const token = await this.#tokens(isSecond);
       const answer = await fetch(this.#base + path, {
@@ -285,23 +285,23 @@ class Watch {
     const place = `/desk/calls/${encodeURIComponent(call.institution_key)}/${encodeURIComponent(call.voice_id)}`;
     const headers = { "Idempotency-Key": crypto.randomUUID() };
     const { operator } = await this.#tokens(false);
-    const send = () => this.request("POST", `${place}/${action}?wait=${ACTION_WAIT_S}`, { headers, body: { operator, ...body } });
-    let answer = await this.#patiently(send);
+    const said = { headers, body: { operator, ...body } };
+    let answer = await this.#patiently("POST", `${place}/${action}?wait=${ACTION_WAIT_S}`, said);
     for (let tries = 1; ; tries += 1) {
-      const said = await answer.json();
-      yield said;
-      if (said.state !== "pending" || tries === ACTION_TRIES) return;
-      answer = await this.#patiently(() => this.request("GET", `${said.watch}?wait=${ACTION_WAIT_S}`));
+      const result = await answer.json();
+      yield result;
+      if (result.state !== "pending" || tries === ACTION_TRIES) return;
+      answer = await this.#patiently("GET", `${result.watch}?wait=${ACTION_WAIT_S}`);
     }
   }
 
-  async #patiently(send) {
+  async #patiently(method, path, said) {
     for (let waitMs = FIRST_WAIT_MS; ; waitMs *= 2) {
       try {
-        return await send();
+        return await this.request(method, path, said);
       } catch (refusal) {
-        if (!refusal.isPassing || waitMs > 8 * FIRST_WAIT_MS || this.#isOver) throw refusal;
-        await later(Math.max(waitMs, refusal.retryMs), this.#aborter.signal);
+        if (!refusal.isPassing || waitMs > 8 * FIRST_WAIT_MS) throw refusal;
+        await later(Math.max(waitMs, refusal.retryMs));
       }
     }
   }
@@ -625,7 +625,7 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
     const watch = this.#watch;
     const call = this.#call;
     const own = (this.#last[action] = {});
-    const isStill = () => this.#watch === watch && this.#call?.voice_id === call.voice_id && this.#last[action] === own;
+    const isStill = () => this.#call?.voice_id === call?.voice_id && this.#last[action] === own;
     if (!watch || !call) return false;
     const name = this.#parts[action].textContent;
     let isAccepted = false;
@@ -639,9 +639,8 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
         this.#answer(`${name}: ${[word ?? said.state, why].filter(Boolean).join(" ")}`, TONES[said.state]);
       }
     } catch (error) {
-      if (!isStill()) return isAccepted;
       const refusal = error instanceof Refusal ? error : new Refusal(0, "unreachable");
-      this.#answer(`${name}: ${refusal.message}`, "bad");
+      if (isStill()) this.#answer(`${name}: ${refusal.message}`, "bad");
       this.#emit("error", problemOf(refusal));
     }
     return isAccepted;

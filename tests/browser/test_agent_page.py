@@ -10,11 +10,14 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.harness.browser import Pages, Profiles, violations
-from tests.harness.processes import Stack, end, frozen
+from tests.harness.processes import PATIENCE_S, Stack, end, frozen
+from tests.waiting import until
 
 expect.set_options(timeout=20_000)
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/agent_page.py"
+SHARED = {"access-control-allow-origin": "*"}
+"""What an answer needs that a test gives in place of the desk."""
 
 
 class Desktop(Pages):
@@ -207,7 +210,21 @@ def test_what_is_typed_stays_until_it_is_accepted(desktop: Desktop) -> None:
     expect(why).not_to_be_visible()
 
 
-SHARED = {"access-control-allow-origin": "*"}
+def test_statement_is_sent_although_the_page_has_turned_to_the_next_call(desktop: Desktop) -> None:
+    """The desk is away for a moment when the agent distrusts a caller, and the next call comes meanwhile."""
+    first, second = desktop.stack.call(end(90)), desktop.stack.call(end(90))
+    page = desktop.open(first)
+    page.route("**/distrusted?*", lambda route: route.fulfill(status=503, json={"code": "unavailable"}, headers=SHARED))
+    press(page, "Distrusted")
+    page.get_by_label("Why").fill("another voice")
+    with page.expect_response("**/distrusted?*"):
+        press(page, "Send")
+    page.locator("callkeeper-call").evaluate("(element, id) => element.setAttribute('call', id)", second["voice_id"])
+    expect(state(page)).to_have_text("Listening to the voice")
+    page.unroute("**/distrusted?*")
+    until(lambda: desktop.said(first), PATIENCE_S, "the statement")
+    assert desktop.said(second) == []
+    expect(answer(page)).to_be_empty()
 
 
 def test_agent_who_errs_says_at_once_who_it_is(desktop: Desktop) -> None:
