@@ -84,6 +84,15 @@ def marks_of(call: Call, policies: Policies) -> tuple[Mark, ...]:
     return tuple([mark for mark, is_so in found if is_so])
 
 
+def _by_member(stored: Iterable[Marks]) -> dict[str | None, Marks]:
+    """Return the marks of each member. Two records that were merged may have left different ones under the same member."""
+    found: dict[str | None, Marks] = {}
+    for one in stored:
+        kinds = dict.fromkeys((*found.get(one.person_id, one).kinds, *one.kinds))
+        found[one.person_id] = replace(one, kinds=tuple(kinds))
+    return found
+
+
 def _still_holding(marks: Marks, call: Call, kinds: tuple[Mark, ...], policies: Policies) -> Marks:
     """Return which marks of a member who stood on the call before still hold; ``kinds`` are those of the call now.
 
@@ -126,18 +135,19 @@ class EarlierCalls:
         if not days or (not kinds and before is None):
             return call
         marks = replace(self._sought(call), kinds=kinds)
-        earlier = {one.person_id: one for one in (*call.ledger.marks_before, before) if one is not None}
+        earlier = _by_member(one for one in (*call.ledger.marks_before, before) if one is not None)
+        own = earlier.pop(marks.person_id, None)
         former = [
             (person_id, was, _still_holding(was, call, kinds, policies))
             for person_id, was in earlier.items()
-            if person_id is not None and person_id != marks.person_id
+            if person_id is not None
         ]
         lasting = tuple([still for _, _, still in former if still.kinds])
         numbers = tuple(dict.fromkeys((*call.ledger.marked_numbers, *self._number(call))))[:MOST_NUMBERS]
         ledger = replace(call.ledger, kept_marks=marks, marks_before=lasting, marked_numbers=numbers if kinds else ())
         if ledger == call.ledger:
             return call
-        gone = set(before.kinds if before else ()).difference(kinds)
+        gone = {kind for one in (before, own) if one is not None for kind in one.kinds}.difference(kinds)
         key, pipe, now_s = call_id.institution_key, self._redis.pipeline(transaction=False), now.timestamp()
         # A record that was merged into this one has left its marks under the alternate id.
         ids = {call_id.voice_id, canonical_id(call.names.alternate_id or call_id.voice_id)}

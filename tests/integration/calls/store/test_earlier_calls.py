@@ -12,8 +12,10 @@ from callkeeper.calls.effect_ledger import Effect, EffectState
 from callkeeper.calls.item_names import CallId
 from callkeeper.calls.notes import Distrusted, Verified
 from callkeeper.calls.record import Call as Record
+from callkeeper.calls.record import Marks
 from callkeeper.calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, load_rules
 from callkeeper.calls.store.earlier_calls import DAY_S, MOST, MOST_NUMBERS, digits_compared
+from callkeeper.calls.store.keys import Keys
 from callkeeper.calls.trail import Entry
 from callkeeper.desk.board.rows import row_of
 from callkeeper.desk.views import call_view
@@ -210,6 +212,19 @@ async def test_mark_under_the_alternate_id_and_a_former_member_is_taken_back(rig
     await rig.store.earlier_calls.keep(CallId(KEY, "v-1"), merged, **kept)
     places = await rig.redis.keys("ck:earlier:*")
     assert [mark for place in places for mark in await rig.redis.zrange(place, 0, -1) if b"a-1" in mark] == []
+
+
+@pytest.mark.parametrize("now_of", ["p-other", "p-home"], ids=["corrected", "come back"])
+async def test_every_mark_under_a_former_member_is_taken_back(rig: Rig, now_of: str) -> None:
+    """Also if two merged records left different ones there, or if that member comes back to the call."""
+    record, place = await rig.record(await rejected(rig)), Keys().earlier(KEY, "p:p-home")
+    before = (Marks(person_id="p-home", kinds=("rejected",)), Marks(person_id="p-home", kinds=("fraud",)))
+    await rig.redis.delete(place)
+    await rig.redis.zadd(place, {"rejected:v-1": rig.clock.now.timestamp(), "fraud:v-1": rig.clock.now.timestamp()})
+    ledger = {"kept_marks": Marks(person_id="p-other"), "marks_before": before}
+    call = with_stored(without_reject(record), person_id=now_of, **ledger)
+    await rig.store.earlier_calls.keep(CallId(KEY, "v-1"), call, policies=rig.book.policies, days=30, now=rig.clock.now)
+    assert await rig.redis.zrange(place, 0, -1) == []
 
 
 async def test_withheld_number_finds_nothing(rig: Rig) -> None:
