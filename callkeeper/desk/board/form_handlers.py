@@ -166,9 +166,12 @@ class FormHandlers:
 
 
 def _unseen(form: Mapping[str, str], pause: Pause) -> str | None:
-    """Return why a form does not lift a pause: it replaced the one that the form's page showed. None if it did not."""
-    newest_ms = form.get("newest", "")
-    if newest_ms.isascii() and newest_ms.isdecimal() and int(pause.at.timestamp() * 1000) > int(newest_ms):
+    """Return why a form does not lift a pause: it is newer than all that the form's page showed. None if it is not."""
+    try:
+        newest_ms = int(form.get("newest", ""))
+    except ValueError:
+        return None  # the page of an earlier release does not say what it showed
+    if int(pause.at.timestamp() * 1000) > newest_ms:
         return f"since this page was opened, something else was paused there: {pause.words}"
     return None
 

@@ -169,6 +169,14 @@ async def test_pause_on_the_page_holds_and_resumes(rig: BoardRig) -> None:
     assert (await rig.fill("/resume", because="again", institution=KEY)).status_code == 409
 
 
+@pytest.mark.parametrize("newest", ["", "soon", "9" * 5000], ids=["page of an earlier release", "words", "too long"])
+async def test_resume_by_a_form_that_does_not_say_what_was_shown(rig: BoardRig, newest: str) -> None:
+    """It lifts the pause: the page may be one of an earlier release, and whoever writes forms can write any time."""
+    await rig.run(1)
+    await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
+    assert (await rig.fill("/resume", because="over", institution=KEY, newest=newest)).status_code == 303
+
+
 async def test_institution_page_enqueues_a_listing(rig: BoardRig) -> None:
     """The button on an institution's page enqueues the job that lists its queue; only for one that exists, only by form."""
     await rig.run(1)
