@@ -562,7 +562,7 @@ export class CallkeeperCall extends (globalThis.HTMLElement ?? Object) {
 
   #answer(text, tone = "") {
     this.#parts.answer.dataset.tone = tone;
-    write(this.#parts.answer, text, false);
+    write(this.#parts.answer, text);
   }
 
   // What the agent says
@@ -656,9 +656,8 @@ const problemOf = ({ status, code, message }) => ({ status, code, message });
 const nameOf = (call, personId) => call.candidates.find((each) => each.person_id === personId)?.name || personId || "";
 
 /** Write a text, only if it is another one: a screen reader reads what is written again. */
-function write(element, text, hides = true) {
+function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
-  if (hides && element.role !== "status") element.hidden = text === "";
 }
 
 const FORMS = {
