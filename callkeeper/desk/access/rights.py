@@ -62,3 +62,8 @@ class Person(Rights, frozen=True, kw_only=True):
 
     id: str
     operator: str
+
+    @property
+    def shown_name(self) -> str:
+        """Return how a page calls them. Its stream sends this too: a page that shows another name is loaded again."""
+        return self.operator or self.role

@@ -119,8 +119,8 @@ class PageUpdates:
 
 
 def begin(person: Person) -> bytes:
-    """Return the beginning of a stream: a page that shows another name, of who was logged in before, is loaded again."""
-    return b"retry: 1000\nevent: who\ndata: %b\n\n" % msgspec.json.encode(person.operator or person.role)
+    """Return the beginning of a stream, which names who is logged in now."""
+    return b"retry: 1000\nevent: who\ndata: %b\n\n" % msgspec.json.encode(person.shown_name)
 
 
 ALIVE: Final = b": alive\n\n"
