@@ -190,8 +190,8 @@ class PushEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: the endpoint of ``Route("/push", ..., methods=["POST"])``.
 
-        It is an ASGI application and no function of a request: what Starlette wraps around such a function costs as much
-        as parsing the event.
+        An ASGI application, because what Starlette wraps around a function of a request costs as much as parsing the
+        event.
         """
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)

@@ -55,7 +55,7 @@ function parsed(markup) {
   return holder.content.firstElementChild;
 }
 
-// What somebody types into or stands in is left alone; its newest piece waits until they have left it.
+// A place that has the focus gets its newest piece when the focus has left it. One that was typed into keeps its own.
 
 const waiting = new Map();
 
