@@ -55,12 +55,14 @@ function parsed(markup) {
   return holder.content.firstElementChild;
 }
 
-// A place that has the focus gets its newest piece when the focus has left it. One that was typed into keeps its own.
+// A place that has the focus, or a form that was just sent, gets its newest piece after that. One that was typed into
+// keeps its own.
 
 const waiting = new Map();
 
 function isBusy(place) {
-  return place.hasAttribute("data-keep") && (place.contains(document.activeElement) || place.dataset.touched);
+  const isInUse = place.contains(document.activeElement) || place.querySelector("[data-sent]");
+  return place.hasAttribute("data-keep") && (isInUse || place.dataset.touched);
 }
 
 function replace(place, piece) {
