@@ -23,6 +23,7 @@ from callkeeper.app.telemetry import OtelTracer
 from callkeeper.calls.store.keys import Keys
 from callkeeper.service.tracing import traced_by
 from callkeeper_sandbox.service.access import Credentials
+from callkeeper_sandbox.service.state import Call as SandboxCall
 from callkeeper_sandbox.service.state import Happening, Kind
 from tests.harness.courier import SECRET, deliver, deliveries_of
 from tests.harness.desk import TOKENS, DeskRig
@@ -207,16 +208,15 @@ def exporter() -> Iterator[InMemorySpanExporter]:
         yield exporter
 
 
-async def test_nothing_that_the_service_says_of_people_stays(
-    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, exporter: InMemorySpanExporter
-) -> None:
-    """Promise 6: whatever the service says of people and in whichever broken way, nothing of it stays or goes anywhere."""
-    rig = TellingRig(sandbox_asgi, redis, blocking_redis)
+EFFECTS = {"assign", "reject-voice", "enroll"}
+
+
+async def calls_with_effects(rig: TellingRig) -> tuple[list[SandboxCall], str]:
+    """Let four calls be assigned, verified, distrusted and ended; return them, and what the desk showed meanwhile."""
     scripts = [
         (Happening(Kind.GREEN, 5), Happening(Kind.END, 60)),
         (Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 60)),
         (Happening(Kind.RED, 5), Happening(Kind.END, 60)),
-        (Happening(Kind.END, 60),),
         (Happening(Kind.END, 60),),
     ]
     calls = [rig.stage.call(*script) for script in scripts]
@@ -225,16 +225,27 @@ async def test_nothing_that_the_service_says_of_people_stays(
     said = [
         (await rig.say(calls[3], "assign", person_id="p-1")).text,
         (await rig.say(calls[3], "distrusted", reason="a second voice")).text,
-        # Broken answers may hold one call's reject up until it has ended.
-        (await rig.say(calls[4], "assign", person_id="p-1")).text,
-        (await rig.say(calls[4], "distrusted", reason="a third voice")).text,
         (await rig.say(calls[2], "verified", person_id="p-1", validation_type="OneTimePasswordAuth")).text,
         (await rig.say(calls[1], "check")).text,
         (await rig.say(calls[1], "verified", person_id="p-1", validation_type="OneTimePasswordAuth")).text,
     ]
     live = await desk_answers(rig)
     await rig.run(90)
-    stored, shown = await everything_in(redis), live + await desk_answers(rig) + "".join(said)
+    return calls, "".join(said) + live
+
+
+async def test_nothing_that_the_service_says_of_people_stays(
+    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, exporter: InMemorySpanExporter
+) -> None:
+    """Promise 6: whatever the service says of people and in whichever broken way, nothing of it stays or goes anywhere."""
+    rig = TellingRig(sandbox_asgi, redis, blocking_redis)
+    calls, before = await calls_with_effects(rig)
+    for _ in range(3):
+        if set(rig.telling.told) >= EFFECTS:
+            break
+        _, more = await calls_with_effects(rig)  # broken answers have held an effect up until its call had ended
+        before += more
+    stored, shown = await everything_in(redis), before + await desk_answers(rig)
     logged, outcomes = rendered(rig.log.entries), "".join(rig.outcomes)
     await rig.deliveries.client.aclose()
     spans = encode_spans(exporter.get_finished_spans()).SerializeToString().decode("latin-1")
@@ -242,7 +253,7 @@ async def test_nothing_that_the_service_says_of_people_stays(
 
     told = rig.telling.told
     assert min(told["queue"], told["details"]) > 2 * len(BROKEN), "every way was taken"
-    assert {"assign", "reject-voice", "enroll"} <= set(told)
+    assert set(told) >= EFFECTS
     assert calls[0].voice_id in stored, "the search finds what is there"
     assert calls[0].voice_id in shown
     assert calls[0].voice_id in spans
