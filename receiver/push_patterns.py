@@ -6,7 +6,6 @@ for the survey (`callkeeper.calls.assumptions`).
 Assumed (`push-delivery`): a push arrives once, a CallStart before its CallEnd, with both ids. Anything else is accepted.
 """
 
-from collections import OrderedDict
 from typing import Final
 
 from callkeeper.calls.store.push_intake import CALL_END, CALL_START
@@ -15,9 +14,12 @@ from callkeeper.service.open_questions import USUAL, Shown
 from callkeeper.service.push_event import PushEvent
 
 MOST: Final = 2000
-"""How many calls a process remembers."""
+"""How many calls a process remembers, at most."""
 
 _DELIVERY: Final = "push-delivery"
+
+_KINDS: Final = {CALL_START: 1, CALL_END: 2}
+"""The types as bits of what was pushed of a call."""
 
 _USUAL: Final = {
     (kind, has_both): Shown(_DELIVERY, USUAL, f"{kind}, {'VoiceId and AlternateVoiceId' if has_both else 'VoiceId'}")
@@ -30,22 +32,24 @@ class PushPatterns:
     """Looks at every push that one process takes."""
 
     def __init__(self) -> None:
-        self._taken: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
+        # What was pushed of each call. When the newer half is full, the older one is forgotten at once: to keep all calls
+        # in their order would cost each push more.
+        self._newer: dict[tuple[str, str], int] = {}
+        self._older: dict[tuple[str, str], int] = {}
 
     def shown(self, event: PushEvent) -> Shown | None:
         """Return what a push shows of its delivery. Samples and unknown types show nothing."""
-        if event.is_test or event.type not in {CALL_START, CALL_END}:
+        kind = _KINDS.get(event.type)
+        if kind is None or event.is_test:
             return None
         call = event.institution_key, canonical_id(event.voice_id or event.alternate_voice_id or "")
-        taken = self._taken.setdefault(call, set())
-        self._taken.move_to_end(call)
-        if len(self._taken) > MOST:
-            self._taken.popitem(last=False)
-        is_repeated, is_late = event.type in taken, event.type == CALL_START and CALL_END in taken
-        taken.add(event.type)
-        if is_repeated:
+        taken = self._newer.get(call) or self._older.get(call, 0)
+        if len(self._newer) >= MOST // 2:
+            self._older, self._newer = self._newer, {}
+        self._newer[call] = taken | kind
+        if taken & kind:
             return Shown(_DELIVERY, "events-doubled", f"{event.type} twice")
-        if is_late:
+        if taken and kind == _KINDS[CALL_START]:
             return Shown(_DELIVERY, "events-reversed", f"{CALL_END} before {CALL_START}")
         if event.voice_id is None:
             return Shown(_DELIVERY, "events-alternate-id", "AlternateVoiceId only")

@@ -38,3 +38,6 @@ def test_only_the_last_calls_are_remembered() -> None:
     patterns = PushPatterns()
     shown = [patterns.shown(push(voice_id=f"v-{number}")) for number in [*range(MOST + 1), 0]]
     assert {one.answer for one in shown if one is not None} == {"usual"}
+    repeated = patterns.shown(push(voice_id=f"v-{MOST - 1}"))
+    assert repeated is not None
+    assert repeated.answer == "events-doubled"
