@@ -81,3 +81,8 @@ class Effect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     """Order of the statement by which a person resolved it, or marked its refusal as seen; 0 if nobody did.
 
     See ``callkeeper.calls.notes.statement_order``."""
+
+    @property
+    def arrived(self) -> int:
+        """Return how many requests may have reached the service."""
+        return self.attempts - self.unsent

@@ -124,7 +124,7 @@ def after_refusal(kind: EffectKind, effect: Effect, reason: str, now: datetime) 
 
 
 def _with_retry(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
-    tries = min(max(1, _arrived(effect)), len(ASSIGN_RETRY_S))
+    tries = min(max(1, effect.arrived), len(ASSIGN_RETRY_S))
     wait_s = ASSIGN_RETRY_S[tries - 1] if kind is EffectKind.ASSIGN else 0.0
     return replace(effect, retry_at=now + timedelta(seconds=wait_s))
 
@@ -219,7 +219,7 @@ def ignored(call: Call) -> EffectState | None:
 
 def assigned_too_often(effect: Effect) -> bool:
     """Tell whether no further assign may be sent for a call, unless a person asks for it once more."""
-    return _arrived(effect) - effect.unauthorized >= MAX_ASSIGNS
+    return effect.arrived - effect.unauthorized >= MAX_ASSIGNS
 
 
 def may_assign(call: Call) -> bool:
@@ -227,11 +227,6 @@ def may_assign(call: Call) -> bool:
     effect = call.ledger.assign
     is_asked = effect.state in {*ASSIGN_FAILED, EffectState.NONE} and is_later(call.statements.assign_wish, effect)
     return is_asked or not assigned_too_often(effect)
-
-
-def _arrived(effect: Effect) -> int:
-    """Return how many requests of an effect may have reached the service."""
-    return effect.attempts - effect.unsent
 
 
 def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
@@ -243,9 +238,9 @@ def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
     is_undone = kind is EffectKind.REJECT and effect.state in DONE and _is_enrolled_after(effect, call)
     if (is_undone or effect.state in {*_FAILED, EffectState.NONE}) and is_later(word_for(kind, call), effect):
         return True
-    is_unsent = effect.state is EffectState.NONE and not _arrived(effect)
+    is_unsent = effect.state is EffectState.NONE and not effect.arrived
     is_repeatable = effect.state in {EffectState.NONE, EffectState.ABSENT} and effect.retry_at is not None
-    return (is_unsent or is_repeatable) and _arrived(effect) < MAX_REQUESTS
+    return (is_unsent or is_repeatable) and effect.arrived < MAX_REQUESTS
 
 
 def _is_enrolled_after(reject: Effect, call: Call) -> bool:
@@ -271,7 +266,7 @@ def word_for(kind: EffectKind, call: Call) -> Word | Identity | None:
 def is_repeated(kind: EffectKind, call: Call) -> bool:
     """Tell whether an effect that is to be sent again was not asked for since: only because it failed."""
     effect = call.effect(kind)
-    return _arrived(effect) > 0 and not is_later(word_for(kind, call), effect)
+    return effect.arrived > 0 and not is_later(word_for(kind, call), effect)
 
 
 def is_later(word: Word | Identity | None, effect: Effect) -> bool:
@@ -326,7 +321,7 @@ def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *,
     Assumed (`activity-moves-updated`): every activity changes ``updatedDateUtc``. Otherwise a reject may lie between
     two equal statuses.
     """
-    if kind is not EffectKind.ASSIGN and _arrived(effect) >= MAX_REQUESTS:
+    if kind is not EffectKind.ASSIGN and effect.arrived >= MAX_REQUESTS:
         return _unproved(effect)
     before, after = (effect.status_before, effect.updated_before), (reading.status, reading.updated_at)
     match kind:
@@ -334,7 +329,7 @@ def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *,
             may_be_hidden = False
         case EffectKind.ENROLL:
             # Redis was rolled back to the intention: a reject that it forgot, too, may have taken the traces away.
-            is_forgotten = _arrived(effect) == 0 and before != after
+            is_forgotten = effect.arrived == 0 and before != after
             may_be_hidden = is_forgotten or was_rejected or reading.status == CallStatus.FULL_AUTHENTICATION_UNENROLLED
         case EffectKind.REJECT:
             may_be_hidden = before != after

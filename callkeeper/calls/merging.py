@@ -185,9 +185,8 @@ def _ledger(ours: Ledger, theirs: Ledger) -> Ledger:
 
 
 def _weight(effect: Effect) -> tuple[int, int]:
-    arrived = effect.attempts - effect.unsent
-    is_withdrawn = effect.state is EffectState.NONE and arrived > 0
-    return _RANK.index(EffectState.INTENDED if is_withdrawn else effect.state), arrived
+    is_withdrawn = effect.state is EffectState.NONE and effect.arrived > 0
+    return _RANK.index(EffectState.INTENDED if is_withdrawn else effect.state), effect.arrived
 
 
 def _statements(ours: CallStatements, theirs: CallStatements) -> CallStatements:
