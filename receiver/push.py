@@ -60,20 +60,17 @@ async def read_body(receive: Receive, *, declared: bytes | None) -> bytes:
     """
     if declared is not None and declared.isdigit() and int(declared[:_MOST_DIGITS]) > BODY_LIMIT:
         raise BodyTooLarge
-    chunks: list[bytes] = []
-    room = BODY_LIMIT
-    more = True
-    while more:
+    body = b""
+    while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
-        chunk = message.get("body", b"")
-        room -= len(chunk)
-        if room < 0:
+        chunk: bytes = message.get("body", b"")
+        body += chunk
+        if len(body) > BODY_LIMIT:
             raise BodyTooLarge
-        chunks.append(chunk)
-        more = message.get("more_body", False)
-    return b"".join(chunks)
+        if not message.get("more_body"):
+            return body
 
 
 REST_S: Final = 0.5
@@ -151,6 +148,8 @@ def lag_of(event: PushEvent, received_at: datetime) -> timedelta | None:
 
 PAUSES_S: Final = (0.1, 0.4)
 """Seconds between the attempts to record an event."""
+
+_ABOUT: Final = SpanAttributes(method="POST", route="/push")
 
 _REDIS_AWAY: Final = (RedisError, OSError, TimeoutError)
 
@@ -244,8 +243,7 @@ class PushEndpoint:
         except BodyTooLarge:
             return self._refuse("too_large", responses.too_large())
         event_id, sender = secrets.token_hex(16), place_in(headers.get(TRACE))
-        about = SpanAttributes(method="POST", route="/push")
-        with span("POST /push", SpanKind.SERVER, trace=event_id, is_first=True, links=[sender], **about) as receiving:
+        with span("POST /push", SpanKind.SERVER, trace=event_id, is_first=True, links=[sender], **_ABOUT) as receiving:
             answer = await self._take(body, event_id, receiving)
             receiving.note(status=answer.status_code)
             return answer
@@ -262,8 +260,9 @@ class PushEndpoint:
             receiving.fail("unreadable")
             answer = responses.unreadable(problem.field, problem.remedy)
             return self._refuse("unreadable", answer, field=problem.field)
-        voice_id = event.voice_id or event.alternate_voice_id or ""
-        receiving.note(institution=event.institution_key, voice_id=voice_id, push=kind_of(event))
+        if receiving.is_recorded:
+            voice_id = event.voice_id or event.alternate_voice_id or ""
+            receiving.note(institution=event.institution_key, voice_id=voice_id, push=kind_of(event))
         received_at, began_s = self._now(), time.perf_counter()
         try:
             wake = await self._record(event, event_id)
