@@ -71,6 +71,8 @@ class QueuePages:
         news = set(ids) - self.seen
         is_full = len(entries) >= min(self._size, max(SHORT, self.paging.largest))
         self.paging = replace(self.paging, largest=max(self.paging.largest, len(entries)))
+        if self.cursor == 0:
+            self._first = ids
         await self._learn(ids, is_full=is_full)
         for seen in self._signs(ids, news):
             self.see(seen)
@@ -157,19 +159,16 @@ class QueuePages:
     async def _learn(self, ids: list[str], *, is_full: bool) -> None:
         """Find out whether `continueFrom` counts entries or pages, by asking for the middle of the first page.
 
-        If it counts entries, the answer begins with a known call that is not the first one. If it counts pages, the
-        answer has other calls or none. If the answer is the first page again, nothing is learned.
+        If it counts entries, the answer begins there. If it counts pages, the answer has other calls or none. Anything
+        else teaches nothing: between two requests a call may have come or gone, which moves all that follow. Each look to
+        the end learns it anew, because what was learned wrongly would hide all calls but those of the first page.
         """
-        if self.cursor == 0:
-            self._first = ids
-        elif self.paging.counts_pages and self._shows_entries(ids):
+        is_known = self.paging.counts_pages is not None and not self.to_the_end
+        if self.cursor or not is_full or is_known:
+            return
+        begin = len(ids) // 2
+        middle = [entry.id for entry in await self._page(begin)]
+        if middle and middle[0] in ids[max(1, begin - OVERLAPPING) : begin + 1]:
             self.paging = replace(self.paging, counts_pages=False)
-        if self.cursor == 0 and is_full and self.paging.counts_pages is None:
-            middle = [entry.id for entry in await self._page(len(ids) // 2)]
-            if self._shows_entries(middle):
-                self.paging = replace(self.paging, counts_pages=False)
-            elif not set(middle) & set(ids):
-                self.paging = replace(self.paging, counts_pages=True)
-
-    def _shows_entries(self, ids: list[str]) -> bool:
-        return bool(ids) and bool(self._first) and ids[0] != self._first[0] and bool(set(ids) & set(self._first))
+        elif not set(middle) & set(ids):
+            self.paging = replace(self.paging, counts_pages=True)

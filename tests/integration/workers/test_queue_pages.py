@@ -188,3 +188,36 @@ async def test_one_more_page_is_asked_for_only_where_there_may_be_one(rig: Rig, 
     await rig.run(30)
     assert len(spy.asked) <= 8
     assert {begin for begin, *_ in spy.asked} == {0}
+
+
+@pytest.mark.parametrize(
+    ("paging", "arriving"), [("paging-by-page", 1), ("paging-by-page", 2), ("paging-by-page-from-1", 1)]
+)
+async def test_call_that_comes_between_two_pages_teaches_nothing_about_them(
+    sandbox_asgi: Asgi, redis: Redis, paging: str, arriving: int
+) -> None:
+    """A new call at the front moves a known one to the next page, as if `continueFrom` counted entries.
+
+    A service that counts pages would then be asked for page 10, which is empty, and its second page never again.
+    """
+
+    class Moving(Listings):
+        is_moving = False
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if self.is_moving and request.url.path.endswith("/queue") and request.url.params["continueFrom"] == "1":
+                self.is_moving = False
+                start(rig, arriving)
+            return await super().handle_async_request(request)
+
+    moving = Moving(sandbox_asgi.transport)
+    rig = Rig(sandbox_asgi, redis, transport=moving)
+    rig.stage.sandbox.choose(["page-refused", paging, "queue-newest-first"])
+    start(rig, 22)
+    await rig.run(20)
+    moving.is_moving = True
+    await rig.run(70)
+    assert not moving.is_moving
+    late = start(rig, 13)
+    await rig.run(20)
+    assert await found(rig, late) == 13
