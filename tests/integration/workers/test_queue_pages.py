@@ -207,17 +207,17 @@ async def test_call_that_comes_between_two_pages_teaches_nothing_about_them(
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             if self.is_moving and request.url.path.endswith("/queue") and request.url.params["continueFrom"] == "1":
                 self.is_moving = False
-                start(rig, arriving)
+                start(paged, arriving)
             return await super().handle_async_request(request)
 
     moving = Moving(sandbox_asgi.transport)
-    rig = Rig(sandbox_asgi, redis, transport=moving)
-    rig.stage.sandbox.choose(["page-refused", paging, "queue-newest-first"])
-    start(rig, 22)
-    await rig.run(20)
+    paged = Rig(sandbox_asgi, redis, transport=moving)
+    paged.stage.sandbox.choose(["page-refused", paging, "queue-newest-first"])
+    start(paged, 22)
+    await paged.run(20)
     moving.is_moving = True
-    await rig.run(70)
+    await paged.run(70)
     assert not moving.is_moving
-    late = start(rig, 13)
-    await rig.run(20)
-    assert await found(rig, late) == 13
+    late = start(paged, 13)
+    await paged.run(20)
+    assert await found(paged, late) == 13
